@@ -1,11 +1,9 @@
-"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and a Spark connector that
-reads what was committed.
+"""Barnabas: a Kafka-compatible broker with transactions, in pure Python, and a Spark connector.
 
     barnabas.broker, coordinator, protocol, storage    the broker
     barnabas.spark_connector                           PySpark's data source `format("barnabas")`
 
-The folders of these packages stand at the top of the repository; links beside this file lead to
-them.
+The folders of these packages are at the top of the repository; links beside this file lead to them.
 """
 
 from __future__ import annotations
@@ -22,9 +20,7 @@ __all__ = ["LocalBroker", "TwoPhaseProducer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what a script needs when it asks for it: the daemon comes through here too, and needs
-    none of it.
-    """
+    """Import a public name on its first use: the daemon imports this module, too, and uses none."""
     if name == "LocalBroker":
         from barnabas.local_broker import LocalBroker
 

@@ -1,7 +1,7 @@
-"""A small blocking client for one's own broker: topics, and the transactions that are open.
+"""A small blocking client for administrative requests to Barnabas: topics, open transactions.
 
-It needs nothing but the broker's own package, so tests and scripts have it without a Kafka client.
-Against other brokers, use a Kafka client.
+It needs only the broker's own package, so tests and scripts can use it without a Kafka client. For
+other brokers, use a Kafka client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
 class AdminError(Exception):
-    """A request that the broker refused; `code` is Kafka's."""
+    """A refusal by the broker; `code` is Kafka's error code."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class AdminError(Exception):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made. partitions, replication_factor: -1 for the broker's default."""
+    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
 
     name: str
     partitions: int = -1
@@ -73,7 +73,7 @@ class NewTopic(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is not complete, as DescribeTransactions tells it (KIP-664).
+    """A transaction that is not complete, as DescribeTransactions returns it (KIP-664).
 
     state: Ongoing, PrepareCommit or PrepareAbort. started_ms: wall clock. partitions: (topic,
     partition) pairs.
@@ -104,10 +104,10 @@ def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
 class Admin:
     """A connection for administrative requests, as a context manager.
 
-    Takes:  user, a name and password where the broker asks who its clients are (by PLAIN). ca_file,
-            the authority that signed the broker's certificate, where it speaks TLS.
-    Raises: OSError where the broker cannot be reached or does not answer in `timeout_s`;
-            AdminError where it does not believe the user.
+    Takes:  user, name and password where the broker requires authentication (PLAIN). ca_file, the
+            authority that signed the broker's certificate, where it uses TLS.
+    Raises: OSError where the broker cannot be reached or does not answer within `timeout_s`;
+            AdminError where it refuses the user.
     """
 
     def __init__(
@@ -171,11 +171,11 @@ class Admin:
         return bytes(data)
 
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
-        """Make topics; one that exists already, and is as it is to be, stays.
+        """Create topics; an equal topic may exist already.
 
-        Takes:  keep_different: a topic that exists stays, whatever it is like.
-        Raises: AdminError; TOPIC_ALREADY_EXISTS where one has another number of partitions or
-                replicas, or other settings.
+        Takes:  keep_different: whether an existing topic may also be different.
+        Raises: AdminError; TOPIC_ALREADY_EXISTS where one exists with another number of partitions
+                or replicas, or other settings.
         """
         topics = list(topics)
         request = CreateTopicsRequest(
@@ -205,7 +205,7 @@ class Admin:
                     self._check_is_as(topic)
 
     def _check_is_as(self, topic: NewTopic) -> None:
-        """Raises: AdminError TOPIC_ALREADY_EXISTS where the topic of that name is another one."""
+        """Raises: AdminError TOPIC_ALREADY_EXISTS where the existing topic is different."""
         (row,) = self.call(
             MetadataRequest(
                 topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False
@@ -250,7 +250,7 @@ class Admin:
                 )
 
     def partitions_without_leader(self, topic: str) -> list[int]:
-        """The indexes of the partitions that no broker leads; none of an unknown topic."""
+        """The indexes of the partitions without a leader; an empty list for an unknown topic."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
@@ -258,7 +258,7 @@ class Admin:
         return sorted(one.partition_index for one in row.partitions if one.leader_id < 0)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that are not complete, in the order in which the broker lists them."""
+        """The transactions that are not complete, in the broker's order."""
         listed = self.call(
             ListTransactionsRequest(state_filters=_OPEN_STATES),
             _LIST_TRANSACTIONS,

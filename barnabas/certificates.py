@@ -1,13 +1,14 @@
-"""An authority, and certificates that it signs, for tests and first steps: `barnabas certs`.
+"""A certificate authority for tests and first steps, and certificates signed by it: `barnabas
+certs`.
 
-    ca.pem                  the authority's certificate: what clients and brokers believe
+    ca.pem                  the authority's certificate, which clients and brokers trust
     broker.pem              key and certificate of a broker: ssl.keystore.location
     NAME.pem                key and certificate of a client, one file for each
-    NAME-key.pem, NAME-cert.pem    the same apart, as some clients want them
-    ca-key.pem              the authority's key; who has it can make more
+    NAME-key.pem, NAME-cert.pem    the same in two files, for clients that need that
+    ca-key.pem              the authority's key, which signs further certificates
 
-Keys are of the curve P-256. Certificates hold for a year, the authority's for ten. Not for
-production: the authority's key lies beside what it signed.
+Keys are of the curve P-256. Certificates are valid for a year, the authority's for ten. Not for
+production: the authority's key is stored with the certificates.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ def make_certificates(
     hosts: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
     clients: Iterable[str] = ("client",),
 ) -> list[Path]:
-    """Write an authority, a broker's and clients' certificates to a directory, which is made.
+    """Write certificates of an authority, a broker and clients to a directory, which is created.
 
-    An authority that is there already is used. Takes: hosts, the names and addresses that clients
-    know the broker by; clients, their names, which become certificates' common names.
-    Gives:  the files, in the order of their making; keys are for their owner alone (0600).
-    Raises: CertificatesError where `cryptography` is missing or a file is there already; OSError.
+    An existing authority is used.
+
+    Takes:  hosts, the names and addresses by which clients reach the broker; clients, their names,
+            which become the common names.
+    Gives:  the written files in order; only their owner may read them (0600).
+    Raises: CertificatesError where `cryptography` is missing or a file exists already; OSError.
     """
     try:
         from cryptography import x509
@@ -58,11 +61,11 @@ def make_certificates(
             or name == AUTHORITY
             or not all(letter.isalnum() or letter in "-_." for letter in name)
         ):
-            raise CertificatesError(f"{name!r} is no name for a certificate's file")
+            raise CertificatesError(f"{name!r} is not a valid name for a certificate's file")
         for path in (target / f"{name}.pem", target / f"{name}-key.pem"):
             if path.exists():
                 raise CertificatesError(
-                    f"{path} is there already: remove it, or name another place"
+                    f"{path} exists already: remove it, or choose another directory"
                 )
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -92,7 +95,7 @@ def make_certificates(
 def _authority(
     target: Path, written: list[Path]
 ) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    """The one that is there, else a new one."""
+    """The existing authority, or a new one."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -101,7 +104,7 @@ def _authority(
     if path.exists() and key_path.exists():
         kept_key = serialization.load_pem_private_key(key_path.read_bytes(), None)
         if not isinstance(kept_key, EllipticCurvePrivateKey):
-            raise CertificatesError(f"{key_path} is no key that was made here")
+            raise CertificatesError(f"{key_path} is not a key that this command made")
         return x509.load_pem_x509_certificate(path.read_bytes()), kept_key
     key = _new_key()
     certificate = _sign("Barnabas test authority", key, None, key, None)
@@ -123,12 +126,13 @@ def _sign(
     authority_key: EllipticCurvePrivateKey,
     alternatives: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
-    """A certificate for a key; without an authority, the authority's own."""
+    """A certificate for a key. Without `authority` it is the authority's own, self-signed."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID
 
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    # Valid from the past, since the clocks of other machines may be behind.
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
     builder = (
         x509.CertificateBuilder()

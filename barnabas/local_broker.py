@@ -3,9 +3,9 @@
     with LocalBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the daemon, in a process of its own, on a free port of 127.0.0.1, with a directory that goes
-with it. It ends with whoever started it, also where that is killed: the daemon reads its standard
-input, which ends then (`--stop-at-end-of-input`).
+It runs the daemon in a process of its own, on a free port of 127.0.0.1, with a directory that is
+removed with it. The daemon ends with the process that started it, also if that is killed: it reads
+its standard input, which is closed then (`--stop-at-end-of-input`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-_AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")  # it may die without being asked
+# Read from the output, since a broker that dies by itself cannot be asked.
+_AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
-_ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
+_ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as in containers by default, the disk is used
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
 
@@ -43,32 +44,31 @@ Topics = Iterable[str] | Mapping[str, int | Mapping[str, object]]
 
 
 class BrokerStartError(RuntimeError):
-    """The daemon did not start; the message has what it said."""
+    """The daemon did not start; the message has its output."""
 
 
 class BrokerNotRunningError(RuntimeError):
-    """What was asked needs a daemon that runs, or that ran before."""
+    """The call needs a daemon that runs, or that ran before."""
 
 
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
-    Takes:  data_dir, kept after the end where given; else a temporary one, in memory where the
-            machine has room for that, which goes with the broker. settings: by Kafka's names.
-            topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
-            4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
-            restart keeps it. control: with `LocalBroker.control`, for faults and time on demand.
-            brokers: how many there are, each at a port of its own, over one directory. in_memory:
-            False for a temporary directory on the disk in any case. users: {name: password}:
-            clients have to say who they are then, by SASL and PLAIN, SCRAM-SHA-256 or
-            SCRAM-SHA-512. tls: the broker speaks TLS then, with a certificate that `ca_file` has
-            signed (extra `tls`). emulate: the release of Apache Kafka to be for clients, "3.9" or
-            "4.3". All parameters but data_dir are by name: each is one thing that a
-            test may want otherwise.
+    Takes:  data_dir, which is kept after the end; without it a temporary directory is used, in
+            memory where the machine has room, and removed with the broker. settings: by Kafka's
+            names. topics: created at the start: names, or {name: partitions}, or {name:
+            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a
+            free one; a restart keeps it. control: enables `LocalBroker.control`, for faults and
+            time on demand. brokers: their number, each on a port of its own, over one directory.
+            in_memory: False forces a temporary directory on the disk. users: {name: password};
+            clients then have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls:
+            the broker uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the
+            release of Apache Kafka to emulate, "3.9" or "4.3". The parameters are by name, but for
+            data_dir.
     daemon: the interpreter's arguments that run the command `barnabas`.
-    Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
-            topic is refused; BrokerNotRunningError where something is asked of a broker that does
-            not run, or its address before it ran; ValueError for arguments that mean nothing.
+    Raises: BrokerStartError, with the daemon's output, where it does not start; AdminError where a
+            topic is refused; BrokerNotRunningError for calls that need a running broker, and for
+            its address before the first start; ValueError for invalid arguments.
     """
 
     daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas")
@@ -88,7 +88,7 @@ class LocalBroker:
         emulate: str = "",
     ) -> None:
         if brokers < 1:
-            raise ValueError(f"brokers={brokers}: there has to be one at least")
+            raise ValueError(f"brokers={brokers}: it has to be at least 1")
         self._is_temporary = data_dir is None
         self._in_memory = in_memory
         self._data_dir = "" if data_dir is None else os.fspath(data_dir)
@@ -126,20 +126,18 @@ class LocalBroker:
 
     @property
     def data_dir(self) -> str:
-        """The directory with all that the broker keeps; a temporary one is made when it is needed
-        first.
-        """
+        """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
             self._data_dir = _temporary_directory(self._in_memory)
-            # also of a broker that is never started, or is not used as a context manager
+            # Also for a broker that is never started, or not used as a context manager.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
 
     @property
     def ports(self) -> list[int]:
-        """The port of each broker. They stay the same when it stops and starts again.
+        """The port of each broker. A restart keeps them.
 
-        Raises: BrokerNotRunningError before the first start, where they are not chosen yet.
+        Raises: BrokerNotRunningError before the first start, if they were not given.
         """
         if not all(self._ports):
             raise BrokerNotRunningError(
@@ -179,7 +177,7 @@ class LocalBroker:
     # --- start and end ---------------------------------------------------------------------------
 
     def start(self, timeout_s: float = 30.0) -> LocalBroker:
-        """Start the daemon, wait until it listens, and make the topics that it is to have."""
+        """Start the daemon, wait until it listens, and create its topics."""
         if self.process is not None:
             raise RuntimeError("the broker was started already: stop it first, or use restart()")
         self._write_users()
@@ -208,7 +206,8 @@ class LocalBroker:
         if topics:
             try:
                 with self.admin() as admin:
-                    # a test may have changed them since: a restart only makes what is missing
+                    # A test may have changed topics since the first start: a restart only
+                    # creates missing ones.
                     admin.create_topics(topics, keep_different=self._has_topics)
                 self._has_topics = True
             except BaseException:
@@ -258,10 +257,10 @@ class LocalBroker:
         return self.certificate_file("ca")
 
     def certificate_file(self, name: str = "client") -> str:
-        """A certificate with its key, as PEM, for `ssl.client.auth`; needs `tls=True`.
+        """A file with a certificate and its key, as PEM, for `ssl.client.auth`; needs `tls=True`.
 
-        Takes:  name, one of CERTIFICATES. The files are there from the first start on.
-        Raises: ValueError for another one.
+        Takes:  name, one of CERTIFICATES. The files exist from the first start on.
+        Raises: ValueError for another name.
         """
         if not self._has_tls:
             raise RuntimeError("a broker without certificates: start it by LocalBroker(tls=True)")
@@ -277,7 +276,7 @@ class LocalBroker:
             make_certificates(os.path.dirname(self.ca_file))
 
     def _make_directory(self) -> None:
-        """Make the directory as the daemon does: for its owner alone."""
+        """Create the directory as the daemon does: only its owner may enter it."""
         os.makedirs(self.data_dir, 0o700, exist_ok=True)
 
     @property
@@ -285,7 +284,7 @@ class LocalBroker:
         return os.path.join(self.data_dir, "barnabas-users")
 
     def _write_users(self) -> None:
-        """Passwords go by a file, since everybody sees the arguments of a process."""
+        """Write the passwords to a file, since all users see the arguments of a process."""
         if self.users:
             self._make_directory()
             descriptor = os.open(self._users_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -293,7 +292,7 @@ class LocalBroker:
                 file.writelines(f"{name}:{password}\n" for name, password in self.users.items())
 
     def _read(self, process: subprocess.Popen[str], decided: threading.Event) -> None:
-        """Collect what the daemon writes; `decided` is set when it listens, or has ended."""
+        """Collect the daemon's output; set `decided` when it listens or has ended."""
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line)
@@ -311,18 +310,18 @@ class LocalBroker:
         decided.set()
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the clean end. Gives the exit code; 0 where no daemon runs."""
+        """Send SIGTERM and wait for the clean end. Gives: the exit code; 0 where no daemon runs."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the process leaves is what the operating system has.
+        """Send SIGKILL: as after a crash, only what the operating system has is left.
 
-        A broker that does not run stays as it is.
+        Nothing happens where no daemon runs.
         """
         self._end(signal.SIGKILL)
 
     def lose_power(self) -> None:
-        """End as with a machine whose power fails: what was not flushed is lost.
+        """End as in a power failure of the machine: data that were not flushed are lost.
 
         Needs `control=True`. `restart` then does what a start does after a power loss.
         """
@@ -333,7 +332,7 @@ class LocalBroker:
         self._end(signal.SIGKILL)
 
     def restart(self) -> LocalBroker:
-        """Start again on the same directory and port; a broker that runs is stopped before."""
+        """Stop a running broker, and start it on the same directory and port."""
         self.stop()
         return self.start()
 
@@ -344,7 +343,7 @@ class LocalBroker:
         if process.poll() is None:
             self._note_clock()
             process.send_signal(number)
-            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)  # a paused process handles no signal
         code = process.wait(timeout=60)
         self._dismiss_guard()
         if self._reader is not None:
@@ -354,11 +353,11 @@ class LocalBroker:
         return code
 
     def _note_clock(self) -> None:
-        """A test's time goes on after a restart from where it was."""
+        """Remember how far the test's clock is ahead: a restart continues from there."""
         if self._is_controlled and self._guard is None and self._listens:
             from barnabas.control import ControlError
 
-            # it is ending by itself, or it hangs: it is to be ended all the same
+            # A broker that is ending, or hangs, does not answer; it is stopped all the same.
             with contextlib.suppress(OSError, ValueError, HTTPException, ControlError):
                 self._clock_ahead_ms = max(0, self._control().ahead_ms)
 
@@ -367,11 +366,12 @@ class LocalBroker:
             shutil.rmtree(self._data_dir, ignore_errors=True)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered, until `resume`."""
+        """Send SIGSTOP: connections stay open and no request is answered until `resume`."""
         process = self._running()
         if self._guard is None:
-            self._note_clock()  # one that is stopped cannot tell it
-            # nor can it notice that its parent is gone
+            self._note_clock()  # a stopped process cannot be asked
+            # Nor does it notice the end of this process: a shell, whose standard input closes
+            # then, kills it.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,
@@ -380,7 +380,7 @@ class LocalBroker:
         process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: go on after `pause`."""
+        """Send SIGCONT: continue after `pause`."""
         self._running().send_signal(signal.SIGCONT)
         self._dismiss_guard()
 
@@ -423,7 +423,7 @@ class LocalBroker:
     def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
         """A connection for administrative requests, to be closed after use.
 
-        Takes:  port, of one of several brokers; None: one that is there.
+        Takes:  port, of one of several brokers; None: any that runs.
         Raises: BrokerNotRunningError; OSError where it does not answer.
         """
         from barnabas.admin import Admin
@@ -437,17 +437,17 @@ class LocalBroker:
             ca_file=self.ca_file if self._has_tls else None,
         )
         for one in self.ports[:-1] if port is None else ():
-            with contextlib.suppress(ConnectionRefusedError):  # that broker is taken away
+            with contextlib.suppress(ConnectionRefusedError):  # that broker is stopped
                 return connect(one)
         return connect(port or self.ports[-1])
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
-        """Make a topic, if there is none of that name, and give its name.
+        """Create a topic, if there is none of that name. Gives: its name.
 
         Takes:  partitions, -1 for the broker's num.partitions; configs by Kafka's names with
                 underscores for dots: `cleanup_policy="compact"`.
-        Raises: AdminError TOPIC_ALREADY_EXISTS where there is one with another number of partitions
-                or other settings than were asked for.
+        Raises: AdminError TOPIC_ALREADY_EXISTS where one exists with another number of partitions
+                or other settings.
         """
         from barnabas.admin import NewTopic
 
@@ -457,14 +457,14 @@ class LocalBroker:
         return name
 
     def create_unique_topic(self, prefix: str = "topic", partitions: int = -1) -> str:
-        """Make a topic that no other test has, and give its name: the prefix and a random end."""
+        """Create a topic with a unique name. Gives: the name, `prefix` and a random end."""
         return self.create_topic(f"{prefix}-{uuid.uuid4().hex[:8]}", partitions)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete.
 
         Raises: BrokerNotRunningError; OSError where no broker answers; AdminError
-                COORDINATOR_NOT_AVAILABLE where brokers are taken away that alone know some.
+                COORDINATOR_NOT_AVAILABLE where a coordinator's partition has no leader.
         """
         transactions: list[OpenTransaction] = []
         refusal: ConnectionRefusedError | None = None
@@ -473,7 +473,7 @@ class LocalBroker:
             try:
                 with self.admin(port=port) as admin:
                     transactions += admin.open_transactions()
-            except ConnectionRefusedError as error:  # it is taken away
+            except ConnectionRefusedError as error:  # that broker is stopped
                 refusal = error
             else:
                 answered += 1
@@ -493,37 +493,37 @@ class LocalBroker:
         if lacking:
             raise AdminError(
                 Code.COORDINATOR_NOT_AVAILABLE,
-                f"no broker that is there leads the partitions {lacking} of {TRANSACTIONS_TOPIC}: "
-                "give back those that were taken away",
+                f"no running broker leads the partitions {lacking} of {TRANSACTIONS_TOPIC}: give "
+                "back the brokers that were taken away",
             )
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        """The requests that came, with their answers, in order: `Control.requests`.
+        """The received requests with their answers, in order: `Control.requests`.
 
         Needs `control=True`.
         """
         return self.control.requests(api, **filters)
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines that the daemon wrote."""
+        """The last lines of the daemon's output."""
         return "".join(self.output[-lines:]) if lines > 0 else ""
 
 
 def _check_users(users: Mapping[str, str]) -> None:
-    """Raises: ValueError where the file of users would have other ones."""
+    """Raises: ValueError for names and passwords that the users file cannot express."""
     for name, password in users.items():
         if ":" in name or name.startswith("#"):
-            raise ValueError(f"users: a name has no colon and begins with no #, as {name!r} does")
+            raise ValueError(f"users: {name!r}: a name may not have a colon or begin with #")
         for text in (name, password):
             if not text or text.strip() != text or "\n" in text or "\r" in text:
                 raise ValueError(
-                    f"users: a name and a password are not empty, and have no blank at their ends "
-                    f"and no end of a line, as those of {name!r} do"
+                    f"users: {name!r}: a name and a password may not be empty, begin or end with a "
+                    "blank, or contain a line break"
                 )
 
 
 def _remove_if_ours(directory: str, pid: int) -> None:
-    """Remove a temporary directory, but not at the end of a process that was forked since."""
+    """Remove a temporary directory, but not at the end of a forked child process."""
     if os.getpid() == pid:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -552,7 +552,7 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
 
 
 def _temporary_directory(in_memory: bool) -> str:
-    """A new directory; in memory where that is wanted, and the machine has room enough there."""
+    """A new directory; in memory if `in_memory` and the machine has enough room there."""
     if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
         space = os.statvfs(_MEMORY_DIRECTORY)
         if space.f_bavail * space.f_frsize >= _ENOUGH_MEMORY_BYTES:
@@ -561,7 +561,7 @@ def _temporary_directory(in_memory: bool) -> str:
 
 
 def _source_root() -> str:
-    """Where the packages are: an editable checkout is found by the child process too."""
+    """PYTHONPATH for the child process, so that it finds an editable checkout, too."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inherited = os.environ.get("PYTHONPATH")
     return root + (os.pathsep + inherited if inherited else "")

@@ -1,13 +1,13 @@
-"""Fixtures for pytest, which finds them by itself where Barnabas is installed.
+"""Fixtures for pytest, which loads them by an entry point where Barnabas is installed.
 
     barnabas_broker          one LocalBroker for the session (for each process of pytest-xdist)
-    barnabas_topic           makes topics there whose names no other test has
-    fresh_barnabas_broker    a LocalBroker for one test; what it is to be like says the marker
+    barnabas_topic           creates topics in that broker, with unique names
+    fresh_barnabas_broker    a LocalBroker for one test; its arguments are those of the marker
                              @pytest.mark.barnabas(settings={...}, topics={...})
-    barnabas_options         what `barnabas_broker` is started with; a conftest.py may change it
+    barnabas_options         the arguments of `barnabas_broker`; a conftest.py may override it
 
-When a test fails that had a broker, its report has the broker's last log lines, and the
-transactions that were open.
+The report of a failed test that used a broker has the broker's last log lines and its open
+transactions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ _ANSWER_WITHIN_S = 2.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "barnabas(settings, topics): what fresh_barnabas_broker is started with, as LocalBroker "
-        "takes it",
+        "barnabas(settings, topics): the arguments of LocalBroker for fresh_barnabas_broker",
     )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marker that would be ignored: it is for `fresh_barnabas_broker` alone."""
+    """Refuse a marker without effect: only `fresh_barnabas_broker` reads it."""
     marker = item.get_closest_marker("barnabas")
     if marker is None:
         return
     if "fresh_barnabas_broker" not in getattr(item, "fixturenames", ()):
         pytest.fail(
-            "@pytest.mark.barnabas says what fresh_barnabas_broker is started with, and this test "
-            "does not use it. The shared barnabas_broker is started with barnabas_options",
+            "@pytest.mark.barnabas has the arguments of fresh_barnabas_broker, which this test "
+            "does not use. The shared barnabas_broker is started with barnabas_options",
             pytrace=False,
         )
     if marker.args:
@@ -51,13 +50,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def barnabas_options() -> dict[str, Any]:
-    """What `barnabas_broker` is started with: arguments of LocalBroker."""
+    """The arguments of LocalBroker for `barnabas_broker`."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def barnabas_broker(barnabas_options: dict[str, Any]) -> Iterator[LocalBroker]:
-    """One broker for the whole session. Make topics by `barnabas_topic`: tests share it."""
+    """One broker for the whole session. Create topics with `barnabas_topic`: tests share it."""
     from barnabas.local_broker import LocalBroker
 
     with LocalBroker(**barnabas_options) as broker:
@@ -68,9 +67,9 @@ def barnabas_broker(barnabas_options: dict[str, Any]) -> Iterator[LocalBroker]:
 def barnabas_topic(
     request: pytest.FixtureRequest, barnabas_broker: LocalBroker
 ) -> Callable[..., str]:
-    """A function that makes a topic of the session's broker for this test, and gives its name.
+    """A function that creates a topic in the session's broker for this test and returns its name.
 
-    Takes: partitions, and the topic's settings as `LocalBroker.create_topic` takes them.
+    Takes: partitions, and the topic's settings, as `LocalBroker.create_topic`.
     """
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:100].strip("-")
 
@@ -97,7 +96,7 @@ def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroke
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to a failure's report what the brokers of the test have to tell."""
+    """Add the log lines and open transactions of the test's brokers to a failure's report."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     if report.failed and arguments:

@@ -1,4 +1,4 @@
-"""What a program that uses Spark with Barnabas needs beside `format("barnabas")`.
+"""Helpers for programs that use Spark with Barnabas, beyond `format("barnabas")`.
 
 from barnabas.spark import lag, local_session
 

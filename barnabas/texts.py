@@ -1,4 +1,4 @@
-"""Times, durations and counts as people read them."""
+"""Times, durations and counts as text for people."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import datetime
 
 
 def time_text(time_ms: int) -> str:
-    """A wall clock time, local, to the second; `-` where there is none."""
+    """A wall clock time in local time, to the second; `-` for a negative one."""
     if time_ms < 0:
         return "-"
     moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
     return moment.isoformat(" ", "seconds")
 
 
-NO_TIMEOUT_MS = 2**31 - 1  # of a transaction in two-phase commit (KIP-939)
+NO_TIMEOUT_MS = 2**31 - 1  # the timeout of a transaction in two-phase commit (KIP-939)
 
 
 def duration_text(duration_ms: int) -> str:

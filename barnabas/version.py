@@ -1,3 +1,3 @@
-"""The version, in the one place that pyproject.toml reads too."""
+"""The version, which pyproject.toml reads from here."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,8 @@
-"""Why a partition is stuck: what is known of it as values, and the sentence that says it.
+"""Why a partition is stuck: the facts as values, and the sentences that explain them.
 
-The values come from whoever can look: the command line asks a cluster by Kafka's protocol
-(`barnabas.cli.why_stuck`), the console its own broker (`barnabas.broker.console`). Pure.
+The values come from the command line, which asks a cluster by Kafka's protocol
+(`barnabas.cli.why_stuck`), or from the console, which reads its own broker
+(`barnabas.broker.console`). Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbo
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction on the partition, as the partition and its coordinator tell of it.
+    """A transaction on the partition, with the facts of the partition and of its coordinator.
 
-    transactional_id, state: None where no coordinator knows the producer any more; then, or where
-    `is_hanging`, nothing will end it. started_ms, timeout_ms: -1 where nobody tells.
-    client_address: None where it is not known, as where another broker than Barnabas was asked.
+    transactional_id, state: None where no coordinator knows the producer; then, or where
+    `is_hanging`, neither a producer nor a timeout will end it. started_ms, timeout_ms: -1 where
+    unknown. client_address: None where unknown, as from a broker other than Barnabas.
     """
 
     producer_id: int
@@ -43,7 +44,7 @@ class OpenTransaction(NamedTuple):
 
     @property
     def ends_ms(self) -> int:
-        """When the coordinator aborts it, if its producer does nothing; -1 where it does not."""
+        """When the coordinator aborts it, if its producer does nothing; -1 if it will not."""
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
             return -1
         if self.timeout_ms == NO_TIMEOUT_MS:
@@ -52,9 +53,9 @@ class OpenTransaction(NamedTuple):
 
 
 class WaitingGroup(NamedTuple):
-    """A group that a read_committed consumer of it would have to wait in.
+    """A group that reads the partition, or has committed an offset on it.
 
-    waits: whether there is nothing to read for it before the last stable offset.
+    waits: whether its read_committed consumers have nothing to read before the last stable offset.
     """
 
     group: str
@@ -65,7 +66,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """All that is told of a partition. Transactions stand in the order of their first offsets."""
+    """The facts about a partition. Transactions are in the order of their first offsets."""
 
     partition: TopicPartition
     last_stable_offset: int
@@ -76,7 +77,7 @@ class Answer(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a read_committed reader cannot get to the partition's end."""
+        """Whether a read_committed reader cannot reach the partition's end."""
         return self.last_stable_offset < self.high_watermark
 
 
@@ -150,8 +151,9 @@ def _end_of(holder: OpenTransaction, answer: Answer) -> str:
         return "Its abort is decided, and it ends when its marker is written here, any moment now."
     if holder.timeout_ms == NO_TIMEOUT_MS:
         return (
-            "It is one of two-phase commit, which no timeout ends: its producer, or whoever comes "
-            "after it, ends it as another system has decided. If nobody does, `barnabas txn commit "
+            "It is one of two-phase commit, which no timeout ends: its producer, or that "
+            "producer's successor, ends it as another system has decided. Otherwise "
+            "`barnabas txn commit "
             f"{holder.transactional_id} --state {holder.producer_id}:{holder.producer_epoch}` "
             f"commits it, and `barnabas txn abort --transactional-id {holder.transactional_id}` "
             "aborts it."
@@ -192,7 +194,7 @@ def _group_text(group: WaitingGroup) -> str:
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """The answer for programs."""
+    """The answer as plain values for JSON."""
     return {
         "topic": answer.partition.topic,
         "partition": answer.partition.partition,

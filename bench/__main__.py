@@ -1,5 +1,5 @@
-"""`python -m bench [--scale X] [NAME …]`: measures broker CPU and wall time, beside what was
-measured of Apache Kafka 3.9.
+"""`python -m bench [--scale X] [NAME …]`: measure broker CPU and wall time, and print
+figures of Apache Kafka 3.9 beside them.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _checks(count: int) -> list[Row]:
         names = [f"topic-{number}" for number in range(TOPICS)]
 
         def ask() -> None:
-            # as a request does it
+            # the lookup that a request makes
             may = authorizer.access("User:u7", "/127.0.0.1", CONTEXT).may
             for name in names:
                 may(WRITE, TOPIC, name)
@@ -69,7 +69,7 @@ def _checks(count: int) -> list[Row]:
 
 
 def _acl(number: int) -> Acl:
-    """A third by the beginning of a name, a tenth denials, of 5,000 users."""
+    """One ACL: a third of them are by prefix, a tenth are denials; they are for 5,000 users."""
     pattern = PatternType.PREFIXED if number % 3 == 0 else PatternType.LITERAL
     permission = Permission.DENY if number % 10 == 0 else Permission.ALLOW
     name = f"topic-{number % TOPICS}"
@@ -83,8 +83,10 @@ def _each_us(ask: Callable[[], None]) -> float:
 
 
 def _requests(rounds: int) -> list[Row]:
-    """Each kind in short turns on a broker with SASL and an authorizer and one without, a
-    connection each, a request under way at a time: both are slowed alike.
+    """Requests of each kind, in short turns on a broker with SASL and an authorizer and on one
+    without.
+
+    Each has a connection and one request at a time, so that other load slows both alike.
     """
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])

@@ -2,10 +2,10 @@
 
 A commit is what EndTxn leads to: its request and answer, the decision and its flush, the markers,
 the Complete record. Producers open a transaction each, with a record in each of its partitions,
-before the clock runs. Then so many of them as a wave has commit at once, the next wave when all are
-answered. A figure is CPU time of all of the daemon's threads (Linux's schedstat), the cheapest of
-several rounds, since others on the machine can only add to it. What a broker costs that does
-nothing for as long is in it.
+before the measurement. Then the producers commit in waves; the next wave begins when all of the
+last are answered. A figure is the CPU time of all threads of the daemon (Linux's schedstat), the
+lowest of several rounds, since other load can only add to it. It includes the cost of an idle
+broker for that time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.transactions import PlainProducer
 PRODUCERS, ROUNDS = 32, 20
 WAVES = (1, 8, 32)
 PARTITIONS = (1, 10)
-AFTERWARDS_S = 0.2  # what is left to do of commits is done by then
+AFTERWARDS_S = 0.2  # by then all deferred work of commits is done
 IN_MEMORY = "/dev/shm"
 
 
@@ -37,12 +37,12 @@ class Daemon:
     rounds: dict[int, list[float]] = field(default_factory=lambda: {wave: [] for wave in WAVES})
 
     def cpu_ns(self) -> int:
-        """CPU of all threads so far."""
+        """The CPU time of all threads so far."""
         tasks = Path(f"/proc/{self.broker.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
     def commit(self, wave: int) -> None:
-        """All commit, so many at once."""
+        """Commit all transactions, in waves of that size."""
         for producer in self.producers:
             producer.open()
         time.sleep(AFTERWARDS_S)
@@ -57,7 +57,7 @@ class Daemon:
 
 
 def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
-    """Two brokers in turns: one that flushes to a disk, and one to memory."""
+    """Measure two brokers in turns: one that flushes to a disk, and one to memory."""
     lines = []
     with ExitStack() as stack:
         daemons = {}

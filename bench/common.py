@@ -1,10 +1,9 @@
-"""What every benchmark needs: a broker of its own, its CPU seconds, and a table beside what was
-measured of Apache Kafka.
+"""Helpers of all benchmarks: a broker, its CPU seconds, and a table with figures of Apache Kafka.
 
-Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away probe of this broker's
-shape (no transactions, no validation, a lower bound) were taken once on a machine of 2 cores like
-the one this was written on. Broker CPU (user + system) is the steady figure; wall time wanders by a
-factor of two on shared machines.
+Figures of Apache Kafka 3.9 (KRaft, one node, Java 17) and of a throw-away prototype of this broker
+(no transactions, no validation: a lower bound) were taken once on a similar machine with 2 cores.
+Broker CPU (user + system) is the stable figure; wall time varies by a factor of two on shared
+machines.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Meter:
-    """CPU and wall seconds of a stretch of work, and the broker's memory after it."""
+    """CPU and wall seconds of a piece of work, and the broker's memory after it."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -52,7 +51,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def threads_cpu_seconds(pid: int) -> float:
-    """CPU of the threads that the process has, to the microsecond: for short stretches in turns."""
+    """CPU of the process's current threads, to the microsecond, for short pieces of work."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
@@ -67,7 +66,7 @@ def rss_mb(pid: int) -> float:
 
 @contextmanager
 def metered(broker: LocalBroker) -> Iterator[Meter]:
-    """Measure what the broker spends on the body."""
+    """Measure the broker's CPU and wall time during the body."""
     meter = Meter()
     cpu, wall = cpu_seconds(broker.pid), time.perf_counter()
     yield meter
@@ -77,18 +76,17 @@ def metered(broker: LocalBroker) -> Iterator[Meter]:
 
 
 def create_topic(broker: LocalBroker, name: str, partitions: int) -> None:
-    """Make a topic and wait until it is there."""
+    """Create a topic and wait until it exists."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient(
-        {"bootstrap.servers": broker.bootstrap_servers, "log_level": 5}
-    )  # without "purging unserved events" at its end
+    # Without "purging unserved events" at its end.
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 5})
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result()
 
 
 def print_table(rows: list[Row]) -> None:
-    """The report, as Markdown that reads well in a terminal too."""
+    """Print the report, as Markdown that is also readable in a terminal."""
     header = Row(
         "work", "broker CPU here", "wall here", "Kafka 3.9: broker CPU", "probe: broker CPU"
     )

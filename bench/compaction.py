@@ -1,12 +1,12 @@
-"""How fast compaction goes, and what it costs those who fetch meanwhile.
+"""How fast is compaction, and what does it cost concurrent fetches?
 
     python bench/compaction.py [MEGABYTES]
     python bench/compaction.py --beside MEGABYTES
 
-Two figures: MB of log cleaned in a second, by size of record and codec, of keys that each come five
-times; and the latency of fetches from a broker while its cleaner is at work in the other process,
-compared with that of the same broker at rest, with the rounds of its loop that lasted 5 ms or
-longer. --beside: the second alone, of a log of that size.
+Two figures: MB of log cleaned in a second, by size of record and codec, where each key occurs five
+times; and the latency of fetches from a broker while its cleaner works in the other process,
+compared with that of the same broker at rest, and the rounds of its loop that lasted 5 ms or
+longer. --beside: only the second, with a log of that size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TIMES_A_KEY = 5
 
 
 def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[LogManager, Log]:
-    """A log of so many MB before compression, in batches of 16 KB."""
+    """A log of `megabytes` before compression, in batches of 16 KB."""
     manager = LogManager(OsDisk(), folder, config=LogManagerConfig(), now_ms=NOW_MS)
     manager.load(lambda topic: CONFIG, NOW_MS)
     log = manager.create("t", 0, uuid.uuid4(), CONFIG, NOW_MS)
@@ -95,9 +95,8 @@ def measure(megabytes: int) -> None:
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Fetches of 64 KB from another topic, one after the other: at rest, and from when the cleaner
-    begins until it is done.
-    """
+    """Fetch 64 KB from another topic, one request after the other: at rest, and during a
+    cleaning."""
     settings = {
         "log.cleaner.backoff.ms": "100",
         "barnabas.metrics.port": "0",
@@ -150,8 +149,8 @@ def fetch_latency(megabytes: int) -> None:
                 f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found
             )
             stalls = _stalls(broker) - before
-            told = ", ".join(f"<= {le} s: {count}" for le, count in sorted(stalls.items()))
-            print(f"rounds of its loop of 5 ms and longer meanwhile: {told or 'none'}")
+            shown = ", ".join(f"<= {le} s: {count}" for le, count in sorted(stalls.items()))
+            print(f"rounds of its loop of 5 ms and longer meanwhile: {shown or 'none'}")
 
 
 def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:
@@ -170,7 +169,7 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 
 def _stalls(broker: LocalBroker) -> Counter[float]:
-    """How many rounds of the loop lasted so long, by the histogram's upper bounds in s."""
+    """The number of the loop's rounds by duration: the histogram's upper bounds in s."""
     match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
     assert match is not None
     text = urllib.request.urlopen(match[1]).read().decode()

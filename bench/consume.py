@@ -1,4 +1,4 @@
-"""What does it cost the broker to have 2.8 GB read from it?"""
+"""What does it cost the broker when clients read 2.8 GB?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> Non
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Records of 930 B in 1 MB batches on 4 partitions, read once warm."""
+    """Read records of 930 B in 1 MB batches on 4 partitions, once after a warm-up."""
     count, size = int(3_000_000 * scale), 930
     with LocalBroker(in_memory=False) as broker:
         create_topic(broker, "bench", 4)

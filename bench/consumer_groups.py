@@ -1,9 +1,9 @@
 """What does a large group of the consumer protocol (KIP-848) cost the broker?
 
-1,000 members join a topic of 1,000 partitions, one after the other; then each sends heartbeats that
-tell nothing new, one by one and many at a time; then one more joins. Each figure is the broker's
-CPU for one request, with its frame read and its answer written; one by one the broker also wakes up
-for each, as for any request. Apache Kafka was not measured here.
+1,000 members join a topic of 1,000 partitions, one after the other; then each sends heartbeats
+without changes, one by one and many at a time; then one more joins. Each figure is the broker's CPU
+for one request, with reading its frame and writing its answer; one by one it includes the wake-up
+for each request. Apache Kafka was not measured here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMBERS = 1000
 AT_ONCE = 50
 API, VERSION = 68, 1
 GROUP, TOPIC = "large", "partitions-of-the-large-group"
-# every join is followed by an assignment, and no session ends while others join
+# each join causes an assignment, and no session ends during the joins
 SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.session.timeout.ms": "600000",
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 class Connection:
-    """One socket on which all members speak."""
+    """One socket for all members."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -46,7 +46,7 @@ class Connection:
         return self._answer()
 
     def heartbeats(self, epochs: Mapping[str, int]) -> None:
-        """One of each member, all under way at once."""
+        """Send one heartbeat of each member, all at once."""
         self._socket.sendall(b"".join(_frame(*member) for member in epochs.items()))
         for _ in epochs:
             self._answer()
@@ -74,7 +74,7 @@ def _frame(member_id: str, epoch: int, **fields: Any) -> bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """The group is as large at every scale; fewer heartbeats are sent."""
+    """Measure. A smaller scale sends fewer heartbeats; the group has the same size."""
     with LocalBroker(settings=SETTINGS) as broker:
         create_topic(broker, TOPIC, MEMBERS)
         connection = Connection(broker.port)
@@ -110,7 +110,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _settle(connection: Connection, names: list[str]) -> dict[str, int]:
-    """Let all give up and take what they are told, until nothing changes."""
+    """Let all members follow their assignments until nothing changes."""
     epochs = dict.fromkeys(names, 0)
     first = True
     while True:

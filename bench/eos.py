@@ -3,14 +3,14 @@ paper on Kafka's exactly-once.
 
 One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At
 least once it flushes and commits its offsets at each interval; exactly once it commits a
-transaction that holds both. A reader (read_committed) reads along. Each turn has a broker of its
-own, on which both ways are measured one after the other, first the throughput of both, then the
-latency; the next turn begins with the other way.
+transaction that holds both. A reader (read_committed) reads at the same time. Each turn has a
+broker of its own, on which both modes are measured one after the other, first the throughput of
+both, then the latency; the next turn begins with the other mode.
 
     throughput   the input was filled before; the process works for 4 s (at least one interval)
                  and the commit that ends them
-    latency      records come at a steady rate; from a record's creation (before it is written to
-                 the input) until the reader has it
+    latency      records arrive at a steady rate; the time from a record's creation (before it is
+                 written to the input) until the reader has it
 
 Source: Wang et al., "Consistency and Completeness: Rethinking Distributed Stream Processing in
         Apache Kafka", SIGMOD 2021, figure 5.
@@ -42,12 +42,12 @@ AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
 MODES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 INPUT_PARTITIONS = 4
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-MOST_RECORDS_A_SECOND = 500_000  # the input that is filled must not run out
+MOST_RECORDS_A_SECOND = 500_000  # the prepared input must not run out
 BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
 
 
 class Point(NamedTuple):
-    """What is varied."""
+    """The parameters that are varied."""
 
     partitions: int
     interval_ms: int
@@ -59,8 +59,8 @@ POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tu
 QUICK_POINTS = (Point(1, 100), Point(10, 100))
 
 # Apache Kafka 3.9 (KRaft, one node, Java 17), once, on a machine of 2 cores: records/s at least
-# once and exactly once. Its latencies are not here, since they were taken from the process's read
-# on.
+# once and exactly once. Its latencies are not here, since they were measured from the process's
+# read on.
 KAFKA = {
     Point(1, 100): (124_000, 122_000),
     Point(10, 100): (119_000, 119_000),
@@ -73,23 +73,23 @@ KAFKA = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How long, how often, how fast."""
+    """Durations, repetitions and rates of a measurement."""
 
     turns: int = 7
     seconds: float = 4.0
     rate: int = 10_000
     consumer: tuple[
         tuple[str, str], ...
-    ] = ()  # settings of the process's consumer that are not the client's defaults
+    ] = ()  # the process's consumer settings that differ from the client's defaults
 
     def seconds_of(self, point: Point) -> float:
-        """At least one whole interval."""
+        """The duration of a measurement: at least one whole interval."""
         return max(self.seconds, point.interval_ms / 1000)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one way of working gave at one point, once."""
+    """The result of one mode at one point, in one turn."""
 
     point: Point
     mode: str
@@ -142,8 +142,9 @@ class Client:
         )
 
     def answer(self) -> Any:
-        """Its next line. Raises RuntimeError where it ended without one: it has said why on
-        standard error.
+        """The client's next line.
+
+        Raises: RuntimeError where it ended without one; its standard error has the reason.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -152,13 +153,13 @@ class Client:
         return line.strip() if line.startswith("ready") else json.loads(line)
 
     def go(self) -> None:
-        """What it waits for has come."""
+        """Let the client continue."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
     def end(self, *, patiently: bool) -> None:
-        """Wait for its end, or make it end."""
+        """Wait for the client's end, or stop it."""
         if patiently:
             assert self._process.wait(60) == 0, f"the {self.role} process failed"
         self._process.kill()
@@ -171,7 +172,7 @@ class Client:
 
 @contextmanager
 def clients() -> Iterator[list[Client]]:
-    """Those that are put in do not outlive the body."""
+    """A list whose clients are stopped at the end of the body."""
     started: list[Client] = []
     try:
         yield started
@@ -183,7 +184,7 @@ def clients() -> Iterator[list[Client]]:
 def measure_throughput(
     broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
-    """The process works as fast as it can; a reader reads along."""
+    """Let the process work as fast as it can, beside a reader."""
     servers = broker.bootstrap_servers
     create_topic(broker, name, point.partitions)
     work = {
@@ -208,7 +209,7 @@ def measure_throughput(
         started.append(process)
         for client in (process, reader):
             client.answer()
-        os.sync()  # what others left in the page cache is not this turn's to flush
+        os.sync()  # so that this turn does not flush the page cache of others
         process.go()
         result: dict[str, Any] = process.answer()
         process.end(patiently=True)
@@ -216,7 +217,7 @@ def measure_throughput(
 
 
 def records_a_batch(data_dir: str, topic: str) -> float:
-    """How many records the producer's client put into a batch on average; markers don't count."""
+    """The average number of records in a batch of the producer's client, without markers."""
     batches = records = 0
     for path in Path(data_dir).glob(f"{topic}-*/*.log"):
         for _, header in batches_in(path.read_bytes()):
@@ -229,9 +230,7 @@ def records_a_batch(data_dir: str, topic: str) -> float:
 def measure_latency(
     broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
-    """Records come at a steady rate, for no longer than their first interval where that is long, so
-    that all of it is seen once.
-    """
+    """Produce records at a steady rate; for a long interval, only during the first one."""
     servers = broker.bootstrap_servers
     create_topic(broker, f"{name}-in", INPUT_PARTITIONS)
     create_topic(broker, name, point.partitions)
@@ -280,7 +279,7 @@ def measure_latency(
 
 
 def measure(point: Point, effort: Effort, number: int, settings: dict[str, str]) -> list[Turn]:
-    """Both modes on a fresh broker; the one that begins is the other one in the next turn."""
+    """Measure both modes on a new broker. The order changes with each turn."""
     order = MODES if number % 2 == 0 else MODES[::-1]
     with LocalBroker(in_memory=False, settings=SETTINGS | settings) as broker:
         create_topic(broker, "input", INPUT_PARTITIONS)
@@ -466,7 +465,7 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
 
 
 def publish(turns: list[Turn], folder: Path) -> None:
-    """Plots, raw figures, and the table in EXACTLY_ONCE_COST.md, between its two marks."""
+    """Write plots, raw figures, and the table between the two marks in EXACTLY_ONCE_COST.md."""
     summaries = summarised(turns)
     for axis, name, fixed in (
         ("partitions", "eos_partitions", "interval_ms"),
@@ -482,9 +481,7 @@ def publish(turns: list[Turn], folder: Path) -> None:
 
 
 def with_table(text: str, new: str) -> str:
-    """The document with another table between its marks. Raises ValueError where it has no such
-    marks.
-    """
+    """The document with another table between its marks. Raises: ValueError without such marks."""
     before, begin, rest = text.partition(BEGIN_TABLE)
     _, end, after = rest.partition(END_TABLE)
     if not (begin and end):
@@ -510,9 +507,9 @@ def read_json(path: Path) -> list[Turn]:
 def run(
     points: Iterable[Point], effort: Effort, settings: dict[str, str], kept: Path | None
 ) -> list[Turn]:
-    """Every point once, then every point again: a noisy minute does not fall on one of them alone.
+    """Measure every point once, then every point again, so that noise spreads over all points.
 
-    What is measured so far is written to `kept` after each.
+    The results so far are written to `kept` after each.
     """
     points = list(points)
     turns: list[Turn] = []
@@ -540,7 +537,7 @@ def _point(text: str) -> Point:
 
 
 def main() -> None:
-    """Measure, print the table, and publish where that is asked for."""
+    """Measure, print the table, and publish it with --publish."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.eos",
         description=__doc__,

@@ -1,13 +1,12 @@
-"""The client processes of bench/eos.py: one feeds, one reads, processes and writes, one reads what
-was committed.
+"""The client processes of bench/eos.py: a feeder, a process that reads and writes, and a reader.
 
 `python -m bench.eos_clients ROLE JSON`: the JSON object holds the role's arguments. Each prints
 `ready` when it has its partitions and has done its work once (so that no cold start is measured),
-and one JSON object at its end. The reader of standard input tells it when to go on.
+and one JSON object at its end. A line on standard input lets it continue.
 
 A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the
-machine share; 0: not to be measured), then letters. The process passes the first 8 bytes on, so
-that the last reader knows how old a record is.
+machine share; 0: not to be measured), then letters. The process copies the first 8 bytes, so that
+the last reader knows the age of a record.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ def record_created_at(nanoseconds: int) -> bytes:
 
 
 def transformed(value: bytes) -> bytes:
-    """What the process makes of a record: the same time, other letters."""
+    """The output record for an input record: the same time, other letters."""
     return value[: CREATED.size] + value[CREATED.size :].upper()
 
 
 def say(what: Any) -> None:
-    """One line for the process that started this one."""
+    """Print one line for the parent process."""
     print(what if isinstance(what, str) else json.dumps(what), flush=True)
 
 
 def wait_for_go() -> None:
-    """Until the process that started this one says so. It ends with it, too."""
+    """Wait for a line of the parent process; exit if that ends."""
     if not sys.stdin.readline():
         raise SystemExit(1)
 
@@ -58,7 +57,7 @@ def percentile(ordered: list[float], part: float) -> float:
 
 
 def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
-    """Into the client's queue; where that is full, when it has room."""
+    """Put a record into the client's queue, waiting for room in it."""
     while True:
         try:
             producer.produce(topic, value, partition=partition)
@@ -71,7 +70,7 @@ def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
 
 
 def fill(servers: str, topic: str, partitions: int, count: int) -> None:
-    """Write `count` records as fast as they go, evenly over the partitions."""
+    """Write `count` records as fast as possible, evenly over the partitions."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -84,9 +83,7 @@ def fill(servers: str, topic: str, partitions: int, count: int) -> None:
 
 
 def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first: int) -> None:
-    """Write `first` records that are not to be measured, wait, then `count` records at a steady
-    rate.
-    """
+    """Write `first` records that are not measured, wait, then `count` records at a steady rate."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
@@ -112,7 +109,7 @@ def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first
 
 
 class AtLeastOnce:
-    """What was read is committed when what was made of it is written."""
+    """Commits the input offsets after the output is written."""
 
     def __init__(self, servers: str, name: str, consumer: Any) -> None:
         from confluent_kafka import Producer
@@ -128,10 +125,10 @@ class AtLeastOnce:
         self.parts_s: dict[str, list[float]] = {"flush": [], "offsets": []}
 
     def begin(self) -> None:
-        """Nothing marks the beginning."""
+        """Do nothing: there is no transaction."""
 
     def commit(self) -> None:
-        """The produced records, then the offsets."""
+        """Flush the produced records, then commit the offsets."""
         began = time.perf_counter()
         assert self.producer.flush(60) == 0, "not all of the output was written"
         flushed = time.perf_counter()
@@ -143,7 +140,7 @@ class AtLeastOnce:
 
 
 class ExactlyOnce:
-    """What was read is committed together with what was made of it."""
+    """Commits input offsets and output in one transaction."""
 
     def __init__(self, servers: str, name: str, consumer: Any) -> None:
         from confluent_kafka import Producer
@@ -154,11 +151,11 @@ class ExactlyOnce:
         self.parts_s: dict[str, list[float]] = {"offsets": [], "commit": []}
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Begin a transaction."""
         self.producer.begin_transaction()
 
     def commit(self) -> None:
-        """The offsets go into the transaction while the last records are sent; then it ends."""
+        """Add the offsets to the transaction while the last records are sent, then commit it."""
         began = time.perf_counter()
         positions = self._consumer.position(self._consumer.assignment())
         self.producer.send_offsets_to_transaction(
@@ -214,7 +211,7 @@ class Process:
 
     def warm_up(self) -> None:
         """Write to every partition and commit, once: the group is joined, internal topics and files
-        are made, all connections stand.
+        are made, all connections are open.
         """
         self.way.begin()
         worked = 0
@@ -225,7 +222,7 @@ class Process:
             parts.clear()
 
     def run(self) -> tuple[int, int]:
-        """Until it is over. Gives the records and the commits."""
+        """Work until the end. Gives: the numbers of records and of commits."""
         count = commits = 0
         due: float | None = None
         self.way.begin()
@@ -247,7 +244,7 @@ class Process:
                 return count, commits
 
     def _step(self, timeout_s: float) -> int:
-        """What is there, else what comes within the timeout."""
+        """Process the available records, or those that arrive within the timeout."""
         consumer, producer, target, partitions = (
             self._consumer,
             self.way.producer,
@@ -271,7 +268,7 @@ class Process:
         return len(messages)
 
     def close(self) -> None:
-        """An empty transaction is left open: it was never begun on the broker."""
+        """Close the clients. An empty transaction stays open: the broker does not know it."""
         self._consumer.close()
 
 
@@ -287,7 +284,7 @@ def process(
     broker_pid: int,
     consumer: dict[str, str],
 ) -> None:
-    """Run for so many seconds and the commit after them, where the input was filled before."""
+    """Run for that time and the commit after it, on an input that was filled before."""
     ends_at = math.inf
     work = Process(
         servers,
@@ -334,19 +331,19 @@ def process_until_told(
     name: str,
     consumer: dict[str, str],
 ) -> None:
-    """Run until standard input says that it is over."""
+    """Run until a line arrives on standard input."""
     import threading
 
-    told = threading.Event()
+    is_over = threading.Event()
     work = Process(
-        servers, source, target, target_partitions, mode, interval_s, name, told.is_set, consumer
+        servers, source, target, target_partitions, mode, interval_s, name, is_over.is_set, consumer
     )
     work.warm_up()
     say("ready")
 
     def listen() -> None:
         sys.stdin.readline()
-        told.set()
+        is_over.set()
 
     threading.Thread(target=listen, daemon=True).start()
     count, commits = work.run()
@@ -358,9 +355,7 @@ def process_until_told(
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read what is committed, until `count` records that bear a time were read; gives how old they
-    were then.
-    """
+    """Read committed records until `count` of them have a time. Gives: their ages when read."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -406,7 +401,7 @@ def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float
 
 
 def read_along(servers: str, topic: str, partitions: int) -> None:
-    """Read what is committed and do nothing with it, until the process is ended."""
+    """Read committed records and drop them, until the process is stopped."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(

@@ -2,11 +2,11 @@
 
     python -m bench.many_partitions [--partitions N] [--rounds N]
 
-No sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure is the
-core's alone. They are those of librdkafka (each Produce holds one partition, each Fetch names all
-of them) and of Apache Kafka's own client (a Produce holds many, a fetch session names what
-changed). A batch has five records of 100 bytes. Figures are CPU seconds of the thread, the best of
-several rounds.
+There are no sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure
+is that of the core. The frames are those of librdkafka (each Produce holds one partition, each
+Fetch names all of them) and of Apache Kafka's own client (a Produce holds many, a fetch session
+names what changed). A batch has five records of 100 bytes. Figures are CPU seconds of the thread,
+the best of several rounds.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ FETCH_IDLE = "Fetch of all, nothing is new: it waits"
 SESSION_FETCH = "Fetch in a session, each has a batch"
 SESSION_IDLE = "Fetch in a session, nothing is new: it waits"
 
-# microseconds a partition on a machine of 2 cores, before the answers, the records' lengths and the
-# readers' places had a short way each
+# Microseconds a partition on a machine with 2 cores, before the answers, the lengths of records and
+# the positions of readers had fast paths.
 BEFORE: dict[str, float] = {
     PRODUCE_ONE: 54.8,
     PRODUCE_MANY: 30.9,
@@ -84,7 +84,7 @@ BEFORE: dict[str, float] = {
 
 
 class Ids:
-    """Ids that count up."""
+    """Sequential ids."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -97,9 +97,8 @@ class Ids:
 
 
 class Bench:
-    """A broker on a directory of its own with one topic; the producers and readers of it; and the
-    best time of each kind of work.
-    """
+    """A broker with one topic, its producers and readers, and the best time of each kind of
+    work."""
 
     def __init__(self, directory: str, partitions: int) -> None:
         settings = {
@@ -124,7 +123,7 @@ class Bench:
         self._transactional_producer_id = answer.producer_id
 
     def run(self, rounds: int) -> None:
-        """Every kind of work, so many times."""
+        """Do every kind of work, that many times."""
         gc.collect()
         gc.freeze()
         for _ in range(rounds):
@@ -163,7 +162,7 @@ class Bench:
         self._has_grown(RECORDS + 1)
 
     def _fetch(self) -> None:
-        """The reader is a batch behind, then at the end."""
+        """Fetch, with the reader a batch behind, then at the end."""
         before = self._offset - RECORDS - 1
         ((_, pieces),) = self._time(
             FETCH,
@@ -218,7 +217,7 @@ class Bench:
         return sequence
 
     def _has_grown(self, count: int) -> None:
-        """Every partition has so many records more, or something was refused."""
+        """Check that every partition has grown by that many records: nothing was refused."""
         self._offset += count
         ends = {
             log.log_end_offset for log in self.broker.topics.partitions_of(TOPIC) if log is not None
@@ -226,7 +225,7 @@ class Bench:
         assert ends == {self._offset}, f"logs end at {ends} instead of {self._offset}"
 
     def _time(self, work: str, frames: list[memoryview], connection: int) -> list[Any]:
-        """Time the work; gives what is to be sent."""
+        """Time the work. Gives: the bytes to send."""
         broker = self.broker
         began = time.thread_time()
         for frame in frames:
@@ -237,7 +236,7 @@ class Bench:
         return sends
 
     def _time_out(self, connection: int) -> None:
-        """The fetch that waits is answered, so that the connection's next may come."""
+        """Answer the waiting fetch, so that the connection can send its next request."""
         self.broker.on_tick(NOW_MS + 500)
         self.broker.outbox.sends.clear()
         assert not self.broker.connections[connection].in_flight, "a fetch still waits"
@@ -261,14 +260,14 @@ class Bench:
 
 
 def framed(request: Message, version: int) -> memoryview:
-    """What `Broker.on_frame` takes."""
+    """A request as a frame for `Broker.on_frame`."""
     return memoryview(encode_request(request, version, 1, "rdkafka"))[4:]
 
 
 def produce(
     indexes: Iterable[int], producer_id: int, sequence: int, transactional_id: str | None
 ) -> ProduceRequest:
-    """One batch to each partition."""
+    """A Produce of one batch for each partition."""
     batch = encode_batch(
         [NewRecord(None, VALUE, NOW_MS + number) for number in range(RECORDS)],
         producer_id=producer_id,
@@ -289,7 +288,7 @@ def produce(
 def fetch(
     topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int
 ) -> FetchRequest:
-    """The first so many partitions from that offset, what is committed."""
+    """A Fetch of the first partitions from that offset, read_committed."""
     rows = [
         FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
         for index in range(partitions)
@@ -333,7 +332,7 @@ def end_transaction(producer_id: int) -> EndTxnRequest:
 
 
 def measured(partitions: int, rounds: int) -> dict[str, float]:
-    """Microseconds a partition of each kind of work."""
+    """Microseconds for a partition, for each kind of work."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         bench = Bench(directory, partitions)
         bench.run(rounds)

@@ -1,8 +1,8 @@
 """What memory does a broker take for what it holds? (`python -m bench.memory`)
 
 BYTES is the formula of docs/SCALE.md. Each kind is measured by itself, as the slope between two
-sizes, each in a process of its own; then all of them together in one broker, against the sum.
-Without sockets: what the system holds for a connection is not the process's.
+sizes, each in a process of its own; then all of them together in one broker, compared with the sum.
+There are no sockets: the kernel's memory of a connection is not the process's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SIZES = {
     "committed offsets": (20_000, 200_000),
     "idle polls": (5_000, 20_000),
 }
-TOGETHER = {  # connections come with the polls
+TOGETHER = {  # each poll has a connection
     "partitions, new": 5_000,
     "partitions, written to": 2_000,
     "transactional ids": 10_000,
@@ -72,7 +72,7 @@ TOGETHER = {  # connections come with the polls
 
 
 def filled_kb(kinds: dict[str, int]) -> int:
-    """KB that a broker grows by when it is filled. For a process of its own."""
+    """The growth of a broker in KB when it is filled; runs in a process of its own."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
@@ -87,7 +87,7 @@ def filled_kb(kinds: dict[str, int]) -> int:
 
 
 def measured_kb(kinds: dict[str, int]) -> int:
-    """The same, from a process of its own."""
+    """The result of `filled_kb` in a process of its own."""
     pairs = [f"{kind}={count}" for kind, count in kinds.items()]
     command = [sys.executable, "-m", "bench.memory", "--fill", *pairs]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -101,7 +101,7 @@ def _line(kind: str, formula: float, measured: float, unit: str) -> bool:
 
 
 def main() -> None:
-    """Print the formula beside what is measured; fail where they are 20 % apart."""
+    """Print the formula beside what is measured; fail where they differ by 20 %."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--fill", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """What do metrics cost: while they are on, and while ten thousand partitions are scraped?
 
-Brokers with and without stand side by side and take turns, so that a busy machine slows both.
+Brokers with and without metrics run side by side and take turns, so that other load slows both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ON = {"barnabas.metrics.port": 0}
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Requests of one small record, the dearest case; then scrapes of many partitions."""
+    """Measure requests of one small record, the most expensive case, then scrapes."""
     return [_small_requests(int(30_000 * scale) // TURNS), _scrapes(int(PARTITIONS * scale))]
 
 
@@ -48,7 +48,7 @@ def _small_requests(count: int) -> Row:
                 before_us = _cpu_us(brokers[name].pid)
                 one_by_one(brokers[name], "bench", count)
                 spent[name].append((_cpu_us(brokers[name].pid) - before_us) / count)
-    # others can only add to what a turn costs, so the cheaper ones tell more
+    # other load can only add to a turn's cost, so the lower values are better
     off, on = (statistics.mean(sorted(spent[name])[: TURNS // 2]) for name in ("off", "on"))
     return Row(
         "requests of one 100 B record, metrics on against off",
@@ -60,13 +60,13 @@ def _small_requests(count: int) -> Row:
 
 
 def _cpu_us(pid: int) -> float:
-    """CPU time of the process so far, of a finer clock than the ticks of /proc/PID/stat."""
+    """CPU time of the process so far, finer than the ticks of /proc/PID/stat."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
 
 
 def _scrapes(partitions: int) -> Row:
-    """What a client waits for at most while a scrape is made, against when none is."""
+    """The longest wait of a client during scrapes, and without them."""
     settings = ON | {"num.partitions": partitions}
     with LocalBroker(settings=settings, topics={"many": partitions}) as broker:
         url = _url_of(broker)
@@ -102,7 +102,7 @@ def _url_of(broker: LocalBroker) -> str:
 
 
 def _longest_wait_ms(broker: LocalBroker, work: Callable[[], object]) -> float:
-    """The longest answer to an ApiVersions, asked all the time, while the work is done."""
+    """The longest time of an ApiVersions, repeated continuously during the work."""
     frame = encode_request(ApiVersionsRequest(), 3, 1, "bench")
     thread = threading.Thread(target=work)
     longest_s = 0.0

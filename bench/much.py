@@ -1,13 +1,13 @@
-"""What does much of one thing cost? (`python -m bench.much [--scale X] [CASE …]`)
+"""What does a large amount of one thing cost? (`python -m bench.much [--scale X] [CASE …]`)
 
-Without sockets, as in scale.py. `offsets`: a start after a kill with a million committed offsets in
-20,000 groups. `behind`: a reader that is ten million records behind the log's end, against one that
-reads the same amount at the end; both get whole megabytes, of which no byte is in Python's memory.
-`partitions`: a start after a kill with 20,000 partitions that all were written to, or as many as
-the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which the disk
-has the first and last bytes of each batch alone, against one of 1 GB. `transactions`: a start after
-a kill with 200,000 transactions of eight transactional ids behind it, whose records are compacted
-early, in turns with one that waits until their segments are full.
+There are no sockets, as in scale.py. `offsets`: a start after a kill with a million committed
+offsets in 20,000 groups. `behind`: a reader that is ten million records behind the log's end,
+against one that reads the same amount at the end; both get whole megabytes, which never are in
+Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or as many
+as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which the
+disk has only the first and last bytes of each batch, against one of 1 GB. `transactions`: a start
+after a kill with 200,000 transactions of eight transactional ids behind it, whose records are
+compacted early, in turns with one that waits until their segments are full.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 
 
 def offsets(directory: str, scale: float) -> None:
-    """Commit, be killed, and start."""
+    """Commit offsets, simulate a kill, and start."""
     count = int(GROUPS * scale) * OFFSETS_A_GROUP
     core = Core(directory)
     CASES["committed offsets"](core, count)
     lock = core.broker.logs._lock
     assert lock is not None
-    lock.release()  # all that a kill leaves
+    lock.release()  # as after a kill: nothing is closed
     gc.collect()
     gc.freeze()
-    gc.disable()  # as the daemon does at its start
+    gc.disable()  # as the daemon does after its start
     settings = {"log.dirs": directory, "barnabas.transaction.durability": "os"}
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     broker = open_broker(BrokerConfig.from_properties(settings), Ids(), now_ms=NOW_MS)
@@ -82,7 +82,7 @@ def offsets(directory: str, scale: float) -> None:
 
 
 def behind(directory: str, scale: float) -> None:
-    """The log is read in pieces of a megabyte from its start on, in its midst, and at its end."""
+    """Read the log in pieces of a megabyte from its start, in the middle, and at its end."""
     core = Core(directory, {"log.segment.bytes": str(256 << 20)})
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)] * BATCH)
     count = int(RECORDS * scale)
@@ -101,7 +101,7 @@ def behind(directory: str, scale: float) -> None:
         for where, first in (("the end", last), ("the midst", last // 2), ("the start", 0)):
             took_ns = 0
             for number in range(FETCHES):
-                core.offset = first + number * BATCH + 1  # it asks for the record before that
+                core.offset = first + number * BATCH + 1  # it fetches the record before that
                 took_ns += core.fetch()
                 assert len(core.broker.outbox.sends[0][1]) > 1, "the record is not in the answer"
                 core.answer()
@@ -114,7 +114,7 @@ def behind(directory: str, scale: float) -> None:
 
 
 def partitions(directory: str, scale: float) -> None:
-    """Another process writes to each, and is gone."""
+    """Let another process write to each partition and exit, then start."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     count = min(int(PARTITIONS * scale), limit - OTHER_FILES)
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
@@ -127,7 +127,7 @@ def partitions(directory: str, scale: float) -> None:
             log.append(bytearray(batch), now_ms=NOW_MS)
 
     assert _in_a_process_of_its_own(write), "the process that writes failed"
-    gc.disable()  # as the daemon does at its start
+    gc.disable()  # as the daemon does after its start
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     broker = _opened(directory)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
@@ -141,7 +141,7 @@ def partitions(directory: str, scale: float) -> None:
 
 
 def sparse_bytes(directory: str, scale: float) -> None:
-    """The same work at the end, in the midst and at the start of a small and a large log."""
+    """Do the same work at the end, in the middle and at the start of a small and a large log."""
     logging.disable(logging.WARNING)  # of each index file that is missing
     cores = [
         _sparse(f"{directory}/{segments}", segments)
@@ -165,7 +165,7 @@ def sparse_bytes(directory: str, scale: float) -> None:
 
 
 def transactions(directory: str, scale: float) -> None:
-    """Another process commits them, and is gone; each 15 s compaction has its turn."""
+    """Let another process commit them and exit, then start; compaction runs each 15 s."""
     cases = {"compacted early": {}, "in full segments": {EARLY: str(1 << 60)}}
     paths = {name: f"{directory}/{number}" for number, name in enumerate(cases)}
     count = int(TRANSACTIONS * scale) // PRODUCERS
@@ -199,7 +199,7 @@ def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
 
 
 def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
-    """Flushes and compactions, until there are none."""
+    """Do the flushes and compactions of the outbox, until there are none."""
     outbox = broker.outbox
     while outbox.flushes or outbox.cleanings:
         for flush in (flushes := outbox.flushes[:]):
@@ -215,7 +215,7 @@ def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
 
 
 def _start_after_transactions(name: str, directory: str) -> None:
-    gc.disable()  # as the daemon does at its start
+    gc.disable()  # as the daemon does after its start
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     broker = _opened(directory)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
@@ -229,13 +229,13 @@ def _start_after_transactions(name: str, directory: str) -> None:
 
 
 def _worked(core: Core, log: Log) -> dict[str, float]:
-    """What a request of each kind took, in us."""
+    """The time of a request of each kind, in us."""
     end = log.log_end_offset
     took_us = {"Produce": sum(core.produce() for _ in range(FETCHES)) / FETCHES / 1000}
     for where, first in (("end", end - 1), ("midst", end // 2), ("start", 0)):
         took_ns = 0
         for number in range(FETCHES):
-            core.offset = first + number + 1  # it asks for the record before that
+            core.offset = first + number + 1  # it fetches the record before that
             took_ns += core.fetch()
             core.answer()
         took_us[f"Fetch at the {where}"] = took_ns / FETCHES / 1000
@@ -247,7 +247,7 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
 
 
 def _sparse(directory: str, segments: int) -> tuple[int, Core]:
-    """A log whose batches are zeros, which take no room on the disk."""
+    """Make a log whose batches are zeros, which take no room on the disk."""
 
     def begin() -> None:
         Core(directory, SPARSE).produce()
@@ -291,7 +291,8 @@ EACH: dict[str, Callable[[str, float], None]] = {
 
 
 def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
-    """Whether it ended well. What it opens or holds is gone with it, as with a kill."""
+    """Run in a child process. Gives: whether it succeeded. Its files are left open, as by a
+    kill."""
     sys.stdout.flush()
     child = os.fork()
     if child:

@@ -1,4 +1,4 @@
-"""What does it cost the broker to take a million records of 1 KB, or three million of 100 bytes,
+"""What does it cost the broker to receive a million records of 1 KB, or three million of 100 bytes,
 from an idempotent producer?
 """
 

@@ -2,12 +2,11 @@
 
     python -m bench.scale [--scale X] [--publish DIRECTORY] [CASE …]
 
-No sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure is the
-core's alone. Of each case there are brokers of several sizes side by side. All do one fixed piece
-of work in turns: records produced and read, each by a request of its own, and transactions of one
-partition. A figure is the CPU time of the thread, the best of several rounds, since others on the
-machine can only add to it. The longest call is the longest that the loop would have stood still
-for, in the same measure.
+There are no sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure
+is that of the core. Each case has brokers of several sizes side by side. All do one fixed piece of
+work in turns: records produced and read, each by a request of its own, and transactions of one
+partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
+only add to it. The longest call is the longest time for which the loop would have been blocked.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ SIZES = (10, 100, 1000, 10_000)
 
 
 class Core:
-    """A broker without sockets, with one topic to work on. longest_ns: of its calls since then."""
+    """A broker without sockets, with one topic. longest_ns: the longest call since its reset."""
 
     def __init__(
         self, directory: str, more: dict[str, str] | None = None, *, is_new: bool = True
@@ -83,11 +82,11 @@ class Core:
         self.producer_id = self.begin(NAME)
 
     def connect(self, connection: int) -> None:
-        """Let a client come."""
+        """Connect a client."""
         self.broker.on_connected(connection, "127.0.0.1", "127.0.0.1", 9092)
 
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
-        """One request, with what is deferred behind its answer. Gives its CPU time in ns."""
+        """Handle one request, with the work deferred behind its answer. Gives: CPU time in ns."""
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
         broker = self.broker
         began_ns = time.thread_time_ns()
@@ -100,21 +99,21 @@ class Core:
         return took_ns
 
     def answer(self, connection: int = WORKER) -> bytes:
-        """What was answered last, its files aside. The outbox is empty then."""
+        """The last answer without its file slices. Empties the outbox."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         assert not self.broker.outbox.closes, self.broker.outbox.closes
         assert [to for to, _ in sends] == [connection], f"{len(sends)} answers"
         return bytes(sends[0][1][0])  # type: ignore[arg-type]
 
     def begin(self, transactional_id: str) -> int:
-        """The producer id of a transactional id."""
+        """Begin a session. Gives: the producer id."""
         self.call(InitProducerIdRequest(transactional_id, 900_000), 0)
         answer = InitProducerIdResponse.read(self.answer()[8:], 0, 0)[0]
         assert answer.error_code == 0
         return answer.producer_id
 
     def produce(self, producer_id: int = -1, sequence: int = -1, name: str | None = None) -> int:
-        """One record."""
+        """Produce one record."""
         batch = encode_batch(
             [RECORD],
             producer_id=producer_id,
@@ -129,7 +128,7 @@ class Core:
         return took_ns
 
     def add(self, transactional_id: str, producer_id: int) -> int:
-        """Begin a transaction on the partition."""
+        """Add the partition to a transaction."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=producer_id,
@@ -141,7 +140,7 @@ class Core:
         return took_ns
 
     def fetch(self, connection: int = WORKER, max_wait_ms: int = 0) -> int:
-        """The last record; or, with a time to wait, what comes after it."""
+        """Fetch the last record; or, with a wait, the one after it."""
         offset = self.offset if max_wait_ms else self.offset - 1
         rows = [FetchPartition(0, -1, offset, -1, -1, 1 << 20)]
         request = FetchRequest(
@@ -151,7 +150,7 @@ class Core:
 
 
 class Work(NamedTuple):
-    """What the fixed piece of work took: microseconds of CPU for each of its parts."""
+    """Microseconds of CPU for each part of the fixed piece of work."""
 
     produce_us: float
     fetch_us: float
@@ -159,7 +158,7 @@ class Work(NamedTuple):
 
 
 def work(core: Core) -> Work:
-    """Once the fixed piece of work."""
+    """Do the fixed piece of work once."""
     produced_ns = fetched_ns = transacted_ns = 0
     for _ in range(RECORDS):
         produced_ns += core.produce()
@@ -269,7 +268,7 @@ class Result:
 
 
 def measured(case: str, sizes: tuple[int, ...]) -> list[Result]:
-    """Brokers of all sizes side by side, in turns."""
+    """Measure brokers of all sizes side by side, in turns."""
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:
@@ -277,12 +276,12 @@ def measured(case: str, sizes: tuple[int, ...]) -> list[Result]:
             CASES[case](core, size)
             cores.append(core)
         gc.collect()
-        gc.freeze()  # as the daemon does with what a start has loaded
+        gc.freeze()  # as the daemon does after its start
         for turn in range(ROUNDS):
             for result, core in zip(results, cores, strict=True):
                 core.longest_ns = 0
                 times = work(core)
-                if turn:  # the first warms up
+                if turn:  # the first round warms up
                     result.rounds.append(times)
                     longest_ms = core.longest_ns / 1e6
                     result.longest_ms = min(result.longest_ms or longest_ms, longest_ms)
@@ -292,7 +291,7 @@ def measured(case: str, sizes: tuple[int, ...]) -> list[Result]:
 
 
 def table(results: list[Result]) -> str:
-    """As Markdown; in brackets how much more than with the smallest size of the case."""
+    """A Markdown table; in brackets the difference from the smallest size of the case."""
     rows = [
         "| held | how many | Produce, us | Fetch, us | transaction, us | longest call, ms |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -326,7 +325,7 @@ def plot(results: list[Result], path: Path) -> None:
             axis.loglog(sizes, [result.best[part] for result in own], marker="o", label=case)
         axis.set_title(("Produce", "Fetch", "transaction")[part] + ", us of CPU")
         axis.set_xlabel("how many are held")
-        axis.set_ylim(10, 1000)  # so that growth shows, and not what two rounds differ by
+        axis.set_ylim(10, 1000)  # so that growth is visible, and not the noise
     axes[0].legend(fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)

@@ -2,11 +2,11 @@
 
     python -m bench.sockets [--scale X] [CASE …]
 
-Whole daemons, real sockets. Of each case there are daemons of several sizes, which do the same work
-in turns: records in batches of a hundred, produced and read, and transactions of one record. A
-figure is CPU time of the daemon's loop thread (Linux's schedstat), the cheapest of several rounds,
-since others on the machine can only add to it. RLIMIT_NOFILE bounds the connections; a daemon keeps
-an eighth of its descriptors for logs.
+Whole daemons, real sockets. Each case has daemons of several sizes, which do the same work in
+turns: records in batches of a hundred, produced and read, and transactions of one record. A figure
+is CPU time of the daemon's loop thread (Linux's schedstat), the cheapest of several rounds, since
+other load can only add to it. RLIMIT_NOFILE bounds the connections; a daemon keeps an eighth of its
+descriptors for logs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDLE_MS = 3_600_000
 
 
 class Client:
-    """One connection, on which requests are asked one after the other. offset: where it reads."""
+    """One connection with one request at a time. offset: its read position."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -60,7 +60,7 @@ class Client:
         return self.answer()
 
     def poll(self, topic: str, max_wait_ms: int = 0) -> None:
-        """Ask for what comes at `offset`, or for as long after it."""
+        """Send a Fetch at `offset`, which waits for data."""
         rows = [FetchPartition(0, -1, self.offset, -1, -1, 1 << 20)]
         topics = [FetchTopic(topic, None, rows)]
         request = FetchRequest(None, -1, None, max_wait_ms, 1, 1 << 20, 0, 0, -1, topics)
@@ -79,7 +79,7 @@ class Client:
 
 
 class Daemon:
-    """One size of one case: a broker, who does the work, and who is merely there.
+    """One size of one case: a broker, its working clients, and its idle ones.
 
     rounds: microseconds of the loop's CPU, for a batch produced and read, and for a transaction.
     """
@@ -98,12 +98,12 @@ class Daemon:
         self.rounds: list[tuple[float, ...]] = []
 
     def cpu_ns(self) -> int:
-        """CPU of the thread of the loop so far."""
+        """CPU of the loop's thread so far."""
         pid = self.broker.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
     def connect(self, count: int) -> None:
-        """Let others come, and tell what memory they take."""
+        """Connect idle clients. Gives: the memory that they take."""
         before = rss_mb(self.broker.pid)
         for _ in range(count):
             client = Client(self.broker.port)
@@ -113,7 +113,7 @@ class Daemon:
         self.memory_mb = rss_mb(self.broker.pid) - before
 
     def work(self) -> None:
-        """Once the fixed piece of work."""
+        """Do the fixed piece of work once."""
         began_ns = self.cpu_ns()
         for _ in range(REQUESTS):
             self.worker.call(self.batch, 7)
@@ -124,7 +124,7 @@ class Daemon:
         for _ in range(TRANSACTIONS):
             self.producer.transact()
         ended_ns = self.cpu_ns()
-        self.worker.offset += 2 * TRANSACTIONS  # each a record and a marker
+        self.worker.offset += 2 * TRANSACTIONS  # a record and a marker each
         self.rounds.append(
             (
                 (batches_ns - began_ns) / REQUESTS / 1000,
@@ -133,7 +133,7 @@ class Daemon:
         )
 
     def spread(self) -> None:
-        """Give batches to all others, who wait for them, until so many answers were given."""
+        """Produce batches for all waiting readers, until that many answers were sent."""
         data = TopicProduceData("spread", partition_data=self.batch.topic_data[0].partition_data)
         request = ProduceRequest(None, -1, 1000, [data])
         turns = max(1, DELIVERIES // self.size)
@@ -170,13 +170,13 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Daemon], None], Callable[[Daem
 
 
 def measured(case: str, scale: float) -> list[str]:
-    """The lines of one case: daemons of all sizes side by side, in turns."""
+    """Measure one case, daemons of all sizes side by side, in turns. Gives: its lines."""
     sizes, prepare, work = CASES[case]
     lines: list[str] = []
     with ExitStack() as stack:
         daemons = []
         for size in sizes:
-            # more than RAM takes is wanted from the disk: a commit is to be flushed
+            # a directory on a disk, not in memory: a commit has to be flushed
             broker = stack.enter_context(LocalBroker(in_memory=False))
             daemon = Daemon(broker, max(1, int(size * scale)))
             stack.callback(daemon.close)

@@ -3,9 +3,9 @@ connector (in the JVM, reading Apache Kafka).
 
     python -m bench spark [--scale X]
 
-The figures to compare with are of Spark's connector on a machine of 2 cores: with its default
-options, and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure what is behind these
-rows: decoding, encoding, a reader without Spark.
+The figures for comparison are those of Spark's connector on a machine with 2 cores: with its
+default options, and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure the parts:
+decoding, encoding, a reader without Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDLE_BATCHES = 30
 
 
 def best(broker: LocalBroker, action: Callable[[], None]) -> Meter:
-    """The quickest of some turns; the first is not counted, in which Spark compiles."""
+    """The shortest of some runs, without the first, in which Spark compiles."""
     meters = []
     for turn in range(TURNS + 1):
         with metered(broker) as meter:
@@ -109,7 +109,7 @@ def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) 
 
 
 def idling(spark: SparkSession, broker: LocalBroker, scratch: Path) -> Row:
-    """Micro-batches of a few rows: what each costs whatever is in it."""
+    """Micro-batches of a few rows: the fixed cost of each."""
     create_topic(broker, "few", 2)
     frame = spark.range(IDLE_BATCHES * 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
@@ -148,7 +148,7 @@ def topic(spark: SparkSession, broker: LocalBroker, name: str) -> DataFrame:
 
 
 def run(scale: float) -> list[Row]:
-    """All rows; none, with a word, where Spark cannot run."""
+    """Measure. Without Spark there are no rows, and a message says so."""
     from barnabas.spark_connector.session import MissingRequirementError, local_session
 
     try:

@@ -4,8 +4,8 @@ local[2]; with numpy and with numba.
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
 
 Decoding needs no broker: record batches are built in memory. The others publish the rows to a
-broker of their own first. Seconds are of the reader's CPU where one thread works alone, else of the
-wall. numba's loops are loaded before anything is measured; what that takes is told.
+broker first. Seconds are the reader's CPU where one thread works alone, else wall time. numba's
+loops are loaded before the measurement; the time for that is printed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fetch_of(
     codec: Codec = Codec.NONE,
     headers: bool = False,
 ) -> bytes:
-    """What a fetch brings: so many rows of JSON-like text in batches of `per_batch`."""
+    """The answer to a fetch: rows of JSON-like text in batches of `per_batch`."""
     chance = random.Random(1)
     text = b'{"origin":"JFK","month":7,"note":"' + bytes(
         chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size)
@@ -69,7 +69,7 @@ def fetch_of(
 
 
 def decoders() -> dict[str, CompiledLoops | None]:
-    """By the option's value, those that there are; says what it costs to have them."""
+    """The available decoders by the option's value; prints the time to load them."""
     found: dict[str, CompiledLoops | None] = {"numpy": None}
     try:
         start = time.process_time()
@@ -127,7 +127,7 @@ def _decode_once(buffer: bytes, rows: int, loops: CompiledLoops | None, *, heade
 
 
 def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False) -> None:
-    """With librdkafka, in batches as large as it makes them."""
+    """Publish with librdkafka, in batches of its default size."""
     from confluent_kafka import Producer
 
     create_topic(broker, TOPIC, 2)
@@ -152,7 +152,7 @@ def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False)
 
 
 def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool) -> None:
-    """One process reads everything, fetch included."""
+    """Read everything in one process, fetching included."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": TOPIC}
     )
@@ -179,9 +179,7 @@ def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool
 
 
 def in_spark(broker: LocalBroker, rows: int, ways: list[str], *, headers: bool) -> None:
-    """Jobs of two tasks. The decoders take turns, so that what else the machine does hits them
-    alike.
-    """
+    """Run jobs of two tasks. The decoders take turns, so that other load slows them alike."""
     from barnabas.spark_connector.session import local_session
 
     spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})

@@ -3,10 +3,11 @@
     python -m bench.spark_scale [--rows 10000000] [--partitions 8] [--per-trigger 5000000]
         [--directory DIRECTORY] [--unjudged]
 
-Copies a topic into another by a stream on local[2] (Trigger.AvailableNow). Each row that is written
-says from which partition and offset it was read; in the end these are counted and summed. Resident
-memory of all processes is looked at each second; a line for each tenth of the time tells whether
-it grows. With a directory the query goes on where the last run left it, with so many rows more.
+Copies a topic into another by a stream on local[2] (Trigger.AvailableNow). Each written row
+has the partition and offset from which it was read; in the end these are counted and summed.
+Resident memory of all processes is sampled each second; a line for each tenth of the time shows
+whether it grows. With a directory the query continues where the last run ended, with that many
+further rows.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class Memory:
-    """Resident MB of this process' descendants, by what they are, looked at each second."""
+    """Resident MB of this process's descendants by kind, sampled each second."""
 
     def __init__(self) -> None:
         self.looks: list[dict[str, float]] = []
@@ -121,13 +122,13 @@ class Memory:
 
 
 def look() -> dict[str, float]:
-    """Resident MB now; of several processes of a kind, the largest, and how many there are."""
+    """Resident MB now: the largest process of each kind, and the number of processes."""
     parents: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             fields = (directory / "stat").read_text().rpartition(")")[2].split()
             parents[int(directory.name)] = int(fields[1])
-        except OSError:  # it ended just now
+        except OSError:  # the process has just ended
             continue
     ours = {os.getpid()}
     for pid in sorted(parents):
@@ -146,7 +147,7 @@ def look() -> dict[str, float]:
 
 
 def kind_of(pid: int) -> str:
-    """What a process is, by its command line."""
+    """The kind of a process, by its command line."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     if "barnabas" in command:
         return "broker"
@@ -157,7 +158,7 @@ def kind_of(pid: int) -> str:
 
 
 def copy(spark: SparkSession, broker: LocalBroker, per_trigger: int, scratch: str) -> int:
-    """Run the stream to its end. Gives: how many batches there were."""
+    """Run the stream to its end. Gives: the number of batches."""
     servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     rows = (
         spark.readStream.format("barnabas")
@@ -179,8 +180,9 @@ def copy(spark: SparkSession, broker: LocalBroker, per_trigger: int, scratch: st
 
 
 def judge(spark: SparkSession, broker: LocalBroker) -> int:
-    """Each offset of each partition has to be there once: by the number, the bounds, the sum and
-    the sum of squares. Gives: how many there are.
+    """Check that each offset of each partition exists once. Gives: their number.
+
+    It compares the number, the bounds, the sum and the sum of squares.
     """
     ends = ends_of(broker)
     found = (
@@ -204,7 +206,7 @@ def judge(spark: SparkSession, broker: LocalBroker) -> int:
 
 
 def ends_of(broker: LocalBroker) -> dict[int, int]:
-    """How many records each partition of the source has."""
+    """The number of records of each partition of the source."""
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": SOURCE}
     )
@@ -213,7 +215,7 @@ def ends_of(broker: LocalBroker) -> dict[int, int]:
 
 
 def functions_of_offset(name: str) -> Column:
-    """An aggregate of the offsets, under its name."""
+    """The aggregates of the offsets, by name."""
     from pyspark.sql.functions import expr
 
     square = "CAST(offset * offset AS DECIMAL(28, 0))"  # sums beyond 64 bits

@@ -3,8 +3,8 @@ records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
-Rows with 8-byte keys for ten partitions, in Arrow batches of 10,000 as Spark hands them over; no
-broker is needed.
+Rows with 8-byte keys for ten partitions, in Arrow batches of 10,000, the size that Spark uses;
+no broker is needed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def vectorised(record_batches: list[pa.RecordBatch], codec: Codec, partitions: i
 
 
 def in_a_loop(record_batches: list[pa.RecordBatch], codec: Codec) -> int:
-    """The same, record by record."""
+    """Encode all, record by record."""
     pending: list[list[NewRecord]] = [[] for _ in range(PARTITIONS)]
     sizes = [0] * PARTITIONS
     byte_count = 0

@@ -1,9 +1,9 @@
-"""How long does the loop hear nobody while something large is done? (`python -m bench.stalls`)
+"""For how long is the loop blocked during large pieces of work? (`python -m bench.stalls`)
 
-Without sockets, as in scale.py: what is measured is each call into the core, which is as long as
-the loop stands still. While the work goes on, a client asks for the versions of the API between any
-two calls, and produces a record. A figure is CPU time of the thread; the longest call by the clock
-beside it has also what the disk took, and what others on the machine took.
+There are no sockets, as in scale.py. Each call into the core is measured, since it blocks the loop.
+Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is
+CPU time of the thread; the longest call by the clock, beside it, includes the disk and other load
+on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.message import Message
 from bench.many_partitions import NOW_MS
 from bench.scale import RECORD, TOPIC, WORKER, Core, encode_batch
 
-ADMIN = 2  # its connection
+ADMIN = 2  # the connection of that client
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 1000)
 ROLL_MS, SMALL_SEGMENT_BYTES = 600_000, 200
 DAY_MS = 86_400_000
@@ -45,7 +45,7 @@ class Watched(Core):
         self.connect(ADMIN)
 
     def timed(self, function: Callable[..., object], *arguments: object) -> None:
-        """One call, as the rim makes it."""
+        """Make and time one call, as the rim would."""
         wall_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         function(*arguments)
         self.calls.append((time.thread_time_ns() - cpu_ns, time.perf_counter_ns() - wall_ns))
@@ -58,7 +58,7 @@ class Watched(Core):
         return self.calls[-1][0]
 
     def settle(self, *, is_done: Callable[[], bool] = lambda: True) -> None:
-        """Go on until nothing is due, with a client that produces between any two calls."""
+        """Call until nothing is due, with a client that produces between any two calls."""
         outbox = self.broker.outbox
         while True:
             flushes, outbox.flushes = outbox.flushes, []
@@ -84,7 +84,7 @@ def _create(core: Watched, count: int) -> None:
 
 
 def _write(core: Watched, count: int) -> None:
-    """A first batch for each partition."""
+    """Write a first batch to each partition."""
     batch = encode_batch([RECORD])
     for log in core.broker.topics.partitions_of("wide")[:count]:
         core.timed(partial(log.append, bytearray(batch), now_ms=core.now_ms))
@@ -101,7 +101,7 @@ def _producers(core: Watched, count: int) -> None:
 
 
 def _roll(core: Watched, _: int) -> None:
-    """The next batch goes into another segment, and the producers into a snapshot."""
+    """Roll the segment, which writes a snapshot of the producers."""
     core.now_ms += ROLL_MS + 1
     batch = encode_batch([RECORD._replace(timestamp=core.now_ms)])
     log = core.broker.topics.partitions_of(TOPIC)[0]
@@ -112,13 +112,13 @@ def _roll(core: Watched, _: int) -> None:
 
 
 def _checkpoint(core: Watched, _: int) -> None:
-    """The manifest and the snapshot of a log that has changed."""
+    """Checkpoint a changed log: its manifest and snapshot."""
     core.now_ms += 61_000
     core.settle()
 
 
 def _segments(core: Watched, count: int) -> None:
-    """Each batch rolls."""
+    """Write batches of which each rolls the segment."""
     for _ in range(count):
         core.produce()
     log = core.broker.topics.partitions_of(TOPIC)[0]
@@ -126,7 +126,7 @@ def _segments(core: Watched, count: int) -> None:
 
 
 def _retain(core: Watched, _: int) -> None:
-    """All segments are too old at once."""
+    """Let retention find all segments too old at once."""
     core.now_ms += 8 * DAY_MS
     core.broker.wall.feed(core.now_ms, core.now_ms)
     core.settle()
@@ -153,7 +153,7 @@ CASES: dict[str, tuple[tuple[str, Callable[[Watched, int], None], int], ...]] = 
 
 
 def line(what: str, calls: list[tuple[int, int]]) -> str:
-    """One line of the table: how many calls, and a histogram of their lengths."""
+    """One line of the table: the number of calls, and a histogram of their durations."""
     cpu_ms = sorted(cpu / 1e6 for cpu, _ in calls)
     buckets = Counter(next((b for b in BOUNDS_MS if ms <= b), 10**6) for ms in cpu_ms)
     shown = ", ".join(f"<= {bound}: {buckets[bound]:,}" for bound in sorted(buckets))

@@ -1,4 +1,4 @@
-"""How soon is it up, and how much memory does it take?"""
+"""How long does a start take, and how much memory?"""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def metadata_answer(port: int) -> bytes:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """From the start of the process to the first Metadata answer: an empty directory, and 1,000
-    partitions after a clean stop.
+    """Measure from the start of the process to the first Metadata answer.
+
+    On an empty directory, and with 1,000 partitions after a clean stop.
     """
     rows = []
     for partitions in (0, 1000):

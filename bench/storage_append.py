@@ -1,10 +1,10 @@
-"""What the storage engine costs: appends of three shapes, reads of the next position, loading of
+"""What does the storage engine cost? Appends of three kinds, reads of the next position, loading of
 many clean logs.
 
     python bench/storage_append.py [directory]
 
-Each append is compared with its floor: the CRC of the same bytes and one pwrite of them. Figures
-are the best of several rounds.
+Each append is compared with a lower bound: the CRC of the same bytes and one pwrite of them.
+Figures are the best of several rounds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def new_log(directory: str, name: str) -> tuple[LogManager, Log]:
 
 
 def floor_us(directory: str, data: bytearray, rounds: int) -> float:
-    """CRC and pwrite of the same bytes, at the end of a growing file."""
+    """The lower bound: CRC and pwrite of the same bytes, at the end of a growing file."""
     fd = os.open(os.path.join(directory, "floor"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     view = memoryview(data)
     best, position = 1e9, 0

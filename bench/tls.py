@@ -3,9 +3,9 @@
     python -m bench tls            --scale 0.1 for a tenth
     python -m bench.tls SERVER     a bare server for it: receive | send | send-file | echo
 
-The echo is what produce and fetch are held to: it sends back each record of TLS as it came. The
-others are the least there can be of one direction: what comes is thrown away, and what goes is one
-buffer again and again, or a file's bytes.
+Produce and fetch are compared with the echo, which sends back each TLS record as received. The
+others are lower bounds for one direction: received bytes are dropped, and one buffer is sent again
+and again, or a file's bytes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from barnabas.certificates import make_certificates
 from bench.common import Row, threads_cpu_seconds
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
-CLIENTS_CHUNK_BYTES = 6_000  # as librdkafka's TLS records are
-MOST_UNDER_WAY = 2 << 20  # to an echo and back: less than the sockets hold
+CLIENTS_CHUNK_BYTES = 6_000  # the size of librdkafka's TLS records
+MOST_UNDER_WAY = 2 << 20  # to an echo and back: less than the buffers of the sockets
 FILE_NAME = "bytes"
 SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # by the client
 ROUNDS = 5
@@ -44,7 +44,7 @@ def _client_context(ca_file: str) -> ssl.SSLContext:
 
 
 def serve(kind: str, certificate: str, size: int, file: str) -> None:
-    """One connection, `size` bytes, then standard input's end."""
+    """Serve one connection with `size` bytes, then wait for the end of standard input."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -72,7 +72,7 @@ def _carry(kind: str, peer: ssl.SSLSocket, size: int, file: int) -> None:
 
 
 def bare(kind: str, directory: Path, size: int) -> float:
-    """The CPU seconds of a bare server for `size` bytes, each way where it is an echo."""
+    """The CPU seconds of a bare server for `size` bytes (an echo: in each direction)."""
     arguments = [kind, str(directory / "broker.pem"), str(size), str(directory / FILE_NAME)]
     with subprocess.Popen(
         [sys.executable, "-m", "bench.tls", *arguments],
@@ -96,7 +96,7 @@ def bare(kind: str, directory: Path, size: int) -> float:
 
 
 def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
-    """Send so much, in records as librdkafka's, and receive so much meanwhile."""
+    """Send bytes in records of librdkafka's size, and receive as many at the same time."""
     piece, buffer = bytes(CLIENTS_CHUNK_BYTES), bytearray(CHUNK_BYTES)
     peer.setblocking(False)
     while to_send > 0 or to_receive > 0:
@@ -159,7 +159,7 @@ def fetch(broker: LocalBroker, count: int) -> None:
 
 @contextlib.contextmanager
 def started(*, tls: bool) -> Iterator[LocalBroker]:
-    """A broker whose topic, connections and caches are there."""
+    """A broker after a warm-up: topic, connections and caches exist."""
     settings = {"fetch.max.bytes": 55 << 20}
     with LocalBroker(tls=tls, topics=["bench"], settings=settings) as broker:
         produce(broker, 100)
@@ -168,7 +168,7 @@ def started(*, tls: bool) -> Iterator[LocalBroker]:
 
 
 def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
-    """The CPU seconds of producing and of fetching so many records."""
+    """The CPU seconds for producing and for fetching that many records."""
     seconds = []
     for work in (produce, fetch):
         before = threads_cpu_seconds(broker.pid)
@@ -178,12 +178,14 @@ def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """A gigabyte each way in turns: bare servers, a broker with TLS, and one without."""
+    """Transfer a gigabyte in each direction, in turns: bare servers, brokers with and without
+    TLS."""
     count = int(100_000 * scale) // ROUNDS
     size = count * RECORD_BYTES
     seconds: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # as the brokers' directories
+        # Where the brokers' directories are.
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
         make_certificates(name)
         Path(name, FILE_NAME).write_bytes(bytes(size))

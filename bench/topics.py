@@ -1,5 +1,5 @@
-"""What do others wait for while thousands of topics are made and deleted? (`python -m bench.topics
-[--scale X]`)
+"""How long do clients wait while thousands of topics are created and deleted? (`python -m
+bench.topics [--scale X]`)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDLE_CONNECTIONS = 5_000
 
 
 class Client:
-    """One connection on which requests are asked one after the other."""
+    """One connection with one request at a time."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -50,9 +50,7 @@ class Client:
 
 
 class Pinger(threading.Thread):
-    """A second client, that asks for the versions of the API again and again. longest_s: what it
-    waited at most.
-    """
+    """A second client, which repeats ApiVersions. longest_s: its longest wait."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -142,7 +140,7 @@ def _half_sent(broker: LocalBroker, count: int, size: int) -> None:
             for _ in range(half // len(chunk)):
                 sock.sendall(chunk)
         except TimeoutError:
-            pass  # the broker reads no more of it for now
+            pass  # the broker reads no more from it for now
     print(
         f"{count} frames of {size >> 20} MB, three quarters sent: "
         f"{rss_mb(broker.pid) - before:.0f} MB more",

@@ -1,4 +1,4 @@
-"""How many transactions a second, and what does one cost the broker?"""
+"""How many transactions a second are possible, and what does one cost the broker?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
 CASES = (
-    # producers, partitions, records each, transactions each, what Kafka does
+    # producers, partitions, records each, transactions each, Kafka's figures
     (1, 1, 1, 2000, "104/s, 0.7 / 4 ms, 6.2 ms CPU"),
     (1, 10, 1, 1000, "49/s, 0.7 / 5.6 ms, 17.6 ms CPU"),
     (8, 1, 1, 400, "538/s, 1.3 / 5.8 ms, 2.3 ms CPU"),
@@ -40,7 +40,7 @@ CASES = (
 def transact(
     bootstrap_servers: str, name: str, partitions: int, records: int, count: int
 ) -> list[float]:
-    """Run `count` transactions; the seconds that each commit took."""
+    """Run `count` transactions. Gives: the seconds of each commit."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -63,7 +63,7 @@ class PlainProducer:
     """A transactional producer of bare requests, one after the other, in either version.
 
     librdkafka waits a millisecond before it registers a transaction's first partition; this one
-    does not, so it shows what the broker can. requests: how many it has sent.
+    does not, so it shows the broker's limit. requests: the number of sent ones.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PlainProducer:
         is_version_2: bool,
         user: tuple[str, str] | None = None,
     ) -> None:
-        """user: name and password, where the listener wants them (SASL/PLAIN)."""
+        """user: name and password, if the listener needs them (SASL/PLAIN)."""
         self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
         self.requests = self.sequence = 0
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -96,7 +96,7 @@ class PlainProducer:
         return self.exchange(encode_request(request, version, 1, "bench"))
 
     def exchange(self, frame: bytes) -> bytes:
-        """The answer to a request, without its size."""
+        """Send a request. Gives: its answer, without its size."""
         self._send(frame)
         return self._receive()
 
@@ -109,7 +109,7 @@ class PlainProducer:
         return self._stream.read(size)
 
     def transact(self) -> None:
-        """One transaction of a record in each partition, which one request takes."""
+        """Run one transaction with a record in each partition, sent in one request."""
         self.open()
         self.send_end()
         self.receive_end()
@@ -137,12 +137,12 @@ class PlainProducer:
         self._call(ProduceRequest(self.name, -1, 1000, [data]), 12 if self.is_version_2 else 7)
 
     def send_end(self) -> None:
-        """Ask for the commit."""
+        """Send the EndTxn that commits."""
         end = EndTxnRequest(self.name, self.producer_id, self.epoch, True)
         self._send(encode_request(end, 5 if self.is_version_2 else 1, 1, "bench"))
 
     def receive_end(self) -> None:
-        """The commit's answer."""
+        """Receive the answer to the commit."""
         answer = self._receive()
         if not self.is_version_2:
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
@@ -154,7 +154,7 @@ class PlainProducer:
 
 
 def compare_versions(partitions: int, count: int) -> list[Row]:
-    """Both versions on one broker: a tenth of one, a tenth of the other, and so on."""
+    """Measure both versions on one broker, in turns of a tenth each."""
     taken: dict[bool, list[float]] = {False: [], True: []}
     cpu_s = dict.fromkeys(taken, 0.0)
     with LocalBroker(in_memory=False) as broker:

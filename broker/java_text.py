@@ -1,7 +1,8 @@
 """Text as Java reads it, where who somebody is depends on it.
 
 Python's `str.strip`, and `\\w`, `\\d`, `\\s` and `.` of its patterns, know all of Unicode; Java's
-know ASCII. A principal that Apache Kafka tells from another must not become that other one here:
+know ASCII. A principal that Apache Kafka distinguishes from another must not become that other one
+here:
 
     String.trim()              U+0000 to U+0020 at both ends, and no other blank
     Pattern, \\w \\d \\s (?i)     ASCII alone

@@ -14,12 +14,8 @@ from barnabas.storage.disk import Syncable
 from barnabas.storage.log.durability import FlushToken
 
 if TYPE_CHECKING:
-    from barnabas.broker.security.authentication import Authentication
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.settings.listeners import ListenerConfig
+    from barnabas.broker.security.audit import AuditRecord
 
-ANONYMOUS = "User:ANONYMOUS"
-BY_CERTIFICATE = -1  # instead of an API key
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 
 
@@ -33,64 +29,6 @@ class Ids(Protocol):
     def random31(self) -> int:
         """A random number from 1 to 2^31 - 1."""
         ...
-
-
-class CoordinatorWait(NamedTuple):
-    """A parked request of a coordinator of several: the partitions of the internal topic that have
-    to stay with the broker it came to, and its answer where they do not.
-    """
-
-    ticket: int
-    topic: str
-    partitions: frozenset[int]
-    refusal: Callable[[], Message]
-
-
-class ConnectionState:
-    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
-    waits (answers keep their order). authentication: what it has shown of its client; None where
-    nobody has to show anything. principal: who that is, as Kafka names it (`User:NAME`); ANONYMOUS
-    as long as nobody has shown it. access: what that principal may, once it was looked up.
-    listener: by which it came. node_id: of the broker that it leads to, where a process is several;
-    waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
-    """
-
-    __slots__ = (
-        "access",
-        "authentication",
-        "client_host",
-        "client_software",
-        "connection_id",
-        "in_flight",
-        "listener",
-        "local_host",
-        "local_port",
-        "node_id",
-        "parked_ticket",
-        "principal",
-        "waits_for_coordinator",
-    )
-
-    def __init__(
-        self,
-        connection_id: int,
-        client_host: str,
-        local_host: str,
-        local_port: int,
-        node_id: int,
-        listener: ListenerConfig,
-    ) -> None:
-        self.connection_id = connection_id
-        self.node_id, self.listener = node_id, listener
-        self.principal = ANONYMOUS
-        self.access: Access | None = None
-        self.client_host = client_host
-        self.local_host, self.local_port = local_host, local_port
-        self.client_software = ""
-        self.authentication: Authentication | None = None
-        self.in_flight = False
-        self.parked_ticket = -1
-        self.waits_for_coordinator: CoordinatorWait | None = None
 
 
 class FlushJob(NamedTuple):
@@ -116,32 +54,6 @@ class Work(NamedTuple):
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
     held_bytes: int = 0
-
-
-class AuditRecord(NamedTuple):
-    """What an authorizer decided: who, from where, by which request, what, on what.
-
-    operation, resource_type: by the names of Kafka's tools. api_key: BY_CERTIFICATE of who has
-    shown by TLS who it is.
-    """
-
-    principal: str
-    host: str
-    client_id: str
-    api_key: int
-    operation: str
-    resource_type: str
-    resource_name: str
-    is_allowed: bool
-
-
-def login_record(connection: ConnectionState, api_key: int, *, is_allowed: bool) -> AuditRecord:
-    """What the audit log is to have of a client that has shown who it is, or has not."""
-    host = connection.client_host.removeprefix("/")
-    return AuditRecord(
-        connection.principal, host, "", api_key, "AUTHENTICATE", "LISTENER",
-        connection.listener.name, is_allowed,
-    )  # fmt: skip
 
 
 class Outbox:
@@ -188,7 +100,7 @@ class Outbox:
 
 
 class Parked:
-    """The type of PARKED: the answer comes later, through `Broker.reply`."""
+    """The type of PARKED: the answer comes later, through `Requests.reply`."""
 
     __slots__ = ()
 

@@ -1,19 +1,19 @@
 """Long work in slices: requests for thousands of logs or groups, between which other clients are
 served.
 
-The work is a generator. It yields where others may have their turn, is sent the time when it goes
-on, and returns the answer. That of a request yields before its first slice, too. One request's work
-is done after the other, in the order in which they came: what a request finds when its turn comes
-stays so until it ends. Where it has to wait for the disk (`Wait`), what comes behind it does, too.
-The first slice is done at once where nobody's work goes before it, so that a request for one topic
-is answered as if there were no slices.
+The work is a generator. It yields where other work may run, is sent the time when it continues, and
+returns the answer. The work of a request also yields before its first slice. Requests are processed
+one after the other, in the order of arrival: the state that a request finds at its turn does not
+change until its end. If a request waits for the disk (`Wait`), the requests behind it wait, too.
+The first slice is done at once if no other work is waiting, so a request for one topic is answered
+as if there were no slices.
 
-What only reads goes in slices of its own, beside what changes something: each row that it gives is
-of one moment, two rows may be of two.
+Requests that only read have slices of their own, besides those that change something: each row is
+consistent in itself, but two rows may be of different times.
 
-Between two slices anything may happen: other requests, a kill, a power loss. A topic that comes is
-journaled first, and nobody is told of it before all its logs are there; a topic that goes is
-journaled first, and nobody is told of it from then on. A start ends what was cut short.
+Between two slices anything may happen: other requests, a kill, a power loss. A new topic is
+journaled first, and is not visible before all its logs exist; a deleted topic is journaled first,
+and is not visible from then on. A start finishes what was interrupted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ Pieces = Callable[[], Sequence[Any]]  # encodes an answer that the work has in v
 class Wait(NamedTuple):
     """What some work waits for between two slices: the disk.
 
-    begin: begins to wait; it calls what it is given, with the time, when that is over. at_once:
-    does it without a break.
+    begin: begins to wait; calls its argument with the time at the end. at_once: does the same
+    without returning in between.
     """
 
     begin: Callable[[Callable[[int], None]], None]
     at_once: Callable[[], None]
 
 
-MOST_PARTITIONS_AT_ONCE = (
-    10_000  # that one request may make, as Apache Kafka's controller bounds it
-)
+# that one request may make: the bound of Apache Kafka's controller
+MOST_PARTITIONS_AT_ONCE = 10_000
 LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
 ROWS_READ_AT_ONCE = 250  # of a list of thousands: one to three milliseconds
@@ -47,11 +46,11 @@ GROUPS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
-    """The work that is under way and what waits for it. `on_answer(ticket, answer)` is called at
-    the end of what did not end at once. queue: what is not done, the first one under way.
+    """The running work and the work that waits for it. `on_answer(ticket, answer)` is called at the
+    end of work that did not end at once. queue: unfinished work, of which the first is running.
 
-    Takes: is_wanted, of work that only reads: whether somebody waits for the answer of that ticket.
-           Else it is given up. Its first slice is always done at once.
+    Takes: is_wanted, for work that only reads: whether a client waits for the answer of that
+           ticket. If none does, the work is dropped. Its first slice is always done at once.
     """
 
     def __init__(
@@ -64,8 +63,8 @@ class SlicedWork:
         self.queue: deque[tuple[int, Slices]] = deque()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
-        """Do the first slice, if nobody goes before it. Gives whether that was all, and the answer
-        then; the rest has its turn later.
+        """Do the first slice, if no other work waits. Gives: whether that was all, and the answer
+        then; the rest is done later.
         """
         next(work)
         if not self.queue or self._is_wanted is not None:
@@ -77,11 +76,11 @@ class SlicedWork:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `on_tick` has something to do: there is work, and it waits for nothing."""
+        """Whether `on_tick` has work that does not wait for the disk."""
         return bool(self.queue) and self._wait is None
 
     def on_tick(self, now_ms: int) -> None:
-        """Do one slice of the work that is next."""
+        """Do one slice of the first work in the queue."""
         while self._is_wanted is not None and self.queue and not self._is_wanted(self.queue[0][0]):
             self.queue.popleft()
         if self.is_ready:
@@ -92,7 +91,7 @@ class SlicedWork:
                 self._on_answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
-        """Do all that is left, without a break: nobody flushes for what waits any more."""
+        """Do all remaining work without a break: the flushes that it waits for no longer run."""
         if self._wait is not None:
             self._wait.at_once()
         while self.queue:
@@ -114,9 +113,9 @@ class SlicedWork:
 
 
 def run_through(work: Slices, now_ms: int, *, is_begun: bool = False) -> Any:
-    """Do what is a part of some work without a break. Gives what it returns.
+    """Run a part of some work without a break. Gives: what it returns.
 
-    Takes: is_begun, whether it has come to its first yield already.
+    Takes: is_begun, whether it has already reached its first yield.
     """
     try:
         wait = None if is_begun else next(work)

@@ -1,7 +1,7 @@
 """The result of an event at a coordinator, and the types by which it reads the rest of the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/coordinator_runtime.py) appends the records to the internal topic, passes each to `replay`
+(broker/group_runtime.py) appends the records to the internal topic, passes each to `replay`
 (or its decoded content to `apply`), and, once the records are as durable as the configuration asks,
 releases the replies and carries out the effects. If the append fails on I/O the broker stops, so
 nothing is ever rolled back.

@@ -1,5 +1,5 @@
-"""Writes docs/REQUESTS.md from protocol/api_table.py: `make docs-pages` (a test checks that it was
-done).
+"""Writes docs/REQUESTS.md from protocol/api_table.py: `make docs-pages` (a test checks that it is
+up to date).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _BEFORE = """\
 
 *Written by `make docs-pages` from `protocol/api_table.py` and `broker/settings/releases.py`.*
 
-What this broker speaks: what ApiVersions tells, and `barnabas check --apis` prints. Beside it
-stands what Apache Kafka 3.9 and 4.3 tell; with `barnabas start --emulate 3.9` (or 4.3) those
-versions are spoken, and no others ([COMPATIBILITY.md](COMPATIBILITY.md#other-releases)). *Flexible*
-is the first version with compact types and tagged fields (KIP-482). The answers are held to those
-that Apache Kafka gave to the same requests ([VERIFICATION.md](VERIFICATION.md)); where one differs
-by intention, the last column says so.
+The requests that this broker supports: ApiVersions returns them, and `barnabas check --apis` prints
+them. The columns beside them have the versions of Apache Kafka 3.9 and 4.3; with
+`barnabas start --emulate 3.9` (or 4.3) exactly those are supported
+([COMPATIBILITY.md](COMPATIBILITY.md#other-releases)). *Flexible*
+is the first version with compact types and tagged fields (KIP-482). Tests compare the answers with
+those that Apache Kafka gave to the same requests ([VERIFICATION.md](VERIFICATION.md)); the last
+column has the intended differences.
 
 | key | request | versions | Kafka 3.9 | Kafka 4.3 | flexible | what differs |
 |---|---|---|---|---|---|---|
@@ -31,29 +32,29 @@ by intention, the last column says so.
 _FEATURES = """
 ## Features
 
-ApiVersions tells of these from version 3 on (KIP-584). The level is what is finalised by default;
+ApiVersions returns these from version 3 on (KIP-584). The level is the one finalised by default;
 `barnabas.features` sets another ([CONFIGURATION.md](CONFIGURATION.md)), and so does UpdateFeatures,
-which holds at once. `metadata.version` is told, since clients ask for it, and acts on nothing.
+which takes effect at once. `metadata.version` is listed, since clients ask for it, and has no effect.
 
 | feature | supported | level | emulating 3.9 | emulating 4.3 |
 |---|---|---|---|---|
 """
 _ACLS = """
-## What is asked of whom
+## Needed rights
 
-With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#who-may-do-what)) each
-request asks for these operations, of each topic, group or transactional id that it names; what is
-not allowed is refused, row by row where the answer has rows. It is the table that the broker runs
-on (`broker/security/authorization.py`).
+With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#authorization)) each
+request needs these operations on each topic, group or transactional id that it names. Without them
+it is refused, row by row where the answer has rows. The broker runs on this table
+(`broker/security/authorization.py`).
 
-| request | asks for |
+| request | needs |
 |---|---|
 """
 _BETWEEN = """
-## Not spoken
+## Not supported
 
-What Apache Kafka tells clients of, and this broker does not. Such a request ends its connection,
-with a line in the broker's log; clients ask ApiVersions first and do not send it.
+Requests that Apache Kafka supports and this broker does not. Such a request ends its connection, with
+a line in the broker's log; clients ask ApiVersions first and do not send it.
 
 | key | request | Kafka 3.9 | Kafka 4.3 | why |
 |---|---|---|---|---|
@@ -61,35 +62,35 @@ with a line in the broker's log; clients ask ApiVersions first and do not send i
 
 _TOKENS = "Refused, as by a Kafka without `delegation.token.secret.key`."
 _VOTERS = "Refused, as by a Kafka whose quorum is `controller.quorum.voters`."
-_TELEMETRY = "Told while a subscription of clients' metrics is set; what clients push is counted, and not read."
+_TELEMETRY = "Listed by ApiVersions while a subscription of clients' metrics is set; pushed metrics are counted, and not read."
 DIFFERENCES = {
-    "Produce": "Below version 3 a message set of more than 1 MiB, also when it is decompressed, is refused; of one request 4 MiB are converted, and the rest is to be sent again.",
+    "Produce": "Below version 3 a message set of more than 1 MiB, also when it is decompressed, is refused; of one request 4 MiB are converted, and the rest has to be sent again.",
     "Fetch": "Below version 4 an answer has up to 1 MiB of older messages, without compression.",
-    "ListOffsets": "Tiered storage has nothing to answer for.",
-    "Metadata": "A topic that the request makes is told of from the next request on, as in Kafka.",
+    "ListOffsets": "There is no tiered storage.",
+    "Metadata": "A topic that the request creates is visible from the next request on, as in Kafka.",
     "OffsetCommit": "An offset beyond a log that a power loss cut is set back at the start. Version 0 is refused, see OffsetFetch.",
-    "CreateTopics": "One request makes 10,000 partitions at most.",
-    "InitProducerId": "Version 6: two-phase commit ([TWO_PHASE_COMMIT.md](TWO_PHASE_COMMIT.md)). Answered when the transaction that it met has ended, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
+    "CreateTopics": "One request creates 10,000 partitions at most.",
+    "InitProducerId": "Version 6: two-phase commit ([TWO_PHASE_COMMIT.md](TWO_PHASE_COMMIT.md)). Where a transaction is open, the answer comes after its end, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
     "AddPartitionsToTxn": "Without partitions it begins no transaction.",
-    "EndTxn": "Below version 5 a request that comes late, by a connection which its producer has given up, ends nothing; from 5 on its epoch tells ([TRANSACTIONS.md](TRANSACTIONS.md)).",
-    "ElectLeaders": "Of one broker there is no other leader to elect; of several, the leader moves at once.",
+    "EndTxn": "Below version 5 a late request, over a connection that its producer has replaced, ends nothing; from 5 on its epoch shows that it is late ([TRANSACTIONS.md](TRANSACTIONS.md)).",
+    "ElectLeaders": "With one broker there is no other leader to elect; with several, the leader moves at once.",
     "AlterReplicaLogDirs": "There is one log directory.",
-    "DescribeQuorum": "The one process is all of the quorum.",
-    "AlterPartitionReassignments": "Of one broker partitions stay where they are; of several, replicas move at once.",
-    "ListPartitionReassignments": "A move is done at once, so none is ever under way.",
+    "DescribeQuorum": "The quorum is this process.",
+    "AlterPartitionReassignments": "With one broker partitions do not move; with several, replicas move at once.",
+    "ListPartitionReassignments": "A move is done at once, so the list is always empty.",
     "CreateDelegationToken": _TOKENS, "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS, "DescribeDelegationToken": _TOKENS,
     "GetTelemetrySubscriptions": _TELEMETRY, "PushTelemetry": _TELEMETRY,
     "ListConfigResources": "Version 0 is what Kafka 3.9 calls ListClientMetricsResources.",
     "ListTransactions": "Of RE2's syntax, `\\b` and `\\B` are refused in a pattern.",
-    "OffsetFetch": "Version 0 asks for offsets in ZooKeeper, which is not there: UNSUPPORTED_VERSION, as in Kafka.",
-    "UnregisterBroker": "A broker that runs is not forgotten: INVALID_REQUEST.",
+    "OffsetFetch": "Version 0 asks for offsets in ZooKeeper, which does not exist: UNSUPPORTED_VERSION, as in Kafka.",
+    "UnregisterBroker": "A running broker cannot be unregistered: INVALID_REQUEST.",
     "AddRaftVoter": _VOTERS, "RemoveRaftVoter": _VOTERS,
-    "UpdateFeatures": "`metadata.version` acts on nothing.",
+    "UpdateFeatures": "`metadata.version` has no effect.",
 }  # fmt: skip
 
 _SHARE = "There are no share groups (KIP-932)."
-_STREAMS = "There are no streams groups (KIP-1071); Kafka Streams goes by classic ones."
+_STREAMS = "There are no streams groups (KIP-1071); Kafka Streams uses classic ones."
 NOT_SPOKEN = {
     76: ("ShareGroupHeartbeat", _SHARE), 77: ("ShareGroupDescribe", _SHARE),
     78: ("ShareFetch", _SHARE), 79: ("ShareAcknowledge", _SHARE),
@@ -106,11 +107,11 @@ def _versions(first: int, last: int) -> str:
 
 
 def _told(key: int) -> str:
-    """What the releases tell of a request, as cells."""
+    """The versions of a request in the releases, as cells."""
     cells = []
     for name in EMULATED:
-        told = versions_told(name).get(key)
-        cells.append("-" if told is None else _versions(*told))
+        versions = versions_told(name).get(key)
+        cells.append("-" if versions is None else _versions(*versions))
     return " | ".join(cells)
 
 

@@ -1,5 +1,5 @@
-"""Writes docs/COMMAND_REFERENCE.md from the commands themselves: `make docs-pages` (a test checks
-that it was done).
+"""Writes docs/COMMAND_REFERENCE.md from the commands: `make docs-pages` (a test checks that it is
+up to date).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TARGET = ROOT / "docs" / "COMMAND_REFERENCE.md"
 _BEFORE = """\
 # Every command and its options
 
-*Written by `make docs-pages` from the commands.* [COMMAND_LINE.md](COMMAND_LINE.md) shows what they
-print. What each says with `--help`:
+*Written by `make docs-pages` from the commands.* [COMMAND_LINE.md](COMMAND_LINE.md) shows their
+output. The output of `--help` for each:
 """
 _WIDTH = 96
 
@@ -51,7 +51,7 @@ def _own(broker: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 def _described(
     command: click.Command, parent: click.Context, name: str
 ) -> Iterator[tuple[str, str]]:
-    """A command and all below it, with their help."""
+    """A command and all its subcommands, with their help."""
     context = click.Context(
         command, info_name=name, parent=parent, max_content_width=_WIDTH, terminal_width=_WIDTH
     )

@@ -27,53 +27,53 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:9404"]}]
 ```
 
-[grafana-dashboard.json](grafana-dashboard.json) is a dashboard of all this: in Grafana
-*Dashboards*, *New*, *Import*, and choose the Prometheus that scrapes.
+[grafana-dashboard.json](grafana-dashboard.json) is a dashboard of these metrics: in Grafana choose
+*Dashboards*, *New*, *Import*, and the Prometheus that scrapes.
 
 - `--metrics-port N` is the setting `barnabas.metrics.port`; 0 takes a free port, which the log
-  names. It is off without it, and costs nothing then.
-- It listens on 127.0.0.1, and answers only whoever asks for it by a name of this machine, so that
-  no page in a browser reads it. Set `barnabas.metrics.host` where Prometheus is elsewhere. There
-  are no secrets in it; names of topics and groups there are.
-- `barnabas.metrics.detail` bounds the number of series: `partitions` (the default) shows all below;
-  `topics` leaves out what is marked *partitions*; `none` leaves out *topics*, too, and then the
-  number does not depend on what is in the broker. Beyond 100,000 partitions, or offsets of groups,
-  the rest is left out, and `barnabas_scrape_left_out` says how many.
-- Of more than 100 requests a second of one API a sample is timed, which stands for the rest; their
-  number is exact.
-- A scrape looks at the broker in slices of a hundred rows, between which clients are served.
+  names. Without it metrics are off and cost nothing.
+- It listens on 127.0.0.1 and answers only requests with a name of this machine in their Host
+  header, so that no page in a browser can read it. Set `barnabas.metrics.host` where Prometheus
+  runs on another machine. The metrics contain no secrets, but names of topics and groups.
+- `barnabas.metrics.detail` bounds the number of series: `partitions` (the default) shows all
+  metrics below; `topics` omits those under *partitions*; `none` also omits those under *topics*,
+  and then the number of series does not depend on the content of the broker. Beyond 100,000
+  partitions, or offsets of groups, the rest is omitted; `barnabas_scrape_left_out` has its number.
+- Above 100 requests a second of one API a sample is timed; the number of requests is exact.
+- A scrape reads the broker's state in slices of a hundred rows, between which clients are served.
 """
 
 
 _LOGS = """\
 ## Logs
 
-On standard error, a line each, for people:
+One line each on standard error, for people:
 
     2026-11-21 10:15:02,417 INFO barnabas.storage.log.log: orders-0: the segment at 0 is deleted
 
-(what clients say stays within its line: what cannot be printed is escaped), or with
-`--log-format json` (the setting `barnabas.log.format`) as JSON, a line each:
+(text of clients cannot add lines: characters that cannot be printed are escaped), or, with
+`--log-format json` (the setting `barnabas.log.format`), one line of JSON each:
 
     {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log.log",
      "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}
 
-`time` (UTC), `level`, `logger` and `message` are always there, `exception` where there is one.
-Where the broker knows them, fields of their own are: `topic`, `partition`, `transactional_id`,
+`time` (UTC), `level`, `logger` and `message` are always present, `exception` where there is one.
+These are fields of their own where they are known: `topic`, `partition`, `transactional_id`,
 `producer_id`, `producer_epoch`, `group`, `client`, `client_id`, `offset`, `state`.
 
-The logger `barnabas.transactions` tells at DEBUG each step of each transaction, from
-InitProducerId to its last marker. Start with `--log-level barnabas.transactions=DEBUG`, or switch
-it on while the broker runs, as Kafka's tools do it:
+The logger `barnabas.transactions` logs each step of each transaction at DEBUG, from InitProducerId
+to its last marker. Start with `--log-level barnabas.transactions=DEBUG`, or switch it on while the
+broker runs, with Kafka's tools:
 
     kafka-configs.sh --bootstrap-server 127.0.0.1:9092 --alter --entity-type broker-loggers \\
         --entity-name 0 --add-config barnabas.transactions=DEBUG
 
-Each line has the transactional id or the producer id, so one transaction is
+Each line has the transactional id or the producer id, so this finds one transaction:
 
     grep -e '"transactional_id": "orders-1"' -e '"producer_id": 4001[,}]' log
 
-What the command itself prints, where it listens, goes to standard output and is no part of the log.
+The command's own output, the addresses on which it listens, goes to standard output and is not part
+of the log.
 """
 
 
@@ -95,7 +95,7 @@ def text() -> str:
         parts += [row(metric) for metric in METRICS if metric.detail is detail]
         parts.append("")
     parts.append(
-        "Of the process there are those of prometheus_client: `process_cpu_seconds_total`,\n"
+        "There are prometheus_client's metrics of the process: `process_cpu_seconds_total`,\n"
         "`process_resident_memory_bytes`, `process_open_fds`, `process_max_fds`,\n"
         "`process_start_time_seconds`, `process_virtual_memory_bytes`, `python_gc_*` and\n"
         "`python_info`.\n"

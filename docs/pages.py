@@ -23,8 +23,8 @@ GENERATED = (
 
 
 def stale() -> list[str]:
-    """The names of the pages that do not say what the code says; how lines are broken is left out,
-    which libraries decide.
+    """The names of the pages that differ from the code. Line breaks, which libraries decide, do not
+    count.
     """
     return [
         module.TARGET.name
@@ -35,7 +35,7 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write those that have changed, and say which. With `--check` write none; 1 if one has."""
+    """Write the pages and print the changed ones. With `--check` write none; 1 if one changed."""
     names = stale()
     for name in names:
         print(f"docs/{name}")

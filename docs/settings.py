@@ -27,21 +27,21 @@ Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PR
 Barnabas's own. A broker setting comes from
 
     barnabas start --config server.properties
-    barnabas start --set KEY=VALUE                         one setting; goes before the file
-    barnabas start --host ADDRESS --port N --data-dir DIR  listeners and log.dirs; go before both
+    barnabas start --set KEY=VALUE                         one setting; overrides the file
+    barnabas start --host ADDRESS --port N --data-dir DIR  listeners and log.dirs; override both
 
-or, where the table says *dynamic*, from AlterConfigs while it runs (kept in the metadata journal):
-what is set on the broker goes before what is set for every broker (the name "",
-`kafka-configs --entity-default`), and that before all these.
-A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]`
-prints the first two tables in a terminal.
+or, where the table says *dynamic*, from AlterConfigs while it runs (stored in the metadata
+journal). A dynamic setting of the broker overrides one for every broker (the name "",
+`kafka-configs --entity-default`), and both override all of the above.
+An unknown name ends the start with an error that has the nearest known name.
+`barnabas settings [TEXT]` prints the first two tables in a terminal.
 
-A setting that says *Accepted* is taken so that an existing file works, and does nothing here.
+A setting that says *Accepted* is accepted so that an existing file works, and has no effect.
 """
 
 
 def value_text(setting: Setting) -> str:
-    """The default as it would be written into a file."""
+    """The default as in a properties file."""
     if setting.default is None:
         return ""
     if setting.default in (LONG_MAX, INT_MAX) and setting.kind in (Kind.LONG, Kind.INT):
@@ -55,7 +55,7 @@ def _number(value: Any) -> str:
 
 
 def allowed_text(setting: Setting) -> str:
-    """What values it may have, beyond its type."""
+    """The type and the allowed values."""
     kind = setting.kind.name.lower()
     if setting.choices:
         choices = ", ".join(f"`{choice}`" for choice in setting.choices)
@@ -126,18 +126,18 @@ def text() -> str:
         "## Of the broker\n",
         *broker_table(),
         "\n## Of a topic\n",
-        "Given with CreateTopics, or changed while it runs with AlterConfigs or\n"
-        "IncrementalAlterConfigs: they hold from the next append on.\n",
+        "Given with CreateTopics, or changed while the topic exists with AlterConfigs or\n"
+        "IncrementalAlterConfigs: they apply from the next append on.\n",
         *topic_table(),
-        "\n## Kept and told of\n",
-        "Settings of Apache Kafka that tools may set on a running broker and that have nothing to\n"
-        "act on here. They are checked, kept and described; in a file they are as the next table\n"
-        "says, or refused. Dynamic settings of TLS and of who may log in are refused always.\n",
+        "\n## Stored and described\n",
+        "Settings of Apache Kafka that tools may set on a running broker and that have no effect\n"
+        "here. They are checked, stored and described; in a file the next table applies to them,\n"
+        "or they are refused. Dynamic settings of TLS and of logins are always refused.\n",
         *kept_table(),
-        "\n## Taken with a warning\n",
-        "Settings of Apache Kafka that a file may hold and that have nothing to act on here;\n"
-        "those of TLS, SASL and authorizers are refused. A `*` stands for any end, unless a name\n"
-        "is in the first table.\n",
+        "\n## Accepted with a warning\n",
+        "Settings of Apache Kafka that a file may have and that have no effect here; those of\n"
+        "TLS, SASL and authorizers are refused. A `*` matches any end, unless a name is in the\n"
+        "first table.\n",
         *ignored_table(),
     ]
     return "\n".join(parts) + "\n"

@@ -1,9 +1,9 @@
-"""The hook by which the site takes in pages that stand outside docs/, and mends links to them.
+"""The hook of the site that adds pages from outside docs/ and rewrites links to them.
 
-A link of the repository has to work where the repository is read, and on the site. So pages keep
-links to files, and here they become links of the site: to the page that such a file is there
-(`PAGES`), by its heading where the link says no more than the file's name; or, where the file is
-none, its name alone. A link to a file that does not exist fails the build.
+A link has to work in the repository and on the site. So pages have links to files, which this hook
+rewrites to the page of the site that the file became (`PAGES`). Where the link's text is the file's
+name, it becomes the page's heading. A link to a file without a page becomes plain text. A link to a
+file that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# what stands outside docs/: its place on the site
+# files outside docs/, and their place on the site
 PAGES = {
     "spark_connector/README.md": "spark/README.md",
     "broker/README.md": "inside/broker.md",
@@ -42,7 +42,7 @@ _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take in the pages of `PAGES`."""
+    """Add the pages of `PAGES`."""
     for place, source in _BY_PLACE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, place, content=text))
@@ -50,13 +50,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Mend the links of a page."""
+    """Rewrite the links of a page."""
     place = page.file.src_uri
     return with_site_links(markdown, _BY_PLACE.get(place, f"docs/{place}"), place)
 
 
 def with_site_links(markdown: str, source: str, place: str) -> str:
-    """A page's text with the site's links. Takes: its file in the repository, its place."""
+    """A page's text with the site's links. Takes: source, its file; place, its place on the
+    site."""
     codes: list[str] = []
 
     def set_aside(match: re.Match[str]) -> str:
@@ -73,7 +74,7 @@ def _mended(match: re.Match[str], source: str, place: str) -> str:
         return match[0]
     file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if not (ROOT / file).exists():
-        raise PluginError(f"{source}: there is no {file}, to which it has a link")
+        raise PluginError(f"{source}: it has a link to {file}, which does not exist")
     page = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
     if page is None:
         return match["text"]

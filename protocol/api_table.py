@@ -1,16 +1,16 @@
-"""The one list of what is spoken: each request's key, name and versions.
+"""The list of supported APIs: each request's key, name and versions.
 
-`broker/requests/dispatch.py` says who answers it.
+`broker/requests/dispatch.py` has the handler of each.
 
-`min_version`/`max_version` are what ApiVersions tells and what is accepted: from the oldest that
-Apache Kafka 3.9 offers to the newest of 4.3. `flexible_from` is the first version whose header is
-v2 (KIP-482).
+`min_version` and `max_version` are the versions that ApiVersions returns and the broker accepts:
+from the oldest that Apache Kafka 3.9 supports to the newest of 4.3. `flexible_from` is the first
+version whose header is v2 (KIP-482).
 
-`most_elements` bounds what the arrays of a request have together, at any depth; a number, which
-has 4 bytes, counts as a quarter. The bound is for a request of 2 MiB, and
-grows with `barnabas.request.max.bytes`. It leaves room for what clients send in 2 MiB: rows of
-16 bytes, or numbers of partitions. Of what changes metadata Apache Kafka takes 10,000 records at
-once, and requests that name protocols, features or components have few of them.
+`most_elements` bounds the number of elements of all arrays of a request, at any depth; a number,
+which has 4 bytes, counts as a quarter of an element. The bound is for a request of 2 MiB, and grows
+with `barnabas.request.max.bytes`. It leaves room for what clients send in 2 MiB: rows of 16 bytes,
+or partition numbers. Apache Kafka accepts 10,000 metadata records at once, which bounds requests
+that change metadata. Requests that name protocols, features or components have few of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NEVER = 1 << 15
-ROWS = 2 << 20 >> 4  # of 16 bytes, in 2 MiB
-CHANGES = 25_000  # 10,000 with what they have of their own
+ROWS = 2 << 20 >> 4  # rows of 16 bytes in 2 MiB
+CHANGES = 25_000  # 10,000 changes, with the arrays that each contains
 FEW = 1_000
 
 

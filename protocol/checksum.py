@@ -1,8 +1,8 @@
 """The CRC-32C of record batches and of the broker's own files, by the package `crc32c`.
 
-That package asks for its own version when it is imported, which reads and parses its metadata with
-the standard library's mail parser: a sixth of all that a start of the broker executes. So its
-compiled module is loaded by itself, and the package where that one is not there.
+On import the package reads its own version, for which it parses its metadata with the standard
+library's mail parser: a sixth of the instructions of a broker's start. So its compiled module is
+loaded alone; where there is none, the package is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "crc32c._crc32c"
 
 
 def _compiled_module() -> ModuleType | None:
-    """The package's compiled module, loaded without the package; None where it is not there."""
+    """The package's compiled module, loaded without the package; None where there is none."""
     if _NAME in sys.modules:
         return sys.modules[_NAME]
     package = PathFinder.find_spec("crc32c")
@@ -30,7 +30,7 @@ def _compiled_module() -> ModuleType | None:
     if module is None:
         return None
     spec.loader.exec_module(module)
-    sys.modules[_NAME] = module  # which the package takes if somebody imports it after all
+    sys.modules[_NAME] = module  # a later import of the package uses this module
     return module
 
 
@@ -41,4 +41,5 @@ def _load() -> Callable[..., int]:
 
 
 crc32c = _load()
-"""crc32c(data, value=0): the CRC-32C of the data, or of what had the CRC `value` and the data."""
+"""crc32c(data, value=0): the CRC-32C of the data; with `value`, that of the bytes whose CRC it is,
+followed by the data."""

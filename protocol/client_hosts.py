@@ -1,13 +1,13 @@
-"""An addition to DescribeTransactions: from which host the producer of a transaction works.
+"""An addition to DescribeTransactions: the host of a transaction's producer.
 
-Apache Kafka's protocol has that in no answer. A request that bears the tagged field CLIENT_HOST at
-its end asks for it, and each transaction whose producer is connected then bears it in its answer:
+No answer of Apache Kafka's protocol contains it. A request with the tagged field CLIENT_HOST at its
+end asks for it. The answer then contains the field for each transaction with a connected producer:
 
     request    tag CLIENT_HOST, whatever its bytes
     answer     each such transaction: tag CLIENT_HOST, compact string, the host, as "127.0.0.1"
 
-Whoever does not know a tagged field passes it over (KIP-482), so any broker may be asked, and
-clients that do not ask get Apache Kafka's answer.
+Unknown tagged fields are skipped (KIP-482). So the request can be sent to any broker, and clients
+that do not ask get Apache Kafka's answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENT_HOST = 25185  # far above Kafka's own tags, which are counted from 0
 
 
 class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
-    """The request, which may ask for hosts. asks_for_hosts: whether it does."""
+    """The request. asks_for_hosts: whether it asks for the hosts of producers."""
 
     __slots__ = ("asks_for_hosts",)
     API_KEY: ClassVar[int] = DescribeTransactionsRequest.API_KEY
@@ -73,7 +73,7 @@ class TransactionWithHost(TransactionState):
 
 
 def _end_in(out: bytearray, data: bytearray) -> None:
-    """Put the tagged field in the place of the mark that a struct has none."""
-    assert out[-1] == 0
+    """Replace the count of tagged fields, with which every struct ends, by the field."""
+    assert out[-1] == 0  # no tagged fields, as the generated writers have it
     out.pop()
     write_tags(out, {CLIENT_HOST: data})

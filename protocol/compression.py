@@ -1,13 +1,12 @@
-"""The codecs of record batches: their numbers (attributes, bits 0-2), and decompression of what
-clients send.
+"""The codecs of record batches: their numbers (attributes, bits 0-2), and decompression of the
+batches of clients.
 
     0 none   1 gzip   2 snappy (raw, or framed as Java writes it)   3 lz4 (a frame)   4 zstd
 
-Brokers pass batches through as received; they decompress only to check a batch, to look into it, or
-to store it in the codec that the topic's `compression.type` asks for. 33 KB may become 1 GB: so
-nothing is decompressed but under a limit, into memory that never is larger, and what would be more
-ends with TooLargeError. Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames),
-KIP-390 (levels).
+A broker stores batches as received. It decompresses a batch only to check it, to read its records,
+or to store it in the codec of the topic's `compression.type`. 33 KB may become 1 GB: so all
+decompression has a limit, which the allocated memory never exceeds. More raises TooLargeError.
+Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
 """
 
 from __future__ import annotations
@@ -29,18 +28,17 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 XERIAL_BLOCK_SIZE = 32 * 1024
 LZ4_BLOCK_SIZE = 64 * 1024
-MOST_DECOMPRESSED_BYTES = 1 << 30  # where the caller knows of no lower limit
-_FIRST_BYTES = 64 * 1024  # what decompresses to so much at first is given memory once
+MOST_DECOMPRESSED_BYTES = 1 << 30  # where the caller has no lower limit
+_FIRST_BYTES = 64 * 1024  # the smallest first allocation: a small batch needs no second one
 _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
-_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # given to zlib in one call
-# members of gzip, blocks of snappy: 0.1 ms, whatever they hold; clients make blocks of 32 KiB
+_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # of one call of zlib
+# Members of gzip or blocks of snappy: 0.1 ms of overhead. Clients make blocks of 32 KiB.
 MOST_PARTS_AT_ONCE = 40
-_MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is told in three
+_MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is encoded in three bytes
 _GZIP = 16 + zlib.MAX_WBITS
-LZ4_FAST_LEVEL = (
-    9  # Apache Kafka's default, which stands for the fast compressor; the other numbers are levels
-)
+# Apache Kafka's default, which means the fast compressor; other numbers are levels.
+LZ4_FAST_LEVEL = 9
 
 
 class Codec(IntEnum):
@@ -54,12 +52,10 @@ class Codec(IntEnum):
 
 
 class Levels(NamedTuple):
-    """How hard each codec tries: Kafka's settings `compression.<codec>.level`.
+    """The compression levels: Kafka's settings `compression.<codec>.level`.
 
-    snappy has no levels.
-
-    gzip: 1 to 9, -1 for the library's own (6). lz4: 1 to 17, where 9 stands for the fast
-    compressor. zstd: -131072 to 22.
+    gzip: 1 to 9, -1 for the library's default (6). lz4: 1 to 17, where 9 means the fast compressor.
+    zstd: -131072 to 22. snappy has no levels.
     """
 
     gzip: int = -1
@@ -84,9 +80,9 @@ class DecompressionError(KafkaError):
 
 
 class TooLargeError(KafkaError):
-    """The records decompress to more than may be.
+    """The records decompress to more than the limit.
 
-    MESSAGE_TOO_LARGE: Java's producer then divides the batch, the others give it up.
+    The code is MESSAGE_TOO_LARGE: Java's producer then splits the batch, other clients drop it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -96,9 +92,9 @@ class TooLargeError(KafkaError):
 
 
 class TooManyPartsError(Exception):
-    """The records are in more members of gzip, or blocks of snappy, than the caller has time for.
+    """The records are in more members of gzip, or blocks of snappy, than the caller allows.
 
-    Each costs some microseconds, also where it holds nothing.
+    Each costs some microseconds, even if it is empty.
     """
 
 
@@ -115,12 +111,12 @@ def decompress_to_memory(
 ) -> bytes | bytearray:
     """The records of a batch, decompressed, in the memory that the codec wrote.
 
-    What is large is not copied, which would hold up all threads.
+    A large result is not copied: a copy holds the interpreter's lock and so blocks all threads.
 
-    Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header;
-            limit, the most bytes that may come of it; most_parts, the most members or blocks that
-            are decompressed, None: there is no bound.
-    Raises: DecompressionError when the data are not in that codec's form; TooLargeError;
+    Takes:  codec, the number from the batch's attributes; data, the bytes after the 61-byte header;
+            limit, the highest size of the result; most_parts, the highest number of members or
+            blocks, None: no bound.
+    Raises: DecompressionError where the data are not in the codec's format; TooLargeError;
             TooManyPartsError, only where most_parts is given.
     """
     if codec == Codec.NONE:
@@ -136,7 +132,7 @@ def decompress_to_memory(
         return _decompress_frames(cramjam.zstd.decompress_into, data, limit)
     except (DecompressionError, TooLargeError, TooManyPartsError):
         raise
-    except Exception as error:  # each library has its own; all mean that the peer's data are broken
+    except Exception as error:  # each library raises its own; all mean broken data
         raise DecompressionError(codec, str(error)) from error
 
 
@@ -145,13 +141,14 @@ def _decompress_frames(
     data: bytes | memoryview,
     limit: int,
 ) -> bytearray:
-    """All frames of lz4 or zstd: into memory that grows until it does, or until the limit."""
+    """All frames of lz4 or zstd. The memory grows until the result fits or the limit is reached."""
     size = min(max(_FIRST_BYTES, _GROWTH * len(data)), limit)
     while True:
         out = bytearray(size)
         try:
             written = decompress_into(data, out)
         except cramjam.DecompressionError as error:
+            # The library has one exception for all faults; its text says that the memory is short.
             if "whole buffer" not in str(error):
                 raise
             if size == limit:
@@ -163,11 +160,11 @@ def _decompress_frames(
 
 
 def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | None) -> bytearray:
-    """All members, one after the other; nothing but zeros may follow them.
+    """All members, one after the other; only zeros may follow them.
 
-    zlib copies what it does not use of each input. So the input is given to it in pieces, which are
-    small where a member begins and grow with it: a thousand members in a row cost a thousand small
-    copies, and not a thousand copies of all that follows.
+    zlib copies the unused rest of each input. So it gets the input in pieces, which are small at
+    the beginning of a member and grow: a thousand members cost a thousand small copies, not a
+    thousand copies of the whole rest.
     """
     out = bytearray()
     view = memoryview(data)
@@ -183,7 +180,7 @@ def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | Non
 
 
 def _decompress_member(view: memoryview, position: int, out: bytearray, limit: int) -> int:
-    """Add what one member of gzip decompresses to. Gives where it ends."""
+    """Append the decompressed bytes of one member of gzip. Gives: the position of its end."""
     stream = zlib.decompressobj(_GZIP)
     size = _FEWEST_INPUT_BYTES
     rest: bytes | memoryview = b""
@@ -192,7 +189,7 @@ def _decompress_member(view: memoryview, position: int, out: bytearray, limit: i
             rest = view[position : position + size]
             position += len(rest)
             size = min(2 * size, _MOST_INPUT_BYTES)
-        is_last = not rest
+        is_last = not rest  # no input is left; zlib may still have output
         piece = stream.decompress(rest, _PIECE_BYTES)
         out += piece
         if len(out) > limit:
@@ -200,11 +197,11 @@ def _decompress_member(view: memoryview, position: int, out: bytearray, limit: i
         rest = stream.unconsumed_tail
         if is_last and not piece and not stream.eof:
             raise DecompressionError(Codec.GZIP, "it is cut off")
-    return position - len(stream.unused_data)
+    return position - len(stream.unused_data)  # zlib took a piece that reached into the next member
 
 
 def _behind_zeros(view: memoryview, position: int) -> int:
-    """Where zeros that begin there end."""
+    """The position after the zeros that begin at `position`."""
     size = _FEWEST_INPUT_BYTES
     while position < len(view):
         piece = bytes(view[position : position + size])
@@ -217,7 +214,7 @@ def _behind_zeros(view: memoryview, position: int) -> int:
 
 
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
-    """The records of a batch in the form that every Kafka client reads.
+    """The records of a batch, compressed in a format that every Kafka client reads.
 
     That is xerial framing for snappy, and independent blocks for lz4.
     """
@@ -256,8 +253,8 @@ def _decompress_snappy(data: bytes, limit: int, most_parts: int | None) -> bytes
 def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
     """One block of snappy, decompressed.
 
-    It says first how long it becomes, which is believed only as far as so few bytes can say so
-    much.
+    A block begins with its decompressed size, which is checked before memory is allocated for it:
+    so few bytes cannot become more than `_MOST_SNAPPY_RATIO` times their number.
     """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
@@ -280,9 +277,8 @@ def _compress_snappy(data: bytes) -> bytes:
 def _check_lz4(data: bytes | memoryview) -> None:
     if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
-    if (
-        not data[4] & LZ4_INDEPENDENT_BLOCKS
-    ):  # the Java reader, which most consumers use, refuses them
+    # Java's reader, which most consumers use, refuses such frames.
+    if not data[4] & LZ4_INDEPENDENT_BLOCKS:
         raise DecompressionError(
             Codec.LZ4, "its blocks depend on each other, which Java clients do not read"
         )
@@ -300,12 +296,14 @@ def _compress_lz4(data: bytes) -> bytes:
         if len(block) < len(plain):
             parts.append(struct.pack("<I", len(block)) + block)
         else:
+            # The highest bit of the size: the block is stored without compression.
             parts.append(struct.pack("<I", len(plain) | 0x80000000) + plain)
+    # A size of 0 ends the frame.
     return b"".join(parts) + bytes(4)
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """A frame of independent blocks as the library makes it: only its frames heed a level."""
+    """A frame of independent blocks by the library's own compressor, which alone has levels."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the two ways in which a request can go wrong.
 
 `KafkaError` is expected: a handler turns it into one field of its response. `ProtocolViolation` is
-the peer's fault and ends its connection. Source: the protocol guide's table of error codes, as of
+the peer's fault and closes its connection. Source: the protocol guide's table of error codes, as of
 Apache Kafka 3.9.
 """
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """An error code as it stands in a response."""
+    """An error code of a response."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -137,9 +137,9 @@ class KafkaError(Exception):
 class ProtocolViolation(Exception):
     """The peer broke the protocol, in a frame, a header or a body.
 
-    Its connection ends, with this message in the broker's log.
+    The broker closes its connection and logs this message.
     """
 
 
 class DelayedRequest(ProtocolViolation):
-    """A transaction's request over a connection that its producer has given up for a later one."""
+    """A transactional request over a connection that its producer has replaced by a later one."""

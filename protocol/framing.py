@@ -1,7 +1,7 @@
 """Bytes from a connection -> whole frames; request headers and response headers.
 
-A frame is an int32 size and so many bytes. A request header, of which v0 has the first two fields
-only (ControlledShutdown, not spoken here):
+A frame is an int32 size, then that many bytes. A request header has one of two forms (a third, v0,
+is that of ControlledShutdown alone, which the broker does not support):
 
     v1   int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
     v2   the same (client_id still with an int16 length), then tagged fields
@@ -30,17 +30,17 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
-SCARCE_BYTES = 16 * 1024  # are received at once where as much is held as may be
-SMALL_BYTES = 64 * 1024  # who holds no more is not told to wait
+SCARCE_BYTES = 16 * 1024  # received in one call while the bound on held bytes is reached
+SMALL_BYTES = 64 * 1024  # a connection that holds no more than this never has to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
 GIVEN_AWAY_BYTES = 8 * 1024 * 1024  # the memory of a larger frame is not received into again
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request's body, and where the body begins.
+    """The fields before a request's body, and the position of the body.
 
-    `api` is None when the request is not spoken in that version.
+    `api` is None where the broker does not support the request in that version.
     """
 
     api: Api | None
@@ -52,21 +52,21 @@ class RequestHeader(NamedTuple):
 
 
 class ReceiveMemory:
-    """What the connections of one loop receive into, and the bound on what they hold together.
+    """The receive buffers of the connections of one loop, and the bound on their total size.
 
     Bytes arrive in one shared buffer. A connection has a buffer of its own only while it holds a
-    part of a request, or requests that wait for their turn. A few buffers that were given back are
-    kept for those who come next.
+    part of a request, or requests that wait for their turn. A few returned buffers are kept and
+    reused.
 
-    shared: a view of the buffer for all. held_bytes: of the buffers that connections have.
-    worked_bytes: of requests that are whole, and are kept while a thread decodes or checks them.
-    max_bytes: of both; below 0, there is no bound.
+    shared: a view of the shared buffer. held_bytes: the size of all buffers of connections.
+    worked_bytes: the size of whole requests that a thread decodes or checks.
+    max_bytes: the bound on the sum of both; no bound if negative.
     """
 
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
     def __init__(self, max_bytes: int = -1, shared: memoryview | None = None) -> None:
-        """shared: the buffer of another memory of the same loop; None: one of its own."""
+        """shared: the buffer of another ReceiveMemory of the same loop; None makes a new one."""
         self.max_bytes = max_bytes
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.held_bytes = self.worked_bytes = 0
@@ -74,19 +74,21 @@ class ReceiveMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is held as may be: who goes on beyond that has to be chosen."""
+        """Whether the bound is reached: further connections have to take turns."""
         return 0 <= self.max_bytes <= self.held_bytes + self.worked_bytes
 
     @property
     def is_full_of_work(self) -> bool:
-        """Whether whole requests alone are half of what may be held.
+        """Whether whole requests alone have reached half of the bound.
 
-        Then nobody goes on, and some of it will soon be done.
+        Then no connection receives more; the worker will soon release some of it.
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least that size."""
+        # A kept buffer is reused if it is large enough, but not many times too large: else a
+        # small request would hold megabytes.
         buffer = next(
             (kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None
         )
@@ -98,22 +100,23 @@ class ReceiveMemory:
         return buffer
 
     def give(self, buffer: bytearray) -> None:
-        """The buffer is not needed any more."""
+        """Return a buffer. A few of middle size are kept for `take`."""
         self.held_bytes -= len(buffer)
         if SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS:
             self._kept.append(buffer)
 
 
 class FrameBuffer:
-    """Gives out whole frames as views into what was received, and keeps what is left over.
+    """Returns whole frames as views into the received bytes, and keeps the bytes of partial frames.
 
     Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or
-    until no more are wanted for now -> `keep_rest()`, before any other buffer of the same memory is
-    received into. A frame is valid until then, and one of more than `GIVEN_AWAY_BYTES` for as long
-    as it is used: to copy 100 MiB takes 50 ms. A buffer of its own grows with what has come in,
-    never on the word of a size alone.
+    until the caller wants no further frame -> `keep_rest()`. `keep_rest()` has to be called before
+    another FrameBuffer of the same memory receives, since both use the shared buffer. A frame is
+    valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` stays valid as long as it is
+    referenced, since copying 100 MiB takes 50 ms. A buffer grows with the received bytes; a frame's
+    declared size alone never allocates memory.
 
-    own: its buffer, while it holds a part of a request; None: it receives into the shared one.
+    own: the connection's own buffer; None while it receives into the shared one.
     """
 
     __slots__ = (
@@ -129,7 +132,7 @@ class FrameBuffer:
     def __init__(
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
-        """max_other_bytes: of a request that is no Produce; None: as of all."""
+        """max_other_bytes: the bound for requests other than Produce; None: max_frame_bytes."""
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
@@ -138,13 +141,16 @@ class FrameBuffer:
         self._start = self._end = 0
 
     def writable(self) -> memoryview:
-        """Where to receive to; never empty."""
+        """The memory to receive into; never empty."""
         if self.own is None:
+            # The first test is the usual case, in which `is_full` need not be computed.
             memory = self._memory
             if (memory.held_bytes or memory.worked_bytes) and memory.is_full:
                 return self._view[:SCARCE_BYTES]
             return self._view
         if self._end == len(self.own):
+            # Where at most half of the buffer is unread, moving it to the front is cheap and
+            # frees half; otherwise the buffer has to grow.
             if 2 * (self._end - self._start) <= len(self.own):
                 self._move_to_front()
             else:
@@ -152,20 +158,17 @@ class FrameBuffer:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """Note that so many bytes were put at the start of what `writable()` gave."""
+        """Record that `count` bytes were received at the start of `writable()`."""
         self._end += count
 
     @property
     def held_bytes(self) -> int:
-        """How much was received and not yet given out."""
+        """The number of received bytes that no frame has contained yet."""
         return self._end - self._start
 
     @property
     def holds_much(self) -> bool:
-        """Whether what is held is a part of a large frame.
-
-        Or of one whose size is not known yet, in a large buffer.
-        """
+        """Whether the own buffer, or the frame that it holds a part of, is large."""
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
@@ -173,7 +176,8 @@ class FrameBuffer:
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None.
 
-        Raises: ProtocolViolation on a size below 0 or above the limit, before the rest is received.
+        Raises: ProtocolViolation on a size of 0 or less, or above the limit, before the rest of the
+                frame is received.
         """
         start = self._start + 4
         if self._end < start:
@@ -185,10 +189,13 @@ class FrameBuffer:
                 "(socket.request.max.bytes; sasl.server.max.receive.size before the client has "
                 "shown who it is)" + hint_of_other_protocol(bytes(self._view[self._start : start]))
             )
+        # The API key is in the frame's first two bytes: a request that is too large is refused
+        # before its body is received.
         if size > self._max_other_bytes and self._end >= start + API_KEY.size:
             self._check_other(start, size)
         if self._end < start + size:
             return None
+        # `_start` moves before the memory is given away: `_give_away` copies what follows it.
         self._start = start + size
         frame = self._view[start : start + size]
         if size > GIVEN_AWAY_BYTES:
@@ -196,7 +203,7 @@ class FrameBuffer:
         return frame
 
     def _check_other(self, start: int, size: int) -> None:
-        """Refuse what is no Produce: it may become a hundred thousand objects a megabyte."""
+        """Refuse a large request other than Produce: a megabyte may become 100,000 objects."""
         (api_key,) = API_KEY.unpack_from(self._view, start)
         if api_key != PRODUCE:
             api = BY_KEY.get(api_key)
@@ -207,9 +214,9 @@ class FrameBuffer:
             )
 
     def keep_rest(self) -> bool:
-        """What is left over goes into a buffer of its own; one that is empty is given back.
+        """Move unread bytes from the shared buffer into an own one; return an empty own buffer.
 
-        Gives whether one was.
+        Gives: whether a buffer was returned to the memory.
         """
         if self._start == self._end:
             self._start = self._end = 0
@@ -219,7 +226,7 @@ class FrameBuffer:
         return False
 
     def move_to(self, memory: ReceiveMemory) -> None:
-        """Have another memory count what is held. Both share one buffer."""
+        """Count the own buffer in another memory. Both memories share one shared buffer."""
         assert memory.shared is self._memory.shared
         if self.own is not None:
             self._memory.held_bytes -= len(self.own)
@@ -227,7 +234,7 @@ class FrameBuffer:
         self._memory = memory
 
     def drop(self) -> None:
-        """Forget what is held."""
+        """Drop all unread bytes."""
         self._start = self._end = 0
         if self.own is not None:
             self._give_back()
@@ -239,14 +246,16 @@ class FrameBuffer:
         return True
 
     def _give_away(self) -> None:
-        """Have what is left over in a buffer of its own: this one is the last frame's alone."""
+        """Leave the buffer to the last frame, and move the unread bytes to a new one."""
         before = self.own
-        assert before is not None, "a large frame does not come in the shared buffer"
+        assert before is not None, "a large frame is larger than the shared buffer"
         self._move_to_own()
+        # `give` keeps only buffers of at most KEPT_BYTES, which is below GIVEN_AWAY_BYTES: so this
+        # one is not handed to the next connection while the frame is in use.
         assert self.own is not before
 
     def _wanted_bytes(self) -> int:
-        """The size of the frame that comes, with what stands before it; 0: not known."""
+        """The size of the partial frame, its size field included; 0 where it is unknown."""
         if self._end - self._start < 4:
             return 0
         size: int = SIZE.unpack_from(self._view, self._start)[0]
@@ -260,6 +269,8 @@ class FrameBuffer:
 
     def _move_to_own(self) -> None:
         held = self._end - self._start
+        # Never more than GROWTH times the received bytes, whatever size the frame declares; and
+        # one byte more than is held, so that `writable()` is not empty.
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
         own, before = self._memory.take(size), self.own
         own[:held] = self._view[self._start : self._end]
@@ -270,7 +281,8 @@ class FrameBuffer:
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
-    """A word on what the peer seems to speak instead."""
+    """What the error message says if the peer seems to speak another protocol; "" otherwise."""
+    # A TLS handshake record (22) of version 3.x.
     if first_bytes[:2] == b"\x16\x03":
         return (
             "; it looks like TLS, which this listener does not speak: set "
@@ -284,8 +296,8 @@ def hint_of_other_protocol(first_bytes: bytes) -> str:
 def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> RequestHeader:
     """Parse a request's header.
 
-    Takes:  apis, by key, what is spoken.
-    Raises: ProtocolViolation where the header is cut off or its tagged fields are.
+    Takes:  apis, the supported APIs by key.
+    Raises: ProtocolViolation where the header or its tagged fields are cut off.
     """
     try:
         api_key, api_version, correlation_id = HEADER.unpack_from(frame)
@@ -299,9 +311,10 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
                 raise ProtocolViolation("a client id is longer than its request")
             client_id = str(frame[10:position], "utf-8", "replace")
         if api is None:
+            # Whether tagged fields follow is unknown, and no reader will need the position.
             return RequestHeader(None, api_key, api_version, correlation_id, client_id, position)
         if api_version >= api.flexible_from:
-            if frame[position]:
+            if frame[position]:  # 0 is the count of nearly every header: no call for it
                 position = skip_tagged_fields(frame, position)
             else:
                 position += 1
@@ -314,7 +327,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
-    """Where the body begins behind a header's tagged fields.
+    """The position after a header's tagged fields, at which the body begins.
 
     uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation.
     """
@@ -341,7 +354,7 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-        if shift > 28:
+        if shift > 28:  # five bytes of 7 bits have more than the 32 bits of a uvarint
             raise ProtocolViolation("a varint is longer than five bytes")
 
 

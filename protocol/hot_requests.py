@@ -1,9 +1,8 @@
-"""The requests Produce and Fetch, read by hand.
+"""Hand-written readers of the requests Produce and Fetch, the two on the hot path.
 
-They are the two on the hot path. A client that follows a thousand partitions sends as many rows
-with each Fetch, and all rows of one version are of one size, where none has tagged fields: they are
-unpacked together. Both give what the generated readers give, and what is unusual is left to those
-(a property test holds them to that).
+A client that follows a thousand partitions sends as many rows with each Fetch. All rows of one
+version have one size where none has tagged fields, and are unpacked together. Both readers return
+what the generated ones return, and leave unusual requests to them (a property test compares them).
 
 One partition of a Fetch, by version:
 
@@ -19,6 +18,8 @@ One partition of a Fetch, by version:
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -47,9 +48,9 @@ from barnabas.protocol.primitives import (
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
-BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4  # before, there are older messages (message_sets.py)
+BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4  # before, older messages (message_sets.py)
 MOST_PRODUCE_ELEMENTS = 16_000  # 1 MiB of the smallest batches has 13,800 partitions
-MOST_IN_PLACE = 0x7F  # what a uvarint of one byte says, beyond the 1 that is added to it
+MOST_IN_PLACE = 0x7F  # the highest value of a uvarint of one byte
 
 _INT32 = struct.Struct(">i")
 _TWO_INT32 = struct.Struct(">ii")
@@ -63,14 +64,11 @@ _NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """Read a Fetch as `FetchRequest.read` does.
-
-    Field by field in the order of the wire, and so in one piece.
-    """
+    """Read a Fetch as `FetchRequest.read` does: in one piece, field by field in wire order."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     if not isinstance(data, bytes):
-        # of which a number is read quicker than of a view; nothing in a Fetch is large
+        # Indexing bytes is faster than indexing a memoryview, and a Fetch is small.
         data = bytes(data)
     bounded = data if type(data) is BoundedBytes else None
     start = at
@@ -85,6 +83,8 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     if version >= FETCH_SESSIONS:
         session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
         at += 8
+    # A compact count is a uvarint, one higher than the count (0: null). One byte, the usual case,
+    # is read in place here and below; everything else by a call.
     if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
         at += 1
     else:
@@ -103,13 +103,14 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
         if bounded is not None:
             bounded.take(1 + row_count)
         partitions, at = _read_rows(data, at, version, row_count)
+        # A row with tagged fields has another size: the generated reader reads the request again.
         if partitions is None:
             return FetchRequest.read(data, start, version)
         if compact:
             at = at + 1 if data[at] == 0 else skip_tags(data, at)
         topics.append(FetchTopic(topic, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
-    if compact and data[at] == 1:
+    if compact and data[at] == 1:  # an empty array, or below an empty string: length 0, plus one
         at += 1
     elif version >= FETCH_SESSIONS:
         forgotten, at = read_structs(data, at, compact, ForgottenTopic.read, version)
@@ -119,7 +120,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     elif version >= 11:
         rack_id, at = read_string(data, at, compact)
     if compact:
-        if data[at]:
+        if data[at]:  # tagged fields, as the replica state of a follower
             return FetchRequest.read(data, start, version)
         at += 1
     request = FetchRequest(
@@ -142,7 +143,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
 def _read_rows(
     data: bytes, at: int, version: int, count: int
 ) -> tuple[list[FetchPartition] | None, int]:
-    """The partitions of a topic; None where one has tagged fields."""
+    """The partitions of a topic; None where one has tagged fields or the bytes end."""
     form = (
         _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
     )
@@ -151,6 +152,8 @@ def _read_rows(
         return None, at
     rows = form.iter_unpack(data[at:end])
     if version >= 12:
+        # The last byte of each row is its count of tagged fields. The first row that has some is at
+        # its expected position, since those before it have the usual size: its byte is not 0.
         if any(data[at + form.size - 1 : end : form.size]):
             return None, at
         return [FetchPartition(*row) for row in rows], end
@@ -167,22 +170,29 @@ def _read_rows(
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
 
 
+def produce_reader(
+    most_other_bytes: int,
+) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
+    """`read_produce` with a bound on what is no record."""
+    return partial(read_produce, most_other_bytes=most_other_bytes)
+
+
 def read_produce(
     data: Buffer, at: int, version: int, most_other_bytes: int | None = None
 ) -> tuple[ProduceRequest, int]:
-    """Read a Produce as `ProduceRequest.read` does, in one piece: the records alone are views.
+    """Read a Produce as `ProduceRequest.read` does, in one piece. Only the records are views.
 
     Counts and lengths of the flexible form are read in place where they have one byte, as nearly
-    all have, and by a call otherwise: six calls are a twentieth of what the request costs.
+    all have, and by a call otherwise: six calls are a twentieth of the request's cost.
 
-    Takes:  most_other_bytes, of the request that are no records; None: there is no bound.
+    Takes:  most_other_bytes, the bound on the bytes that are not records; None: no bound.
     Raises: MalformedMessageError where there are more, or more topics, partitions and tagged fields
-            than `MOST_PRODUCE_ELEMENTS`: before the objects of an array are made that has too many.
-            A Produce may have 100 MiB, of which the smallest partitions would be 4 GB of objects.
+            than `MOST_PRODUCE_ELEMENTS`, before the objects of the array are made. The smallest
+            partitions of a Produce of 100 MiB would be 4 GB of objects.
     """
     compact = version >= PRODUCE_FLEXIBLE
     size_bytes = len(data)
-    # where the request may end at most, as far as it is read: each batch moves it on
+    # The highest position at which the request may end: each batch moves it by its size.
     end = at + (size_bytes if most_other_bytes is None else most_other_bytes)
     elements_left = MOST_PRODUCE_ELEMENTS
     transactional_id = None
@@ -205,6 +215,7 @@ def read_produce(
         if by_id:
             name = ""
             topic_id, at = read_uuid(data, at)
+        # `size` is the length plus one, as compact lengths are: the text ends at `at + size`.
         elif compact and 1 < (size := data[at]) <= MOST_IN_PLACE and at + size <= size_bytes:
             name, at = str(data[at + 1 : at + size], "utf-8", "replace"), at + size
         else:
@@ -223,6 +234,8 @@ def read_produce(
                 if size < MOST_IN_PLACE:
                     at += 5
                 elif (high := data[at + 5]) <= MOST_IN_PLACE:
+                    # Two bytes, as most batches have. The first still contains its top bit, 0x80,
+                    # which says that another byte follows.
                     size += (high << 7) - 0x80
                     at += 6
                 else:
@@ -249,6 +262,7 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
+        # Once for each topic: its partitions are bounded by `elements_left` already.
         if at > end:
             _refuse_others(most_other_bytes)
         topics.append(TopicProduceData(name, topic_id, partitions))
@@ -261,7 +275,7 @@ def read_produce(
 
 
 def _taken(elements_left: int, count: int) -> int:
-    """How many elements may follow an array of so many."""
+    """The number of elements that may follow an array of `count` elements."""
     if count > elements_left:
         raise MalformedMessageError(
             f"it has more than {MOST_PRODUCE_ELEMENTS} topics, partitions and tagged fields: send "
@@ -271,13 +285,13 @@ def _taken(elements_left: int, count: int) -> int:
 
 
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
-    """Refuse a text that goes on behind the end, before it is decoded; a classic one is small."""
+    """Refuse a text that extends beyond `end`, before it is decoded. A classic one is small."""
     if compact and at + read_uvarint(data, at)[0] > end:
         raise MalformedMessageError("a text is too long, or the bytes end before it does")
 
 
 def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int, int]:
-    """Gives where the message goes on behind tagged fields, and how many elements may follow."""
+    """Skip tagged fields. Gives: the position after them, and how many elements may follow."""
     count, at = read_uvarint(data, at)
     if count > MOST_TAGGED_FIELDS:
         raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
@@ -293,7 +307,7 @@ def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int
 
 def _refuse_others(most_other_bytes: int | None) -> None:
     raise MalformedMessageError(
-        f"more than {most_other_bytes} bytes of it are no records (barnabas.request.max.bytes)"
+        f"more than {most_other_bytes} bytes of it are not records (barnabas.request.max.bytes)"
     )
 
 
@@ -306,7 +320,7 @@ def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
         (count,) = _INT32.unpack_from(data, at)
         at += 4
     if count < 0:
-        raise MalformedMessageError("null stands where it may not")
+        raise MalformedMessageError("null is not allowed there")
     if count > len(data) - at:
         raise MalformedMessageError("the bytes end before the message does")
     return count, at

@@ -1,8 +1,8 @@
-"""The answers to Produce and Fetch, encoded by hand.
+"""Hand-written encoders of the answers to Produce and Fetch, the two on the hot path.
 
-They are the two on the hot path, and a fetch's records are not bytes here but slices of segment
-files that the rim sends with sendfile, so the answer is a list of pieces. Both give byte for byte
-what kafka-python's classes encode (a property test holds them to that).
+The records of a fetch are not bytes here but slices of segment files, which the rim sends with
+sendfile; so the answer is a list of pieces. Both encoders return byte for byte what kafka-python's
+classes encode (a property test compares them).
 
 Produce, versions 0-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
 from 13:
@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
-PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # since they tell where leaders are
+PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions that name leaders
 
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = struct.Struct(">iib")
@@ -39,21 +39,16 @@ _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
 _PRODUCED_0 = struct.Struct(">ihq")
-_OLDER_ROWS = (  # of Produce before version 5, with how many fields there are
+_OLDER_ROWS = (  # of Produce before version 5, with their number of fields
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _SESSION = struct.Struct(">ihi")
-_DIVERGING = struct.Struct(
-    ">bbbiqb"
-)  # one tagged field: tag 0, 13 bytes, which end in no tagged fields of their own
-
-
-_CURRENT_LEADER = struct.Struct(
-    ">bbbiib"
-)  # one tagged field of 9 bytes, which end in no tagged fields of their own
+# Tagged fields, whose struct ends in a count of tagged fields of its own, which is 0.
+_DIVERGING = struct.Struct(">bbbiqb")  # one field: tag 0, 13 bytes
+_CURRENT_LEADER = struct.Struct(">bbbiib")  # one field: 9 bytes
 
 
 class FileSlice(Protocol):
@@ -67,7 +62,7 @@ Piece = bytes | bytearray | memoryview | FileSlice
 
 
 class Endpoint(NamedTuple):
-    """Where one of several brokers is."""
+    """The address of a broker."""
 
     node_id: int
     host: str
@@ -76,16 +71,16 @@ class Endpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads a partition, and in which epoch: told to who asked another (KIP-951)."""
+    """A partition's leader and its epoch, for clients that asked another broker (KIP-951)."""
 
     leader_id: int
     leader_epoch: int
 
 
 class ProducedPartition(NamedTuple):
-    """One partition's part of the answer to Produce. current_leader: told from version 10 on."""
+    """One partition's part of the answer to Produce. current_leader: from version 10 on."""
 
-    index: int  # type: ignore[assignment]  # the wire\'s name, which tuples have as a method
+    index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
     error_code: int
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -105,8 +100,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    # told from version 12 on: (leader epoch, its end offset) where the reader's log parts from this
-    # one (KIP-595), or who leads
+    # From version 12 on: (leader epoch, its end offset) where the reader's log diverges from this
+    # one (KIP-595), or the current leader.
     diverging: tuple[int, int] | CurrentLeader | None = None
 
 
@@ -119,18 +114,17 @@ def encode_produce(
 ) -> bytes:
     """The whole frame of the answer to a Produce of versions 0-13.
 
-    The answer about one partition, which is what most requests ask for, is written without a call.
+    The answer for one partition, the usual one, is written without a call.
     """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    tail = (
-        b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
-    )  # no record errors, no message
+    # Of a partition without an error: an empty array of record errors, a null message, no tags.
+    tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
     if flexible and len(topics) == 1:
-        out.append(2)
+        out.append(2)  # a compact count is one higher, here and below
     else:
         _array(out, len(topics), flexible)
     for name, partitions in topics:
@@ -160,14 +154,13 @@ def encode_produce(
         _node_endpoints(out, endpoints)
     elif flexible:
         out.append(0)
-    _INT.pack_into(out, 0, len(out) - 4)
+    _INT.pack_into(out, 0, len(out) - 4)  # the size, which does not count itself
     return bytes(out)
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """One partition's part with the records that are to blame and what is wrong, as far as the
-    version tells them.
-    """
+    """Append one partition's part with its record errors, message and leader, as the version
+    has."""
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     out += row.pack(*p[:width])
@@ -186,7 +179,7 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
 
 
 def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
-    """The tagged fields of an answer that tells where leaders are."""
+    """Append the tagged fields of an answer that names leaders."""
     body = bytearray()
     _uvarint(body, len(endpoints) + 1)
     for node_id, host, port, rack in endpoints:
@@ -195,13 +188,13 @@ def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
         body += _INT.pack(port)
         _nullable_string(body, rack, True)
         body.append(0)
-    out += b"\x01\x00"
+    out += b"\x01\x00"  # one field, with the tag 0
     _uvarint(out, len(body))
     out += body
 
 
 def _epoch_fields(diverging: tuple[int, int] | CurrentLeader) -> bytes:
-    """The tagged fields of one partition in the answer to Fetch."""
+    """The tagged fields of one partition of the answer to Fetch."""
     if isinstance(diverging, CurrentLeader):
         return _CURRENT_LEADER.pack(1, 1, 9, *diverging, 0)
     return _DIVERGING.pack(1, 0, 13, *diverging, 0)
@@ -226,16 +219,14 @@ def encode_fetch(
     null_aborted, none_aborted = (
         (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
     )
-    null_aborted, none_aborted = (
-        null_aborted + no_replica,
-        none_aborted + no_replica,
-    )  # the two fields stand together
+    # The two fields are neighbours: they are appended together.
+    null_aborted, none_aborted = null_aborted + no_replica, none_aborted + no_replica
     pieces: list[Piece] = []
     total = 0
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
-    first = out
+    first = out  # `out` begins again after each slice; the size is written into the first part
     if version >= 7:
         out += _SESSION.pack(throttle_time_ms, error_code, session_id)
     else:
@@ -276,6 +267,7 @@ def encode_fetch(
             else:
                 out += _INT.pack(size)
             if size:
+                # The bytes so far, then the slice, which the rim sends from the file.
                 pieces.append(out)
                 pieces.append(records)
                 total += len(out) + size

@@ -1,18 +1,19 @@
 """Records in the forms from before record batches (magic 0 and 1), both ways.
 
-Produce 0 to 2 and Fetch 0 to 3 are of clients that know no others. What they write becomes a batch
-of version 2 on its way in; what they read is made of batches on its way out, without compression
-and without what old messages cannot tell (headers, producers, control records).
+Clients that send Produce 0 to 2 and Fetch 0 to 3 know no others. Their messages are converted to a
+batch of version 2 when they are produced. Batches are converted to messages when they are fetched,
+without compression and without the parts that old messages do not have (headers, producers, control
+records).
 
-One message; a set of them has nothing around it, and a compressed one has a set as its value:
+The layout of a message. A set is a sequence of these; the value of a compressed message is a set:
 
     int64 offset, int32 size of what follows, uint32 crc32 of what follows,
     int8 magic, int8 attributes (bits 0-2 codec, bit 3 the time is the broker's),
     magic 1: int64 timestamp, nullable bytes key, nullable bytes value (int32 length, -1: null)
 
-Clients of magic 0 began the checksum in the header of an lz4 frame too early (KAFKA-3160): there it
-is made anew. Source: the protocol guide of Apache Kafka 0.10, "Message sets"; KIP-31, KIP-32; the
-descriptions of the LZ4 frame format and of xxHash.
+Clients of magic 0 computed the checksum in the header of an lz4 frame over too many bytes
+(KAFKA-3160): it is replaced by the right one. Source: the protocol guide of Apache Kafka 0.10,
+"Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from barnabas.protocol.records import (
 )
 
 TIMES_IN_FETCH = 2
-MOST_BYTES = 1 << 20  # that are converted at once: they hold up the loop
+MOST_BYTES = 1 << 20  # converted in one call, during which the loop is blocked
 
 _ENTRY = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -49,14 +50,14 @@ _UINT32 = 0xFFFFFFFF
 
 
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
-    """The batch that a set of old messages is, with the codec of its first message.
+    """A set of old messages as one batch, with the codec of the first message.
 
-    Gives:  the batch, and how many bytes were converted: the set's and what it decompressed to,
-            each `MOST_BYTES` at most.
-    Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for what is no such set,
-            and for compressed messages in a compressed one; UNSUPPORTED_COMPRESSION_TYPE for zstd,
-            which is younger, and UNKNOWN_SERVER_ERROR for a codec that there is not, and data that
-            are not in their codec's form.
+    Gives:  the batch, and the number of converted bytes: those of the set plus those that it
+            decompressed to, each at most `MOST_BYTES`.
+    Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for bytes that are not a
+            set, and for compressed messages inside a compressed one;
+            UNSUPPORTED_COMPRESSION_TYPE for zstd, which is newer than these messages;
+            UNKNOWN_SERVER_ERROR for an unknown codec, and for data that do not decompress.
     """
     data = bytes(message_set)
     if len(data) > MOST_BYTES:
@@ -64,7 +65,7 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
     messages = list(_messages(data))
     magic = data[MAGIC_AT] if messages else 0
     records: list[NewRecord] = []
-    left = MOST_BYTES
+    left = MOST_BYTES  # one bound for what all compressed messages of the set decompress to
     for codec, message in messages:
         if not codec:
             records.append(message)
@@ -81,7 +82,8 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
 
 
 def is_message_set(data: bytes | bytearray | memoryview) -> bool:
-    """Whether the records that came are old messages, by the magic of the first."""
+    """Whether the received records are old messages, by the magic of the first."""
+    # The magic is at the same position in a message and in a batch.
     return len(data) > MAGIC_AT and data[MAGIC_AT] < 2
 
 
@@ -97,8 +99,10 @@ def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> byt
 
 
 def _with_header_checksum(frame: bytes) -> bytes:
-    """An lz4 frame with the checksum of its descriptor (flags, block size and what they announce):
-    the second byte of its xxHash of 32 bits.
+    """An lz4 frame with the right checksum of its descriptor.
+
+    The descriptor is the flags, the block size, and the optional fields that the flags declare. Its
+    checksum is the second byte of its xxHash of 32 bits.
     """
     flags = frame[_LZ4_DESCRIPTOR_AT] if len(frame) > _LZ4_DESCRIPTOR_AT else 0
     end = _LZ4_DESCRIPTOR_AT + 2
@@ -110,15 +114,15 @@ def _with_header_checksum(frame: bytes) -> bytes:
 
 def _xxh32(data: bytes) -> int:
     """xxHash of less than 16 bytes, with the seed 0."""
-    assert len(data) < 16
+    assert len(data) < 16  # longer inputs have a first phase, which a descriptor never needs
     first, second, third, fourth, fifth = _PRIMES
-    whole = len(data) & ~3
+    whole = len(data) & ~3  # the bytes in whole words of four
     value = fifth + len(data)
     for (word,) in struct.iter_unpack("<I", data[:whole]):
         value = _rotated(value + word * third, 17) * fourth
     for byte in data[whole:]:
         value = _rotated(value + byte * fifth, 11) * first
-    value &= _UINT32
+    value &= _UINT32  # Python's integers have no width: each product is cut to 32 bits
     value = (value ^ value >> 15) * second & _UINT32
     value = (value ^ value >> 13) * third & _UINT32
     return value ^ value >> 16
@@ -145,7 +149,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
 
 
 def _message(data: bytes) -> tuple[int, NewRecord]:
-    """One message from its checksum on, and its codec."""
+    """The codec, and the message, of the bytes from its checksum on."""
     if _CRC.unpack_from(data)[0] != zlib.crc32(data[_CRC.size :]):
         raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
     magic, attributes = _FORM.unpack_from(data, _CRC.size)
@@ -154,7 +158,7 @@ def _message(data: bytes) -> tuple[int, NewRecord]:
     at = _CRC.size + _FORM.size
     timestamp = NO_TIMESTAMP
     try:
-        if magic:
+        if magic:  # messages of magic 0 have no timestamp
             (timestamp,) = _INT64.unpack_from(data, at)
             at += _INT64.size
         key, at = _blob(data, at)
@@ -162,7 +166,7 @@ def _message(data: bytes) -> tuple[int, NewRecord]:
     except struct.error as error:
         raise KafkaError(Code.CORRUPT_MESSAGE, "a message is cut off") from error
     if at != len(data):
-        raise KafkaError(Code.CORRUPT_MESSAGE, "a message's key and value are not as long as it")
+        raise KafkaError(Code.CORRUPT_MESSAGE, "a message is longer than its key and value")
     return attributes & _CODEC, NewRecord(key, value, timestamp)
 
 
@@ -173,20 +177,22 @@ def _blob(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) -> tuple[bytes, int]:
-    """Batches as old messages, from an offset on.
+    """The records of batches as old messages, from an offset on.
 
-    Takes:  most_bytes, after which no further message is made; one is in any case, where there is
-            one. A batch that is cut off at the end is left out, as a reader would have it.
-    Gives:  the messages; the offset after the last batch of which all was made, from which to go on
-            where there are no messages: batches may hold none that old clients know.
+    Takes:  most_bytes, the size after which no further message is added; the first one always is.
+            A batch that is cut off at the end is left out, as a reader would do.
+    Gives:  the messages; the offset after the last wholly converted batch, from which to continue
+            where there are no messages (a batch may have none that old clients know).
     Raises: KafkaError where the first messages cannot be read; see `records_of`.
     """
     out = bytearray()
     next_offset = from_offset
     for at, header in batches_in(batches):
-        if not header.is_control:
+        if not header.is_control:  # old messages have no control records: an old client sees a gap
             has_brokers_time = header.is_log_append_time and magic
             attributes = _BROKERS_TIME if has_brokers_time else 0
+            # The first batch is opened whatever its size: otherwise the client would never get
+            # past it.
             limit = most_bytes if out else MOST_DECOMPRESSED_BYTES
             try:
                 for record in open_records(batches[at : at + header.size_bytes], limit):

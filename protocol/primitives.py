@@ -1,6 +1,6 @@
-"""The types that Kafka's messages are made of: how each stands in the bytes, both ways.
+"""The types of the fields of Kafka's messages: readers and writers.
 
-A reader takes the bytes and a position, and gives the value and the position after it. It never
+A reader takes the bytes and a position, and returns the value and the position after it. It never
 reads beyond the end. A writer appends to a bytearray. `compact` is True in the flexible versions
 of a message (KIP-482). The messages made of these types are in `barnabas.protocol.messages`.
 
@@ -11,13 +11,13 @@ of a message (KIP-482). The messages made of these types are in `barnabas.protoc
 | string | int16 length, UTF-8; null: length -1 | uvarint length + 1, UTF-8; null: 0 |
 | bytes, records | int32 length, the bytes; null: -1 | uvarint length + 1, the bytes; null: 0 |
 | array | int32 count, the elements; null: -1 | uvarint count + 1, the elements; null: 0 |
-| uuid | 16 bytes; None is the one of zeros, which names nothing | the same |
+| uuid | 16 bytes; None is 16 zeros, which means no id | the same |
 | nullable struct | int8: 1, or -1 for null; the struct | the same |
 | tagged fields | none | uvarint count; of each: uvarint tag, uvarint size, the bytes |
 
 Source: Apache Kafka's protocol guide ("Protocol primitive types"); KIP-482 (compact and tagged).
-Any negative length or count is null, and letters that are not UTF-8 are replaced when read, both
-as Apache Kafka has it.
+Any negative length or count is null, and bytes that are not UTF-8 are replaced on reading, both as
+in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
 NUMBERS_PER_ELEMENT = 4
-MOST_TAGGED_FIELDS = 100  # of one struct: Kafka's own have three at most
+MOST_TAGGED_FIELDS = 100  # of one struct; Kafka's structs have three at most
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
 
 class MalformedMessageError(ValueError):
-    """The bytes are not a message of that version: cut off, or null stands where it may not."""
+    """The bytes are not a message of that version: cut off, or null where it is not allowed."""
 
 
 class UnwritableMessageError(ValueError):
-    """A value that the message's version cannot tell: no such field, null, or too long."""
+    """A value that the message's version cannot express: no such field, null, or too long."""
 
 
 class TooManyElementsError(MalformedMessageError):
-    """The arrays of a request have more elements than may be read of it."""
+    """The arrays of a request have more elements than its bound."""
 
 
 class BoundedBytes(bytes):
-    """The bytes of a request, and how many elements of arrays may be read of it.
+    """The bytes of a request, and the number of array elements that may be read from it.
 
-    An element may have one byte on the wire and has fifty or more as an object, so a bound on bytes
-    bounds neither the memory nor the time that a request takes. The readers of arrays count what
-    they are about to read, before they make an object.
+    An element may have one byte on the wire and has fifty or more as an object. So a bound on bytes
+    bounds neither the memory nor the time of a request. The readers of arrays subtract an array's
+    count before they make an object.
     """
 
     elements_left: int
 
     def take(self, count: int) -> None:
-        """Count elements that are about to be read. Raises: TooManyElementsError."""
+        """Subtract elements that are about to be read. Raises: TooManyElementsError."""
         self.elements_left -= count
         if self.elements_left < 0:
-            raise TooManyElementsError("it names more than may be read of a request")
+            raise TooManyElementsError("it names more than one request may name")
 
 
 class Writable(Protocol):
@@ -78,13 +78,13 @@ class Writable(Protocol):
 
 
 def refuse_null(name: str, version: int) -> NoReturn:
-    """Raise MalformedMessageError: the field may be null, but not in that version."""
-    raise MalformedMessageError(f"{name} is null, which it may not be in version {version}")
+    """Raise MalformedMessageError: the field is nullable, but not in that version."""
+    raise MalformedMessageError(f"{name} is null, which version {version} does not allow")
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
     """Raise UnwritableMessageError: the version has no such field, or no null for it."""
-    raise UnwritableMessageError(f"version {version} cannot tell the value of {name}")
+    raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
 
 def _cut_off() -> NoReturn:
@@ -92,23 +92,26 @@ def _cut_off() -> NoReturn:
 
 
 def _is_null() -> NoReturn:
-    raise MalformedMessageError("null stands where it may not")
+    raise MalformedMessageError("null is not allowed there")
 
 
 def _may_not_be_null() -> NoReturn:
-    raise UnwritableMessageError("null is to be written where it may not stand")
+    raise UnwritableMessageError("a field that may not be null is to be written as null")
 
 
 # --- reading ------------------------------------------------------------------------------------
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
-    """Raises MalformedMessageError after five bytes, IndexError where the bytes end."""
+    """A number of 7 bits in each byte.
+
+    Raises: MalformedMessageError after five bytes, IndexError where the bytes end.
+    """
     value = data[at]
     at += 1
     if value < 0x80:
         return value, at
-    value &= 0x7F
+    value &= 0x7F  # without the top bit, which says that another byte follows
     for shift in range(7, _UVARINT_BITS, 7):
         byte = data[at]
         at += 1
@@ -135,7 +138,8 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """A string that may not be null. Most are short, and then read without a call more."""
+    """A string that may not be null. Most are short, and need no further call."""
+    # `size` is the length plus one, so the text ends at `at + size`.
     if compact and 0 < (size := data[at]) < 0x80:
         end = at + size
         if end > len(data):
@@ -148,7 +152,7 @@ def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
 
 
 def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer | None, int]:
-    """Bytes or None, as a slice of `data`: of a memoryview nothing is copied."""
+    """Bytes or None, as a slice of `data`, which copies nothing of a memoryview."""
     if compact:
         length, at = read_uvarint(data, at)
         length -= 1
@@ -178,7 +182,7 @@ def read_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes, int]:
 
 
 def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
-    """None for the one of zeros."""
+    """A uuid; None for 16 zeros."""
     end = at + 16
     if end > len(data):
         _cut_off()
@@ -189,7 +193,8 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
 def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[int, int]:
     """The count of an array; negative for null.
 
-    It has a bound: each element has a byte at least. share: so many count as one element.
+    The remaining bytes bound it, since each element has at least one. share: the number of elements
+    that count as one in `BoundedBytes`.
     """
     if compact:
         count, at = read_uvarint(data, at)
@@ -211,7 +216,7 @@ def read_nullable_structs(
     read: Callable[[Buffer, int, int], tuple[Item, int]],
     version: int,
 ) -> tuple[list[Item] | None, int]:
-    """An array of structs, each read by the function; or None."""
+    """An array of structs, each read by `read`; or None."""
     count, at = _read_count(data, at, compact)
     if count < 0:
         return None, at
@@ -259,7 +264,7 @@ def read_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str], int]:
 def read_nullable_numbers(
     data: Buffer, at: int, compact: bool, letter: str
 ) -> tuple[list[int] | None, int]:
-    """An array of the integers that `struct` has the letter for; or None."""
+    """An array of integers of the type `letter` of `struct`; or None."""
     count, at = _read_count(data, at, compact, NUMBERS_PER_ELEMENT)
     if count < 0:
         return None, at
@@ -301,7 +306,7 @@ def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """The position after tagged fields of which none is known."""
+    """The position after tagged fields, all of which are unknown."""
     return at + 1 if data[at] == 0 else read_tags(data, at)[1]
 
 
@@ -327,7 +332,7 @@ def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> No
         write_uvarint(out, length + 1)
     elif length > _LONGEST_STRING_BYTES:
         raise UnwritableMessageError(
-            f"a string has {length} bytes, and at most {_LONGEST_STRING_BYTES} can be told"
+            f"a string has {length} bytes, and its field has room for {_LONGEST_STRING_BYTES}"
         )
     else:
         out += _INT16.pack(length)
@@ -360,7 +365,7 @@ def write_bytes(out: bytearray, data: Buffer, compact: bool) -> None:
 
 
 def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
-    """Append a uuid; None is the one of zeros."""
+    """Append a uuid; 16 zeros for None."""
     out += _ZEROS if value is None else value.bytes
 
 
@@ -410,7 +415,7 @@ def write_strings(out: bytearray, items: Sequence[str], compact: bool) -> None:
 def write_nullable_numbers(
     out: bytearray, numbers: Sequence[int] | None, compact: bool, letter: str
 ) -> None:
-    """Append an array of the integers that `struct` has the letter for, or null."""
+    """Append an array of integers of the type `letter` of `struct`, or null."""
     if numbers is None:
         _write_count(out, -1, compact)
         return

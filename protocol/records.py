@@ -32,10 +32,10 @@ from barnabas.protocol.errors import Code, KafkaError
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 LENGTH_END = 12  # a batch is LENGTH_END + batch_length bytes long
-CRC_START = 21  # the CRC covers what is from here on
+CRC_START = 21  # the CRC covers the bytes from here to the end
 LEADER_EPOCH_AT, MAGIC_AT = 12, 16
 MAGIC_END = MAGIC_AT + 1
-FLAGS_AT = 22  # the low byte of the attributes, which has all that are defined
+FLAGS_AT = 22  # the low byte of the attributes, which has all defined flags
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -128,7 +128,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One opened record. `timestamp` in ms (that of the batch where its clock is LogAppendTime)."""
+    """One decoded record. `timestamp` in ms (the batch's one with LogAppendTime)."""
 
     offset: int
     timestamp: int
@@ -138,7 +138,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record to be encoded; its offset follows from its place in the batch."""
+    """A record to be encoded; its position in the batch gives its offset."""
 
     key: bytes | None
     value: bytes | None
@@ -147,14 +147,14 @@ class NewRecord(NamedTuple):
 
 
 class EndTransactionMarker(NamedTuple):
-    """What a control record says."""
+    """The content of a control record."""
 
     commit: bool
     coordinator_epoch: int
 
 
 def add_sequence(sequence: int, count: int) -> int:
-    """`sequence` after `count` more records: 0 follows 2^31-1."""
+    """`sequence` after `count` more records: 0 follows 2^31-1, which the mask does."""
     return (sequence + count) & MAX_SEQUENCE
 
 
@@ -180,7 +180,7 @@ def computed_crc(batch: Buffer) -> int:
 
 
 def has_right_crc(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether one whole batch's bytes are those of which its header has the CRC."""
+    """Whether one whole batch's bytes have the CRC of its header."""
     return computed_crc(batch) == header.crc
 
 
@@ -191,7 +191,7 @@ def base_offset_of(batch: Buffer, position: int = 0) -> int:
 
 
 def batch_size_of(batch: Buffer, position: int = 0) -> int:
-    """The size of the batch at `position`, all of its header with it; needs 12 bytes there."""
+    """The size of the batch at `position`, header included; needs 12 bytes there."""
     length: int = _LENGTH.unpack_from(batch, position + _BATCH_LENGTH_AT)[0]
     return LENGTH_END + length
 
@@ -222,7 +222,7 @@ def producer_of(batch: Buffer) -> tuple[int, int, int]:
 def set_offset_and_epoch(
     batch: bytearray | memoryview, base_offset: int, leader_epoch: int
 ) -> None:
-    """Patch the two fields that the broker assigns and the CRC does not cover."""
+    """Patch the two fields that the broker assigns; the CRC does not cover them."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
 
@@ -238,18 +238,20 @@ def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None
 
 
 def set_size_and_attributes(batch: bytearray, attributes: int) -> None:
-    """Patch the attributes and a length that is the whole buffer's; `set_crc` has to follow."""
+    """Patch the attributes, and the length to that of the buffer; `set_crc` has to follow."""
     _LENGTH.pack_into(batch, _BATCH_LENGTH_AT, len(batch) - LENGTH_END)
     set_attributes(batch, attributes)
 
 
 def set_crc(batch: bytearray | memoryview) -> None:
-    """Patch the CRC of one whole batch to that of what it holds now."""
+    """Patch the CRC of one whole batch to that of its current bytes."""
     _CRC.pack_into(batch, _CRC_AT, computed_crc(batch))
 
 
 def encode_varint(value: int, out: bytearray) -> None:
     """Append `value` zigzag-encoded, seven bits a byte."""
+    # Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3. `value >> 63` is -1 for negative numbers, whose bits
+    # the xor inverts, and 0 for others.
     value = (value << 1) ^ (value >> 63)
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -258,7 +260,7 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as varints: small ones, which nearly all are, are made once and kept."""
+    """Numbers as varints. Small ones, which nearly all are, are encoded once and cached."""
 
     def __missing__(self, value: int) -> bytes:
         out = bytearray()
@@ -279,6 +281,7 @@ def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
     IndexError past the end; at most ten bytes.
     """
     byte = data[position]
+    # The lowest bit is the sign: `-(byte & 1)` is -1 for negative numbers, and undoes the zigzag.
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     value, shift = byte & 0x7F, 7
@@ -294,16 +297,16 @@ def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def records_of(batch: Buffer) -> list[Record]:
-    """Open the records of one whole batch.
+    """Decode the records of one whole batch.
 
-    Raises: KafkaError INVALID_RECORD where the content is not what the header says;
+    Raises: KafkaError INVALID_RECORD where the content does not match the header;
             DecompressionError.
     """
     return list(open_records(batch))
 
 
 def open_records(batch: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records one by one, of at most `limit` bytes decompressed: else TooLargeError."""
+    """The records one by one. Raises: TooLargeError beyond `limit` decompressed bytes."""
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes], limit)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -319,7 +322,7 @@ def decode_records(
     base_timestamp: int,
     fixed_timestamp: int | None = None,
 ) -> Iterator[Record]:
-    """The `count` records encoded in `body`, which must hold neither less nor more.
+    """The `count` records encoded in `body`, which must contain exactly these.
 
     Raises: KafkaError INVALID_RECORD.
     """
@@ -328,12 +331,13 @@ def decode_records(
         for _ in range(count):
             size, position = decode_varint(body, position)
             end = position + size
+            # `+ 1` skips the record's attributes, which have no meaning yet.
             timestamp_delta, position = decode_varint(body, position + 1)
             offset_delta, position = decode_varint(body, position)
             key, position = _decode_blob(body, position)
             value, position = _decode_blob(body, position)
             headers: tuple[Header, ...] = ()
-            if body[position]:
+            if body[position]:  # 0 is no headers, the usual case
                 header_count, position = decode_varint(body, position)
                 headers, position = _decode_headers(body, position, header_count)
             else:
@@ -354,7 +358,9 @@ def decode_records(
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
     byte = body[position]
-    if byte < 0x80 and not byte & 1:  # of nearly all: a small size, without a call
+    # One byte with an even number: a size below 64 that is not negative, as nearly all are. Twice
+    # the size is the zigzag form. No call for it.
+    if byte < 0x80 and not byte & 1:
         position += 1
         end = position + (byte >> 1)
     else:
@@ -362,6 +368,7 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
         if size < 0:
             return None, position
         end = position + size
+    # A slice would be silently shorter; `decode_records` turns the IndexError into INVALID_RECORD.
     if end > len(body):
         raise IndexError
     return body[position:end], end
@@ -381,7 +388,7 @@ def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Heade
 
 
 def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
-    """One record as it stands in a batch, its length before it."""
+    """One record of a batch, with its length before it."""
     key, value, headers = record.key, record.value, record.headers
     fields = [
         b"\0",
@@ -420,7 +427,7 @@ def encode_batch(
 ) -> bytearray:
     """One batch of `records`, in order, with the offset deltas 0, 1, 2, 3 and so on.
 
-    It has as many parameters as the header has fields that a caller chooses.
+    Its parameters are the fields of the header that a caller chooses.
     """
     base_timestamp = max_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     encoded: list[bytes] = []
@@ -455,9 +462,9 @@ def encode_pairs(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """One batch of keys and values, all of one time: the records of a coordinator.
+    """One batch of keys and values with one timestamp: the records of a coordinator.
 
-    It is what `encode_batch` makes of them, without a call for each: a transaction writes three.
+    It equals what `encode_batch` returns, without a call for each record: a transaction has three.
 
     Takes: producer, (producer_id, producer_epoch) of a transactional batch.
     """
@@ -465,7 +472,7 @@ def encode_pairs(
     for offset_delta, (key, value) in enumerate(pairs):
         record = b"".join(
             (
-                b"\0\0",  # no attributes, and no time after the first record's
+                b"\0\0",  # no attributes, and a timestamp delta of 0
                 _VARINT[offset_delta],
                 _VARINT[len(key)],
                 key,
@@ -505,7 +512,7 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """A batch of its header's fields and its encoded (and compressed) records.
+    """A batch, made of its header's fields and its encoded (and compressed) records.
 
     Length and CRC are computed. It has a parameter for each other field of the header.
     """
@@ -519,6 +526,7 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
+    # The CRC of the two parts in a row, without joining them.
     crc = crc32c(body, crc32c(checked))
     batch_length = HEADER_SIZE - LENGTH_END + len(body)
     batch = bytearray(_START.pack(base_offset, batch_length, leader_epoch, MAGIC, crc))
@@ -539,11 +547,11 @@ def encode_marker(
 ) -> bytes:
     """The control batch that ends a transaction on one partition (KIP-98, "Control messages").
 
-    The markers of one transaction differ in no more than what the log patches, their offset and
-    leader epoch: so they are made once.
+    The markers of one transaction differ only in the fields that the log patches, offset and leader
+    epoch. So the last few are cached.
 
-    Takes: timestamp, the time of the record in ms. base_timestamp, that of the batch where it is
-           another one: the record holds the difference, as in every batch.
+    Takes: timestamp, of the record, in ms. base_timestamp, of the batch, where it differs: the
+           record contains the difference, as in every batch.
     """
     kind = COMMIT if commit else ABORT
     if base_timestamp is None or base_timestamp == timestamp:
@@ -570,9 +578,9 @@ def encode_marker(
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
-    """What the control batch says.
+    """The content of a control batch.
 
-    Raises KafkaError INVALID_RECORD where it is none of the two known types.
+    Raises: KafkaError INVALID_RECORD where its type is neither of the two.
     """
     records = records_of(batch)
     key, value = records[0].key, records[0].value

@@ -1,4 +1,4 @@
-"""What is known of a request beside its body: its header, and the connection that it came by."""
+"""A request's header and connection, as handlers and coordinators get them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class RequestContext(NamedTuple):
-    """One request, as handlers and coordinators see it beside its body.
+    """One request without its body.
 
-    ticket: names the request as long as the broker runs; its answer may come from a later event.
+    ticket: the request's number, unique in the broker's process; a later event may answer it.
     client_host: with the slash before it that Kafka's tools expect. now_ms: the steady time at
-    which the request came. local_host, local_port: the broker's end of the connection.
-    node_id: of the broker that it came to, where a process is several. keeps_frame: whether the
-    memory of a Produce's records is the request's own, and stays while it is under way.
+    which the request arrived. local_host, local_port: the broker's end of the connection.
+    node_id: of the broker that received it, where a process runs several. keeps_frame: whether a
+    Produce's records are in memory of its own, which stays valid until the request is answered.
     """
 
     ticket: int

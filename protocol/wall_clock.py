@@ -1,18 +1,19 @@
-"""The two times of the broker, and the way from one to the other.
+"""The two clocks of the broker, and the conversion of timestamps to steady time.
 
-| time | where it stands | what it is for |
+| time | in the code | use |
 |---|---|---|
-| steady | `now_ms`, an argument of every event | deadlines, and how long ago something was |
-| wall | `wall_ms`, every `..._timestamp` in a record | records say it, and are compared with it |
+| steady | `now_ms`, an argument of every event | deadlines, ages |
+| wall | `wall_ms`, every `..._timestamp` of a record | stored in records, compared with them |
 
-The steady time never steps: it goes on while the process runs, and its zero means nothing, so it
-is never written down. The wall clock is what a person or a time server sets, so it may step, stand
-or lie, and it is never waited for. A time that comes out of a record becomes a deadline through
-`WallClock.since_ms`, once, when the record is replayed; from there on the steady time alone counts.
+The steady time never steps. Its zero has no meaning, so it is never stored. The wall clock is set
+by a person or a time server: it may step, stop or be wrong, and nothing waits for it. A timestamp
+of a record becomes a deadline through `WallClock.since_ms`, once, when the record is replayed;
+after that only the steady time is used.
 
-Some times in records also order events: the decisions of one transactional id. Such a time goes on
-by a millisecond where the clock did not advance or was set back, but it leads the clock by no more
-than MOST_LEAD_MS. Beyond that the record has the time of the clock, and the order is stored apart.
+Some timestamps also order events: the decisions of one transactional id. Such a timestamp is the
+last one plus a millisecond where the clock did not advance or was set back, but at most
+MOST_LEAD_MS ahead of the clock. Beyond that the record has the clock's time, and the order is
+stored separately.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ MOST_LEAD_MS = 1000
 
 
 class WallClock:
-    """What the wall clock shows, for those few who write timestamps or compare with them.
+    """The wall clock's time, for code that writes timestamps or compares with them.
 
-    One value, shared by logs and coordinators; the rim feeds it before each event. Unfed, as in
-    most tests, both times are the same.
+    One instance, shared by logs and coordinators; the rim calls `feed` before each event. Without
+    that, as in most tests, both times are equal.
 
     ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
     time `now_ms + ahead_ms`.
@@ -37,22 +38,19 @@ class WallClock:
         self._now_ms: int | None = None
 
     def feed(self, now_ms: int, wall_ms: int) -> None:
-        """Both times of the event that comes."""
+        """Set both times of the next event."""
         self.ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
 
     @property
     def now_ms(self) -> int | None:
-        """The steady time of the event that came last; None: it is not fed."""
+        """The steady time of the current event; None before the first `feed`."""
         return self._now_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
-        """The steady time of a timestamp.
+        """The steady time of a timestamp; the current time for a timestamp in the future.
 
-        Of one that is yet to come, as the clock stands, it is now.
-
-        So what has been recorded before a start has run for as long as the wall clock says, but not
-        for less than nothing: a clock that was set back prolongs no deadline beyond its whole
-        length.
+        So a period that began before a start has run for as long as the wall clock says, and not
+        for a negative time: a clock that was set back extends no deadline beyond its whole length.
         """
         since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self._now_ms is None or since_ms < self._now_ms else self._now_ms

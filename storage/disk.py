@@ -1,10 +1,9 @@
-"""The seam between the storage engine and the machine.
+"""The interface between the storage engine and the machine.
 
-Everything that touches a file system goes through `Disk` and `File`.
-
-`OsDisk` is the real one. A simulated one implements the same two protocols, and with it the whole
-engine runs in a seeded simulation. Paths are plain strings with `/`; a file is written at its end
-alone, read anywhere, and cut; nothing is ever overwritten in place.
+All access to a file system uses `Disk` and `File`. `OsDisk` is the real one. A simulated one
+implements the same two protocols, and with it the whole engine runs in a seeded simulation. Paths
+are plain strings with `/`. A file is written only at its end, read anywhere, and cut; nothing is
+overwritten in place.
 """
 
 from __future__ import annotations
@@ -25,35 +24,33 @@ Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
-# All files, since records, too, are what somebody would keep to himself, and a copy without the
-# metadata journal, with what passwords can be tried against, would be none.
+# For all files: records are confidential, too; and a copy by another user would be useless without
+# the metadata journal, which has the salted passwords.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up.
+    """Whether a retry may succeed later: space, inodes, a quota or descriptors are used up.
 
-    Any other error is of a disk that fails.
+    Any other error means a failing disk.
     """
     return error.errno in _OUT_OF_RESOURCES
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process, or the system, can open no more files now. Nothing is wrong with the
-    disk.
-    """
+    """Whether the process, or the system, has no descriptor left. The disk is fine."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class FailedFsync(OSError):
-    """An fsync that failed, whatever the error: the kernel may have let go of the pages."""
+    """A failed fsync, whatever the error: the kernel may have dropped the pages."""
 
 
 def may_have_lost_pages(error: OSError) -> bool:
-    """Whether pages that were written may be gone with it, as after a failed fsync.
+    """Whether written pages may be lost after this error, as after a failed fsync.
 
-    That is not so where space, a file, a right or a descriptor was wanting for something new.
+    They are not where space, a file, a permission or a descriptor was missing for new data.
     """
     return isinstance(error, FailedFsync) or not (
         is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
@@ -69,19 +66,19 @@ def _telling_fsync(path: str) -> Iterator[None]:
 
 
 class Syncable(Protocol):
-    """What a flush makes durable."""
+    """A file or directory that a flush makes durable."""
 
     def fsync(self) -> None: ...
 
 
 class File(Protocol):
-    """One open file. `size` is kept in step with every append and truncate."""
+    """One open file. Each append and truncate updates `size`."""
 
     path: str
     size: int
 
     def append(self, data: Data) -> int:
-        """Write all of `data` at the end; gives the position at which it begins.
+        """Write all of `data` at the end. Gives: the position of its first byte.
 
         OSError is fatal to the log.
         """
@@ -90,24 +87,24 @@ class File(Protocol):
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def fsync(self) -> None:
-        """Make what was appended durable. The only method that another thread may call."""
+        """Make all appended data durable. The only method that another thread may call."""
 
     def truncate(self, size: int) -> None: ...
 
     def close(self) -> None: ...
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Read from `position` into memory; gives how many bytes, fewer only at the end."""
+        """Read from `position` into memory. Gives: the number of bytes, fewer only at the end."""
 
     def sendfile(self, socket: int, position: int, size: int) -> int:
-        """Send up to `size` bytes from `position` to a socket's descriptor; gives how many.
+        """Send up to `size` bytes from `position` to a socket's descriptor. Gives: their number.
 
-        0: the file ends before.
+        0: the file ends before `position`.
         """
 
 
 class Lock(Protocol):
-    """A held lock; `release` lets another process have it."""
+    """A held lock; after `release` another process can take it."""
 
     def release(self) -> None: ...
 
@@ -129,15 +126,15 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory with its parents; one that is there is fine."""
+        """Make a directory with its parents; it may exist already."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """A file that is gone is fine."""
+        """Remove a file, which may be missing."""
 
     def rmtree(self, path: str) -> None:
-        """A directory that is gone is fine."""
+        """Remove a directory with its content; it may be missing."""
 
     def read(self, path: str) -> bytes: ...
 
@@ -150,7 +147,7 @@ class Disk(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def fsync_file(self, path: str) -> None:
-        """Make a file durable that is not open here. Another thread may call it."""
+        """Make a file durable that is not open. Another thread may call it."""
 
     def free_bytes(self, path: str) -> int: ...
 
@@ -161,25 +158,25 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Say how many are for connections; only a disk that can close files heeds it."""
+        """Set the number for connections, which only a disk that can close files uses."""
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where one has it."""
 
     def boot_id(self) -> str | None:
-        """Another one each time the machine starts; None where the system does not tell."""
+        """An id that changes with each start of the machine; None where the system has none."""
 
     def mount_id(self, path: str) -> str:
-        """A text that tells the directory from a copy of it, as far as the system knows.
+        """A text that identifies the directory among its copies, as far as the system knows.
 
-        It is another one where its file system was mounted anew.
+        It changes when its file system is mounted again.
         """
 
 
 class DirectorySync:
-    """The directory itself as a part of a flush: new files are durable once their names are.
+    """A directory as a part of a flush: new files are durable once their names are.
 
-    Two of the same directory are equal.
+    Instances for the same directory are equal.
     """
 
     __slots__ = ("directory", "disk")
@@ -202,7 +199,7 @@ class DirectorySync:
 class FileSync:
     """One file as a part of a flush, by its path: it is opened when it is fsynced.
 
-    Two of the same file are equal.
+    Instances for the same file are equal.
     """
 
     __slots__ = ("disk", "path")
@@ -225,13 +222,13 @@ class FileSync:
 class OsFile:
     """A file over a descriptor, which is closed with the last reference.
 
-    So a slice that is being sent keeps a deleted file readable.
+    So a deleted file stays readable while a slice of it is sent.
     """
 
     __slots__ = ("_fd", "path", "size")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
-        self._fd = -1  # so that __del__ finds it where the open fails
+        self._fd = -1  # __del__ needs it even if the open fails
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = os.open(path, flags, OWNERS_ALONE)
@@ -241,8 +238,9 @@ class OsFile:
             self._take_from_others()
 
     def _take_from_others(self) -> None:
-        """The file was there already, of an earlier version perhaps: it may hold secrets."""
-        with suppress(PermissionError):  # another user's
+        """Restrict the mode of an existing file, perhaps of an earlier version: it may have
+        secrets."""
+        with suppress(PermissionError):  # another user owns it
             os.fchmod(self._fd, OWNERS_ALONE)
 
     def append(self, data: Data) -> int:
@@ -289,8 +287,8 @@ class OsFile:
 class OsLock:
     """A lock on one file, held until released or until the process ends.
 
-    Both of the system's: flock, which keeps out this process, too; and fcntl's, which is what Java
-    takes, so that Apache Kafka and this broker keep each other out.
+    It takes both locks of the system: flock, which also excludes this process; and that of fcntl,
+    which Java uses, so that Apache Kafka and this broker exclude each other.
     """
 
     __slots__ = ("_fd",)
@@ -352,7 +350,7 @@ class OsDisk:
             pass
 
     def read(self, path: str) -> bytes:
-        # a file object would ask the system three things more, for each of the files of a start
+        # a file object makes three further system calls, for each of the files of a start
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = []
@@ -375,7 +373,7 @@ class OsDisk:
                     os.fdatasync(fd)
         except OSError:
             with suppress(OSError):
-                os.unlink(temporary)  # else what was written of it takes the room that is wanted
+                os.unlink(temporary)  # otherwise the partial file takes the room that is needed
             raise
         finally:
             os.close(fd)
@@ -426,7 +424,7 @@ class OsDisk:
     def mount_id(self, path: str) -> str:
         """The kernel's number of the mount, the device and the inode.
 
-        The number is never given again (Linux 6.8; else 0).
+        The number is never reused (since Linux 6.8; otherwise it is 0).
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"
@@ -444,8 +442,9 @@ def _unique_mount(path: str) -> int:
 
 
 def sync_file_system(path: str) -> None:
-    """Make all files of the file system durable that the path is on: one call, where a directory of
-    10,000 partitions would take 60,000. Raises: OSError.
+    """Make all files of the path's file system durable. Raises: OSError.
+
+    It is one call, where a directory of 10,000 partitions would need 60,000.
     """
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

@@ -1,14 +1,13 @@
 """Indexes of closed segments that are built again from the log, in slices between requests.
 
-A directory that Apache Kafka wrote has no manifests, so nothing vouches for its index files, and
-each is built again when it is first needed: seconds for a GiB of small batches. Who can wait reads
-under `IndexCache.puts_off`. Where a segment of more than BUILT_AT_ONCE_BYTES needs a build, that
-raises `BuildPutOff` (`segment.py`); the reader gives it to `LogDirectory.build_later`, and reads
-again when it is built.
-For readers that cannot wait the index is built at once.
+A directory that Apache Kafka wrote has no manifests, so its index files are not trusted, and each
+is rebuilt when it is first needed: seconds for a GiB of small batches. A reader that can wait reads
+under `IndexCache.puts_off`. If a segment of more than BUILT_AT_ONCE_BYTES needs a build,
+`BuildPutOff` is raised (`segment.py`); the reader passes it to `LogDirectory.build_later`, and
+reads again when the index is built. For readers that cannot wait the index is built at once.
 
-A slice is a generator's step: SLICE_COST, in which a batch counts as one, and as one more for each
-READ_COST_BYTES that are read of it.
+A slice is a step of a generator. Its size is SLICE_COST, where a batch counts as one, plus one for
+each READ_COST_BYTES that are read of it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Then = Callable[[int], None]
 
 
 class IndexBuilds:
-    """The builds that are under way, the first one in slices, and who waits for each."""
+    """The current builds, of which the first runs in slices, and the callbacks for each."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Segment, bool], list[Then]] = {}
@@ -33,9 +32,9 @@ class IndexBuilds:
         return len(self._steps)
 
     def add(self, put_off: BuildPutOff, then: Then) -> None:
-        """Have the index built; `then(now_ms)` is called when it is, or cannot be.
+        """Build the index; `then(now_ms)` is called when that has succeeded or failed.
 
-        A reader that tries again hears of the reason why it could not be built.
+        A reader that tries again gets the error of a failed build.
         """
         key = put_off.segment, put_off.is_for_aborted
         if key not in self._steps:

@@ -12,9 +12,9 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log; a changed setting is another LogConfig.
+    """The settings of one log. A changed setting makes a new LogConfig.
 
-    It takes hold with the next operation on the log.
+    It applies from the next operation on the log on.
     """
 
     segment_bytes: int = 1 << 30
@@ -44,9 +44,9 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How long a segment stays the active one, which is never compacted.
+        """How long a segment may be the active one, which is never compacted.
 
-        So no longer than a record may stay uncompacted.
+        So it is not longer than a record may stay uncompacted.
         """
         return (
             min(self.segment_ms, self.max_compaction_lag_ms)
@@ -65,14 +65,14 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """Intervals as Apache Kafka's broker settings name them; ids for a directory that has none yet.
+    """Intervals by the names of Apache Kafka's broker settings; ids for a directory without any.
 
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
-    indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
-    has, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
-    lowest_leader_epoch: of the claim of one of two nodes, above all that were claimed; a start
-    begins no lower one. 0: there are no claims.
-    may_lack_acknowledged: whether the directory is a copy that may lack what its leader answered.
+    indexes, manifest). most_unread_bytes: the bound on `Log.unread_bytes` of all logs together,
+    about the amount that a start after a kill reads.
+    lowest_leader_epoch: of the claim of one of two nodes, above all earlier claims; a start begins
+    no lower one. 0: there are no claims.
+    may_lack_acknowledged: whether the directory is a copy that may lack acknowledged writes.
     """
 
     node_id: int = 1

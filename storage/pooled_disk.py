@@ -1,26 +1,26 @@
 """A disk whose open files share a bounded number of descriptors.
 
-A log keeps a `File` of each segment that was used, and there may be more of these than the process
-may have descriptors. So a `PooledFile` is open only while it is among the most recently used: the
-least recently used is closed when another one is opened, and it is opened again, by its path, when
-it is used the next time.
+A log has a `File` for each used segment, and there may be more of these than the process may have
+descriptors. So a `PooledFile` is open only while it is among the most recently used: the least
+recently used is closed when another one is opened, and it is opened again, by its path, on its next
+use.
 
-    notion              what holds
-    share of files      what `files_share` leaves beside the descriptors that are reserved for
-                        connections; it follows the limit of the process
-    no descriptor left  EMFILE and ENFILE of any operation close a part of the files, and the
-                        operation is repeated; the error is the caller's where it fails with as few
-                        files open as connections always leave
-    a closed file's     a rename of the file, or of its directory, is noted, so that the file is
-    name                found again, and never the one that took its old name
-    a name that goes    `unlink`, `rmtree`, and a file that is replaced: the file is opened before
-                        (at most a quarter of the share are) and stays open, so that a reader's
-                        slice may be sent to its end; else reading it raises FileNotFoundError
+    notion              rule
+    share of files      `files_share` of the process's limit, minus the descriptors that are
+                        reserved for connections
+    no descriptor left  after EMFILE or ENFILE of any operation a part of the files is closed, and
+                        the operation repeated; the caller gets the error if it fails with as few
+                        open files as connections always leave
+    a closed file's     a rename of the file, or of its directory, is recorded, so that the file is
+    name                found again, and never another one with its old name
+    a removed name      before `unlink`, `rmtree` and a replacement the file is opened (at most a
+                        quarter of the share are) and stays open, so that a reader's slice can be
+                        sent to its end; otherwise reading it raises FileNotFoundError
 
-Threads: a flush calls `fsync` in a thread of its own, and another one makes files in directories
-that are not yet in use, while the loop does all else. A file that is used keeps its descriptor
-because the caller has a reference to the open file; closing it means to drop the pool's reference.
-No descriptor's number leaves a call of the open file.
+Threads: a flush calls `fsync` in a thread of its own, and another thread makes files in directories
+that are not in use yet; the loop does everything else. A file in use keeps its descriptor, since
+the caller has a reference to the open file; closing it drops only the pool's reference. The number
+of a descriptor is used only within a call of the open file.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from weakref import ReferenceType, ref
 
 from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
-_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # of all descriptors, and a number of them
+_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # a share of all descriptors, and a number
 _CLIENTS_SHARE = 4
-_CLOSED_TOGETHER = 8  # a part of the open files
+_CLOSED_TOGETHER = 8  # a share of the open files
 _REMOVED_SHARE = 4
 
 T = TypeVar("T")
 
 
 def kept_from_connections(limit: int) -> int:
-    """How many of so many descriptors no connection may take: for files and all else."""
+    """The number of descriptors that connections may not take: for files and all else."""
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
 
 
 def files_share(limit: int, reserved: int) -> int:
-    """How many of so many descriptors files may keep while `reserved` are for connections.
+    """The number of descriptors that files may keep while `reserved` are for connections.
 
-    A quarter is left for connections to come. As these come, files give way, down to half of what
-    connections may not take; the other half is for what is neither.
+    A quarter is left for further connections. When these arrive, files are closed, down to half of
+    the number that connections may not take; the other half is for everything else.
     """
     kept = kept_from_connections(limit)
     most = min(limit - limit // _CLIENTS_SHARE, limit - kept - reserved)
@@ -62,9 +62,9 @@ def files_share(limit: int, reserved: int) -> int:
 class PooledFile:
     """A file that is opened when it is used; see the module's table.
 
-    `append` and `pread` are of each small request: what they share is not in a call of its own.
+    `append` and `pread` run for each small request, so their common code is not a function.
 
-    size: what this handle has made it, also while the file is closed.
+    size: as of this handle's last change, also while the file is closed.
     """
 
     __slots__ = ("__weakref__", "_disk", "_file", "_key", "_touch", "is_removed", "path", "size")
@@ -88,7 +88,7 @@ class PooledFile:
         else:
             try:
                 self._touch(self._key)
-            except KeyError:  # another thread closes it just now, or its name is gone
+            except KeyError:  # another thread is closing it, or its name was removed
                 pass
         position = file.append(data)
         self.size = file.size
@@ -130,7 +130,7 @@ class PooledFile:
         self.size = size
 
     def fsync(self) -> None:
-        """Make it durable, as `File` does: any descriptor of the file serves."""
+        """Make it durable, as `File` does: any descriptor of the file can do it."""
         file = self._file
         if file is not None:
             file.fsync()
@@ -156,13 +156,13 @@ class PooledFile:
         return self._key
 
     def set_open(self, file: File) -> None:
-        """Take an open file, whose end is where this handle has made it."""
-        if file.size != self.size:  # of an append that failed, and could not be cut off, more lies
+        """Use an open file, after cutting it to this handle's size."""
+        if file.size != self.size:  # a failed append that could not be cut off left more
             file.size = self.size
         self._file = file
 
     def give_back(self) -> None:
-        """Let go of the open file: it is closed when nothing uses it any more."""
+        """Drop the open file: it is closed when its last user is done."""
         self._file = None
 
 
@@ -173,15 +173,15 @@ class PooledDisk:
     """The disk of a broker: all of `Disk`, with few descriptors.
 
     below: the disk that opens the files.
-    order: the open files by their keys, the least recently used first. A file whose name is gone is
-    open and not among them.
+    order: the open files by their keys, the least recently used first. Files with a removed name
+    are open and not in it.
     """
 
     def __init__(self, disk: Disk) -> None:
         self.below = self._disk = disk
         self.order: OrderedDict[int, _Ref] = OrderedDict()
         self._files: dict[str, dict[str, tuple[_Ref, ...]]] = {}  # by directory and path
-        self._moving: dict[str, str] = {}  # names that change just now
+        self._moving: dict[str, str] = {}  # names that are being changed
         self._removed: list[_Ref] = []
         self._keys, self._reserved = count(1), 0
         self.exists, self.is_dir, self.size = disk.exists, disk.is_dir, disk.size
@@ -192,7 +192,7 @@ class PooledDisk:
     # --- descriptors -----------------------------------------------------------------------------
 
     def reserve_descriptors(self, count: int) -> None:
-        """Keep so many for connections: files beyond what is left to them are closed."""
+        """Reserve descriptors for connections: files beyond the remaining share are closed."""
         self._reserved = count
         self._close_above_share()
 
@@ -205,7 +205,7 @@ class PooledDisk:
             pass
 
     def _close_one(self) -> bool:
-        """Close the file that was used least recently. Gives whether there was one."""
+        """Close the least recently used file. Gives: whether there was one."""
         try:
             _, reference = self.order.popitem(last=False)
         except KeyError:
@@ -216,9 +216,9 @@ class PooledDisk:
         return True
 
     def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Do what takes a descriptor; where none is left, close files and repeat it.
+        """Call a function that takes a descriptor; without one left, close files and repeat it.
 
-        Beyond the fewest that files always have only one is closed: the call then takes its place.
+        Below the minimum that files always have only one is closed, whose place the call takes.
         """
         has_replaced = False
         while True:
@@ -236,7 +236,7 @@ class PooledDisk:
     # --- files -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A file that gives its descriptor back while others are used more."""
+        """A file whose descriptor is closed while other files are used more."""
         opened = self._with_room(self._disk.open, path, create=create)
         file = PooledFile(self, next(self._keys), opened, path)
         reference = ref(file)
@@ -247,7 +247,7 @@ class PooledDisk:
         return file
 
     def open_again(self, file: PooledFile) -> File:
-        """Open a file that was closed because others were used more. Raises: OSError."""
+        """Open a file again that the pool had closed. Raises: OSError."""
         if file.is_removed:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
         opened = self._with_room(self._disk.open, file.path)
@@ -257,8 +257,9 @@ class PooledDisk:
         return opened
 
     def fsync_closed(self, file: PooledFile) -> None:
-        """Make a file durable that is closed; another thread may call it. One whose name is gone
-        has nothing to keep.
+        """Make a closed file durable; another thread may call it.
+
+        A file with a removed name need not be durable.
         """
         path = file.path
         while not file.is_removed:
@@ -266,7 +267,7 @@ class PooledDisk:
                 self.fsync_file(path)
                 return
             except FileNotFoundError:
-                # the loop renames it, or its directory, just now or has done so
+                # the loop is renaming it, or its directory, or has done so
                 moved = self._moving.get(path) or self._moved_with_directory(path) or file.path
                 if moved == path and not file.is_removed:
                     raise
@@ -278,7 +279,7 @@ class PooledDisk:
         return moved and moved + slash + name
 
     def forget(self, file: PooledFile) -> None:
-        """Note that a file is closed for good."""
+        """Forget a file that is closed for good."""
         self.order.pop(file.key, None)
         paths = self._files.get(file.path.rpartition("/")[0], {})
         left = [other for other in _alive(paths.get(file.path, ())) if other() is not file]
@@ -290,7 +291,7 @@ class PooledDisk:
     # --- names -----------------------------------------------------------------------------------
 
     def rename(self, old: str, new: str) -> None:
-        """Rename as `Disk` does; files that are closed are found by the new name."""
+        """Rename as `Disk` does; closed files are found by the new name."""
         self._detach(new)
         self._moving[old] = new
         try:
@@ -313,7 +314,7 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Let no file be looked for at a path that goes, or is another file's from now on."""
+        """Let no file be opened at a path that is removed, or that another file gets."""
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:
@@ -381,7 +382,7 @@ class PooledDisk:
 
 
 def disk_below(disk: Disk) -> Disk:
-    """The disk whose files the pool opens; a disk without a pool itself."""
+    """The disk below the pool; for a disk without a pool, the disk itself."""
     return disk.below if isinstance(disk, PooledDisk) else disk
 
 

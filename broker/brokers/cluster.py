@@ -1,22 +1,22 @@
-"""The brokers of this process, which share one log directory: who is there, and who leads what.
+"""The brokers of this process, which share one log directory: which run, and which leads what.
 
-This is a value: inputs of `broker/brokers/failover.py` change it, and requests ask it.
-`Cluster.leads` is the one place where it is asked whether a broker leads a partition. A coordinator
-is the leader of the partition of the internal topic that keeps its group or transactional id.
+This is a value: inputs of `broker/brokers/failover.py` change it, and requests read it.
+`Cluster.leads` is the one place that decides whether a broker leads a partition. A coordinator is
+the leader of the partition of the internal topic that stores its group or transactional id.
 
-All brokers have the same log, so each replica is in sync the moment it is there. The rules of lists
-and leaders are those of Apache Kafka's controller:
+All brokers have the same log, so each replica is in sync as soon as its broker runs. The rules of
+lists and leaders are those of Apache Kafka's controller:
 
 | event | in-sync list of a partition | its leader |
 |---|---|---|
-| a topic is made | its replicas that are there | the first of them, else nobody |
-| a broker is taken away | without it, if others are in it | the first of the list that is there |
-| a broker is given back | with it, where somebody leads | if nobody leads, it, if in the list |
-| ... unclean elections | it alone, where nobody leads | if nobody leads, it |
-| a leader is moved | stays | one of the list that is there |
+| a topic is made | its replicas on running brokers | the first of them, else none |
+| a broker stops | without it, if others are in it | the first of the list that runs |
+| a broker returns | with it, if there is a leader | it, if there is none and it is in the list |
+| ... unclean elections | it alone, if there is no leader | it, if there is none |
+| a leader is moved | unchanged | one of the list that runs |
 
-With one broker (`is_one`) nothing of this is asked. One that shares a lease with another node tells
-of it, too (`standby`): both have all partitions, and this one leads them.
+With one broker (`is_one`) none of this is used. A broker that shares a lease with another node
+lists that node, too (`standby`): both have all partitions, and this one leads them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from barnabas.broker.requests.fetch_sessions import FetchSessions
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.metadata_response import LedPartition
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -49,7 +50,7 @@ INTERNAL_FACTORS = {
 
 
 class Leadership(NamedTuple):
-    """Who leads a partition, NOBODY where nobody does; its replicas, and those in sync."""
+    """The leader of a partition, NOBODY if there is none; its replicas, and those in sync."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -57,10 +58,10 @@ class Leadership(NamedTuple):
 
 
 class Standby(NamedTuple):
-    """The other node of a pair, as clients are told of it (docs/STANDBY.md).
+    """The other node of a pair, as it appears in Metadata (docs/STANDBY.md).
 
     addresses: host and port, by listener. is_there: it follows. is_in_sync: it may take over, and
-    has all that was answered.
+    has all acknowledged data.
     """
 
     node_id: int
@@ -70,9 +71,8 @@ class Standby(NamedTuple):
 
 
 class ClusterNode:
-    """One broker: whether it is there, at which port of each listener, and what it keeps for itself
-    alone.
-    """
+    """One broker: whether it runs, its port of each listener, and the state that it does not
+    share."""
 
     __slots__ = ("fetch_sessions", "is_there", "node_id", "ports", "producer_ids")
 
@@ -87,13 +87,15 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: rises with each change of a leader, of ACLs, and with deletions: fetches that wait
-    look anew.
-    controller_id: whom Metadata names. standby: the other node of a pair; the rim sets it.
+    generation: rises with each change of a leader, of ACLs, and with deletions, so that waiting
+    fetches check again.
+    node_id: of the first broker. controller_id: the controller in Metadata. standby: the other node
+    of a pair, set by the rim.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
         self._config, self._topics = config, topics
+        self.node_id: int = config.node_id
         slots = config.max_incremental_fetch_session_cache_slots
         count = config.barnabas_brokers
         self.is_one = count == 1
@@ -114,7 +116,7 @@ class Cluster:
     # --- brokers ---------------------------------------------------------------------------------
 
     def nodes_there(self) -> list[ClusterNode]:
-        """The brokers that are there, in order."""
+        """The running brokers, in order."""
         return [node for node in self.nodes.values() if node.is_there]
 
     @property
@@ -124,7 +126,7 @@ class Cluster:
         return sorted(self.nodes) if standby is None else sorted((*self.nodes, standby.node_id))
 
     def node(self, node_id: int) -> ClusterNode:
-        """A broker. Raises: ValueError where there is none of that id."""
+        """A broker by its id. Raises: ValueError where there is none."""
         node = self.nodes.get(node_id)
         if node is None:
             named = ", ".join(map(str, self.nodes))
@@ -132,23 +134,46 @@ class Cluster:
         return node
 
     def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
-        """The topics as one of several brokers has them; as it has them for acks=all."""
+        """The topics as one of several brokers has them; the same for acks=all."""
         return self._views[node_id, acks_all]
+
+    # --- of the broker that a request came to ----------------------------------------------------
+
+    def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
+        """The topics as that broker has them: with the logs that it leads."""
+        return self._topics if self.is_one else self._views[context.node_id, False]
+
+    def sessions_here(self, context: RequestContext) -> FetchSessions:
+        """The fetch sessions of that broker."""
+        return self.nodes[self.node_id if self.is_one else context.node_id].fetch_sessions
+
+    def node_id_here(self, context: RequestContext) -> int:
+        """The id of that broker."""
+        return self.node_id if self.is_one else context.node_id
 
     # --- leaders ---------------------------------------------------------------------------------
 
+    def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
+        """Who leads a partition, for a client that was refused where it asked (KIP-951)."""
+        if self.is_one or code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
+            return None
+        leadership = self.leadership(topic, index)
+        if leadership is None:
+            return None
+        return CurrentLeader(leadership.leader, self._topics.leader_epoch(topic, index))
+
     def leads(self, node_id: int, topic: str, index: int) -> bool:
-        """Whether that broker leads the partition. The one place where this is asked."""
+        """Whether that broker leads the partition. The one place that decides this."""
         leadership = self.leadership(topic, index)
         return leadership is not None and leadership.leader == node_id
 
     def leadership(self, topic: str, index: int) -> Leadership | None:
-        """Who leads a partition; None where there is no such partition."""
+        """The leadership of a partition; None where it does not exist."""
         leaderships = self.leaderships(topic)
         return leaderships[index] if 0 <= index < len(leaderships) else None
 
     def leaderships(self, name: str) -> list[Leadership]:
-        """Who leads the partitions of a topic, by index; none where there is no such topic."""
+        """The leaderships of the partitions of a topic, by index; empty where it does not exist."""
         topic = self._topics.metadata.topic(name)
         if topic is None:
             self._leaderships.pop(name, None)
@@ -165,14 +190,14 @@ class Cluster:
         return leaderships
 
     def has_enough_in_sync(self, topic: str, index: int) -> bool:
-        """Whether as many replicas of a partition that is led are in sync as acks=all wants."""
+        """Whether enough replicas of a partition with a leader are in sync for acks=all."""
         leadership = self.leadership(topic, index)
         assert leadership is not None, f"{topic}-{index} is led"
         return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
 
     def may_coordinate(self, topic: str, key: str) -> bool:
-        """Whether what a coordinator decides about a group or transactional id can be written:
-        somebody is its coordinator, and enough replicas are in sync.
+        """Whether decisions about a group or transactional id can be written: it has a coordinator,
+        and enough replicas are in sync.
         """
         if self.is_one:
             return True
@@ -185,7 +210,7 @@ class Cluster:
         )
 
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition:
-        """The partition of an internal topic that keeps a group or a transactional id."""
+        """The partition of an internal topic that stores a group or a transactional id."""
         return TopicPartition(
             topic, partition_for(key, self._topics.internal_partition_count(topic))
         )
@@ -195,8 +220,8 @@ class Cluster:
     def place(self, name: str, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
         """Replicas for partitions of a topic, round robin over all brokers.
 
-        Takes: first, the index of the first of them; the topic's name, by which topics of one
-               partition begin with different brokers, and each with the same at every start.
+        Takes: first, the index of the first of them; the topic's name, so that topics of one
+               partition begin with different brokers, and each with the same one at every start.
         """
         nodes = list(self.nodes)
         start = sum(name.encode())
@@ -206,13 +231,13 @@ class Cluster:
         ]
 
     def default_factor(self, name: str) -> int:
-        """How many replicas a topic gets where nobody says it."""
+        """The default number of replicas of a topic."""
         setting = INTERNAL_FACTORS.get(name, "default.replication.factor")
         factor: int = self._config[setting]
         return min(factor, len(self.nodes))
 
     def check_factor(self, factor: int) -> None:
-        """Raise KafkaError INVALID_REPLICATION_FACTOR where so many replicas cannot be had."""
+        """Raise KafkaError INVALID_REPLICATION_FACTOR where there are not enough brokers."""
         if factor <= 0:
             raise KafkaError(
                 Code.INVALID_REPLICATION_FACTOR,
@@ -227,7 +252,7 @@ class Cluster:
             )
 
     def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
-        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where a partition cannot lie there."""
+        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where the brokers cannot be replicas."""
         refusal = None
         if not replicas:
             refusal = "is assigned to no broker"
@@ -239,8 +264,8 @@ class Cluster:
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {refusal}.")
 
     def _replicas(self, topic: Topic, index: int) -> tuple[int, ...]:
-        """The replicas as the journal has them; those that are no broker of this start are left
-        out, and where none is left they are placed anew.
+        """The replicas in the journal, without brokers that this start does not have; if none is
+        left, they are placed again.
         """
         if index < len(topic.replicas):
             known = tuple(one for one in topic.replicas[index] if one in self.nodes)
@@ -252,7 +277,7 @@ class Cluster:
     # --- changes ---------------------------------------------------------------------------------
 
     def take_away(self, node_id: int) -> list[TopicPartition]:
-        """A broker is not there any more. Gives the partitions that it led."""
+        """Stop a broker. Gives: the partitions that it led."""
         self._decide_leaders()
         self.node(node_id).is_there = False
         self.node(node_id).fetch_sessions.clear()
@@ -267,7 +292,7 @@ class Cluster:
         return self._change(without)
 
     def give_back(self, node_id: int) -> list[TopicPartition]:
-        """A broker is there again. Gives the partitions that have a leader again."""
+        """Let a broker return. Gives: the partitions that have a leader again."""
         self._decide_leaders()
         self.node(node_id).is_there = True
         if not self.nodes[self.controller_id].is_there:
@@ -285,7 +310,7 @@ class Cluster:
         return self._change(with_it)
 
     def move(self, partition: TopicPartition, node_id: int) -> list[TopicPartition]:
-        """Let a broker lead a partition. Gives the partition, if it did not lead before.
+        """Let a broker lead a partition. Gives: the partition, if it did not lead before.
 
         Raises: ValueError where it cannot.
         """
@@ -303,7 +328,7 @@ class Cluster:
     def reassign(
         self, partition: TopicPartition, replicas: tuple[int, ...]
     ) -> list[TopicPartition]:
-        """Let a partition lie on these brokers. Gives it, if its leader is another then."""
+        """Set the replicas of a partition. Gives: the partition, if its leader changes."""
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
         there = tuple(one for one in replicas if self.nodes[one].is_there)
@@ -311,7 +336,8 @@ class Cluster:
         return self._set(partition, Leadership(leader, replicas, there or replicas[:1]))
 
     def elect_any(self, partition: TopicPartition) -> list[TopicPartition]:
-        """An unclean election: the first replica that is there leads. Gives it, if it does."""
+        """An unclean election: the first running replica leads. Gives: the partition, if one
+        does."""
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
         there = [one for one in before.replicas if self.nodes[one].is_there]
@@ -320,7 +346,7 @@ class Cluster:
         return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
 
     def _decide_leaders(self) -> None:
-        """Work out who leads what nobody has asked about, before who is there changes."""
+        """Compute the leaders that were not needed yet, before a broker stops or returns."""
         for name in self._topics.metadata.topics:
             self.leaderships(name)
 
@@ -353,7 +379,7 @@ class Cluster:
     def _in_sync(
         self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Where somebody leads, each replica that is there; else the list stays."""
+        """With a leader: each running replica; without: the list is unchanged."""
         if leader == NOBODY:
             return in_sync
         return tuple(one for one in replicas if self.nodes[one].is_there)
@@ -365,7 +391,7 @@ class Cluster:
 class NodeTopics:
     """The topics as one of several brokers has them: with the logs that it leads.
 
-    It has the questions of `TopicRegistry` that requests about one partition's log ask.
+    It has the methods of `TopicRegistry` that requests about one partition's log use.
     """
 
     def __init__(self, topics: TopicRegistry, cluster: Cluster, node_id: int) -> None:
@@ -397,7 +423,8 @@ class NodeTopics:
         return log
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """Why `partition` gave None: another one leads it, there is none, or it is damaged."""
+        """The code for None of `partition`: another broker leads it, none exists, or it is
+        damaged."""
         if self._topics.partition_exists(topic, index) and not self._leads(topic, index):
             return Code.NOT_LEADER_OR_FOLLOWER
         return self._topics.missing_code(topic, index)
@@ -418,7 +445,7 @@ class NodeTopicsInSync(NodeTopics):
         return log if has_enough else None
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """Why `partition` gave None: NOT_ENOUGH_REPLICAS besides."""
+        """The code for None of `partition`; NOT_ENOUGH_REPLICAS, too."""
         if super().partition(topic, index) is not None:
             return Code.NOT_ENOUGH_REPLICAS
         return super().missing_code(topic, index)
@@ -427,7 +454,7 @@ class NodeTopicsInSync(NodeTopics):
 def led_partitions(
     cluster: Cluster, topic: str, logs: Sequence[Log | None]
 ) -> tuple[LedPartition, ...]:
-    """What is told of the partitions of a topic; one whose log is damaged is led by nobody."""
+    """The partitions of a topic as Metadata has them; one with a damaged log has no leader."""
     if cluster.is_one:
         return tuple(led_partition_of_pair(cluster, log) for log in logs)
     return tuple(
@@ -437,7 +464,7 @@ def led_partitions(
 
 
 def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> LedPartition:
-    """What is told of one partition."""
+    """One partition as Metadata has it."""
     leader, replicas, in_sync = leadership
     if log is None:
         return LedPartition(NOBODY, replicas, in_sync, replicas)
@@ -446,7 +473,7 @@ def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> 
 
 
 def led_partition_of_pair(cluster: Cluster, log: Log | None) -> LedPartition:
-    """What is told of one partition of a broker that is alone, or has a standby."""
+    """One partition of a single broker, or of a pair, as Metadata has it."""
     me, standby, replicas = cluster.controller_id, cluster.standby, tuple(cluster.node_ids)
     if log is None:
         return LedPartition(NOBODY, replicas, replicas, replicas)
@@ -459,8 +486,8 @@ def led_partition_of_pair(cluster: Cluster, log: Log | None) -> LedPartition:
 class NodeProducerIds:
     """Producer ids, from the block of the broker that hands them out (KIP-730).
 
-    context: of the InitProducerId that is being handled. A session that begins later, when the
-    transaction before it has ended, takes its id from whichever block was last taken from.
+    context: of the current InitProducerId. A session that begins later, when the transaction before
+    it has ended, takes its id from the block that was last used.
     """
 
     def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:
@@ -468,11 +495,11 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """Give out ids from now on that are those of the broker that this request came to."""
+        """Give out ids of the broker that received this request from now on."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:
-        """An id that nobody has."""
+        """An unused id."""
         producer_id = next(self._node.producer_ids, None)
         if producer_id is None:
             self._node.producer_ids = iter(self._blocks.reserve_block())

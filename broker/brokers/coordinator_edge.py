@@ -1,25 +1,25 @@
-"""Around the requests of coordinators, where a process is several brokers.
+"""Checks around requests for coordinators, in a process with several brokers.
 
-A coordinator of groups or transactions is the broker that leads the partition of the internal topic
-in which it keeps them. Here, before its handler, a request that came to another one is refused with
-NOT_COORDINATOR; of a request about several, those that are another's. Lists of what a broker
-coordinates leave out what others do. What writes is refused with COORDINATOR_NOT_AVAILABLE while
-fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
-coordinator's append is refused. The coordinators themselves know nothing of it.
+The coordinator of a group or transaction is the broker that leads the partition of the internal
+topic in which it is stored. A request that another broker received is refused here, before its
+handler, with NOT_COORDINATOR; of a request about several groups or ids, those of other brokers are
+refused. Lists omit what other brokers coordinate. Writing requests are refused with
+COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
+answers when its coordinator's append is refused. The coordinators themselves have no part in this.
 
-| requests | what becomes of them |
+| requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
-| `LISTS`: of all that the broker coordinates | the answer has those alone |
+| `LISTS`: of all that the broker coordinates | the answer has only those |
 
-| while too few are in sync | refused |
+| while too few replicas are in sync | refused |
 |---|---|
 | `WRITING` | always; of several groups or transactional ids, those |
-| SyncGroup | of the leader, whose assignments complete a rebalance |
+| SyncGroup | that of the group's leader, whose assignments complete a rebalance |
 | ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
 
-With one broker none of it is imported.
+With one broker this module is not imported.
 """
 
 from __future__ import annotations
@@ -27,15 +27,23 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
-from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.connections import CoordinatorWait
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.routes import Route
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from collections.abc import Mapping
+
+    from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
@@ -103,29 +111,45 @@ LISTS = {
 }
 
 
-def at_coordinator(broker: Broker, api: Api, row: Route) -> Route:
-    """The row with what is done around it; the row itself where it is no coordinator's."""
-    if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
-        return row
-    edge = _Edge(broker, api, row)
-    return row._replace(handle=edge.handle)
+class CoordinatorEdge:
+    """The checks around the requests for coordinators."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node_producer_ids: NodeProducerIds,
+        connections: Mapping[int, ConnectionState],
+        requests: Requests,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        features: CurrentFeatures,
+    ) -> None:
+        self.cluster, self.node_producer_ids = cluster, node_producer_ids
+        self.connections, self.requests = connections, requests
+        self.groups, self.group_runtime, self.features = groups, group_runtime, features
+
+    def around(self, api: Api, row: Route) -> Route:
+        """The dispatch row with these checks; the row itself if it is not for a coordinator."""
+        if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
+            return row
+        return row._replace(handle=_Edge(self, api, row).handle)
 
 
 class _Edge:
-    """One API's requests, on their way to its handler."""
+    """The checks for one API's requests."""
 
-    def __init__(self, broker: Broker, api: Api, row: Route) -> None:
-        self._broker, self._api, self._handle = broker, api, row.handle
+    def __init__(self, edge: CoordinatorEdge, api: Api, row: Route) -> None:
+        self._edge, self._api, self._handle = edge, api, row.handle
         self._one, self._several = SINGLE.get(api.name), SEVERAL.get(api.name)
         self._list = LISTS.get(api.name)
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
-        """Answer a request, or refuse what of it is another broker's."""
+        """Answer a request, and refuse its parts for other brokers."""
         if self._api.name == "InitProducerId":
-            self._broker.node_producer_ids.serve(context)
+            self._edge.node_producer_ids.serve(context)
         if self._list is not None:
             listed = self._list
-            self._broker.amend(
+            self._edge.requests.amend(
                 context.ticket, lambda answer: self._keep_own(listed, answer, context)
             )
             return self._handle(request, context)
@@ -134,12 +158,12 @@ class _Edge:
         assert self._one is not None
         key = getattr(request, self._one.field)
         if not key:
-            return self._handle(request, context)  # no group or transactional id: its handler knows
+            return self._handle(request, context)  # no group or id: the handler decides
         if self._lacks_replicas(self._one.topic, key, context):
             if self._api.name in WRITING:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             if isinstance(request, SyncGroupRequest):
-                if self._broker.groups.completes_rebalance(request):
+                if self._edge.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             elif isinstance(request, ConsumerGroupHeartbeatRequest):
                 return self._handle_heartbeat(request, context)
@@ -181,7 +205,7 @@ class _Edge:
         if not served:
             return first  # type: ignore[no-any-return]
         setattr(request, several.field, served)
-        self._broker.amend(
+        self._edge.requests.amend(
             context.ticket,
             lambda answer: getattr(answer, several.rows).extend(getattr(first, several.rows)),
         )
@@ -190,33 +214,33 @@ class _Edge:
     def _handle_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> Answer:
-        """A heartbeat of a consumer group whose records cannot be written: a sign of life counts,
-        what would be written is refused, and comes again with the next heartbeat.
+        """Handle a heartbeat of a consumer group whose records cannot be written: it renews the
+        session; a change is refused, and is sent again with the next heartbeat.
         """
-        broker = self._broker
-        if not broker.speaks_consumer_groups:
+        edge = self._edge
+        if not edge.features.speaks_consumer_groups:
             return self._handle(request, context)
         if request.member_epoch > 0:
-            result = broker.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            result = edge.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
             if not result.records:
-                broker.park(context)
-                broker.runtime.run_groups(result, context.now_ms)
+                edge.requests.park(context)
+                edge.group_runtime.run(result, context.now_ms)
                 return PARKED
-            broker.groups.on_records_dropped(request.group_id)
+            edge.groups.on_records_dropped(request.group_id)
         return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
 
     def _handle_keys(
         self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
-        """Hand on a request about these, all of this broker or refused; while it waits for its
-        answer, they have to stay this broker's.
+        """Pass a request for these keys on: all are this broker's, or are refused. If one moves
+        while the request waits, the request is refused.
         """
         if not all(self._is_own(topic, key, context) for key in keys):
             return self._refusal(request, context)
         answer = self._handle(request, context)
-        connection = self._broker.connections.get(context.connection_id)
+        connection = self._edge.connections.get(context.connection_id)
         if connection is not None and connection.parked_ticket == context.ticket:
-            cluster = self._broker.cluster
+            cluster = self._edge.cluster
             connection.waits_for_coordinator = CoordinatorWait(
                 context.ticket,
                 topic,
@@ -226,10 +250,10 @@ class _Edge:
         return answer
 
     def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
-        """Whether too few replicas are in sync of what this broker coordinates; not so where
-        another one does, which is refused elsewhere.
+        """Whether too few replicas are in sync of a partition that this broker coordinates; false
+        for other brokers' partitions, which are refused elsewhere.
         """
-        cluster = self._broker.cluster
+        cluster = self._edge.cluster
         return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(
             *cluster.coordinator_partition(topic, key)
         )
@@ -247,6 +271,6 @@ class _Edge:
         ]
 
     def _is_own(self, topic: str, key: str, context: RequestContext) -> bool:
-        cluster = self._broker.cluster
+        cluster = self._edge.cluster
         partition = cluster.coordinator_partition(topic, key)
         return cluster.leads(context.node_id, *partition)

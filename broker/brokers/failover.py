@@ -1,21 +1,21 @@
-"""Several brokers in one process: brokers go and come, leaders and coordinators are moved.
+"""Several brokers in one process: brokers stop and return, leaders and coordinators are moved.
 
-What follows from a change of leaders, in this order:
+The effects of a change of leaders, in this order:
 
-1. the partitions that are moved begin a leader epoch, which is durable then (KIP-101): the epoch of
-   coordinators, too, which the markers of transactions bear;
-2. requests that wait for a coordinator which is another broker's now are refused with
-   NOT_COORDINATOR, as Apache Kafka does; what they asked for goes on, as after a lost answer;
-3. fetches that wait are tried: who waits at a broker that leads no more learns it;
-4. the connections of a broker that is taken away end.
+1. the moved partitions begin a leader epoch, durably (KIP-101); it is also the coordinator epoch
+   in markers of transactions;
+2. requests that wait for a coordinator that has moved are refused with NOT_COORDINATOR, as in
+   Apache Kafka; their work continues, as after a lost answer;
+3. waiting fetches are tried: those at a broker that no longer leads are refused;
+4. the connections of a stopped broker are closed.
 
-The coordinators' state is one for all brokers, so nothing is loaded, and open transactions and
-groups go on where they stood.
+All brokers share the coordinators' state, so nothing is loaded, and open transactions and groups
+continue without a change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NOBODY
@@ -24,58 +24,73 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
 
 COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 
 
 class Failover:
-    """The inputs that change who is there and who leads. Each raises ValueError, with a sentence,
-    where it cannot be.
+    """The inputs that stop and return brokers and move leaders. Each raises ValueError, with a
+    sentence, where that is impossible.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self._cluster = broker, broker.cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: TopicRegistry,
+        connections: Mapping[int, ConnectionState],
+        requests: Requests,
+        progress: LogProgress,
+    ) -> None:
+        self._cluster, self._topics = cluster, topics
+        self._connections, self._requests, self._progress = connections, requests, progress
 
     def take_away(self, node_id: int, now_ms: int) -> None:
-        """Let a broker be gone: its leaders move to others in sync, and its connections end."""
+        """Stop a broker: its partitions get other leaders in sync, and its connections are
+        closed."""
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             return
         self._follow(self._cluster.take_away(node_id), now_ms)
-        for connection in list(self._broker.connections.values()):
+        for connection in list(self._connections.values()):
             if connection.node_id == node_id:
-                self._broker.close(connection.connection_id, f"broker {node_id} is taken away")
+                self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
-        """Let a broker be there again. It leads what nobody could, and nothing else."""
+        """Let a broker return. It leads the partitions without a leader that it can, and no
+        others."""
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             self._follow(self._cluster.give_back(node_id), now_ms)
 
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
-        """Let a broker lead a partition, of the replicas that are in sync."""
+        """Let a broker lead a partition; it has to be a replica in sync."""
         self._check_several()
         self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
 
     def move_coordinator(self, kind: str, key: str, node_id: int, now_ms: int) -> None:
-        """Let a broker be the coordinator of a "group" or a "transaction", and of those beside it.
+        """Let a broker be the coordinator of a "group" or a "transaction".
 
-        It is the leader of a partition of the internal topic, which keeps others, too.
+        It becomes the leader of a partition of the internal topic, and so the coordinator of the
+        others in that partition.
         """
         self._check_several()
         topic = COORDINATORS.get(kind)
         if topic is None:
             raise ValueError(f"{kind!r} has no coordinator: a group or a transaction has one")
-        self._broker.topics.ensure_internal_topic(topic, now_ms)
+        self._topics.ensure_internal_topic(topic, now_ms)
         self._follow(
             self._cluster.move(self._cluster.coordinator_partition(topic, key), node_id), now_ms
         )
 
     def set_controller(self, node_id: int) -> None:
-        """Let Metadata name a broker as the controller.
+        """Make a broker the controller in Metadata.
 
-        Each broker takes the requests that are for it, as with Apache Kafka (KIP-590).
+        Each broker accepts requests for the controller, as in Apache Kafka (KIP-590).
         """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
@@ -85,7 +100,7 @@ class Failover:
     def elect(
         self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
     ) -> tuple[Code, str | None]:
-        """Hold an election as ElectLeaders asks for it. Gives the code and a sentence."""
+        """Hold the election of an ElectLeaders. Gives: the code, and a sentence."""
         name, index = partition
         leadership = self._cluster.leadership(name, index)
         if leadership is None:
@@ -115,11 +130,11 @@ class Failover:
         return Code.NONE, None
 
     def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Let a partition lie on these brokers, of which each is one."""
+        """Set the replicas of a partition; each is the id of a broker."""
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas
-        self._broker.metadata.set_topic_replicas(partition.topic, tuple(lists))
+        self._topics.metadata.set_topic_replicas(partition.topic, tuple(lists))
         self._follow(self._cluster.reassign(partition, replicas), now_ms)
 
     # --- what follows ----------------------------------------------------------------------------
@@ -131,9 +146,8 @@ class Failover:
     def _follow(self, moved: Sequence[TopicPartition], now_ms: int) -> None:
         if not moved:
             return
-        broker = self._broker
-        logs = broker.topics.begin_leader_epoch(moved)
-        for connection in list(broker.connections.values()):
+        logs = self._topics.begin_leader_epoch(moved)
+        for connection in list(self._connections.values()):
             wait = connection.waits_for_coordinator
             if wait is None or wait.ticket != connection.parked_ticket:
                 continue
@@ -141,5 +155,5 @@ class Failover:
                 self._cluster.leads(connection.node_id, wait.topic, index)
                 for index in wait.partitions
             ):
-                broker.reply(wait.ticket, wait.refusal())
-        broker.progress.try_fetches(logs, now_ms)
+                self._requests.reply(wait.ticket, wait.refusal())
+        self._progress.try_fetches(logs, now_ms)

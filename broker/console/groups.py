@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
     from barnabas.coordinator.groups.group import Group
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 
 MOST_MEMBERS = 200
 
 
-def describe_members(broker: Broker, group_id: str) -> list[dict[str, Any]]:
+def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, Any]]:
     """The members of a group, at most MOST_MEMBERS; none for an unknown group."""
-    group = broker.groups.group(group_id)
+    group = groups.group(group_id)
     if group is None:
         return []
-    return _consumer_members(broker, group) if group.is_consumer else _classic_members(group)
+    return _consumer_members(groups, group) if group.is_consumer else _classic_members(group)
 
 
 def _classic_members(group: Group) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def _classic_members(group: Group) -> list[dict[str, Any]]:
     ]
 
 
-def _consumer_members(broker: Broker, group: Group) -> list[dict[str, Any]]:
+def _consumer_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
     return [
         {
             "member_id": member.member_id,
@@ -49,5 +49,5 @@ def _consumer_members(broker: Broker, group: Group) -> list[dict[str, Any]]:
                 for index in topic.partitions
             ],
         }
-        for member in broker.groups.describe_consumer_group(group).members[:MOST_MEMBERS]
+        for member in groups.describe_consumer_group(group).members[:MOST_MEMBERS]
     ]

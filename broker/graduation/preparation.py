@@ -36,9 +36,7 @@ def start_and_stop(
     broker = open_broker(config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms)
     aborted = 0
     if aborts_transactions:
-        result = broker.transactions.on_abort_requested(now_ms)
-        aborted = len(result.effects)
-        broker.runtime.run_transactions(result, now_ms)
+        aborted = broker.abort_transactions(now_ms)
     _flush_all(broker, now_ms)
     damaged = list(broker.logs.offline.values())
     broker.close_logs(now_ms)

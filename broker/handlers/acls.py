@@ -37,7 +37,9 @@ from barnabas.protocol.messages.describe_acls import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.security.access import ClientAccess
 
 NO_AUTHORIZER = "No authorizer is configured: set authorizer.class.name=StandardAuthorizer."
 _NUMBERS = (ResourceType, PatternType, Operation, Permission)
@@ -45,7 +47,11 @@ LONGEST_NAME = 32767
 
 
 def on_create_acls(
-    broker: Broker, request: CreateAclsRequest, context: RequestContext
+    access: ClientAccess,
+    metadata: ClusterMetadata,
+    ids: Ids,
+    request: CreateAclsRequest,
+    context: RequestContext,
 ) -> CreateAclsResponse:
     """Keep ACLs; one that there is already is no error. They hold when this is answered.
 
@@ -55,7 +61,7 @@ def on_create_acls(
 
     Raises: ProtocolViolation where a number is 0.
     """
-    authorizer = broker.authorizer
+    authorizer = access.authorizer
     if authorizer is None or not authorizer.is_on:
         return _created(request, KafkaError(Code.SECURITY_DISABLED, NO_AUTHORIZER))
     for creation in request.creations:
@@ -65,7 +71,7 @@ def on_create_acls(
             Code.UNKNOWN_SERVER_ERROR, "ANY and MATCH are for filters: name what the ACL is about."
         )
         return _created(request, error)
-    present = set(broker.metadata.acls.values())
+    present = set(metadata.acls.values())
     acls: dict[uuid.UUID, Acl] = {}
     results = []
     for creation in request.creations:
@@ -77,7 +83,7 @@ def on_create_acls(
         results.append(AclCreationResult(Code.NONE, None))
         if acl not in present:
             present.add(acl)
-            acls[broker.ids.uuid()] = acl
+            acls[ids.uuid()] = acl
     if acls:
         authorizer.add(acls)
     return CreateAclsResponse(results=results)
@@ -143,18 +149,21 @@ def _checked(creation: AclCreation) -> Acl:
 
 
 def on_describe_acls(
-    broker: Broker, request: DescribeAclsRequest, context: RequestContext
+    access: ClientAccess,
+    metadata: ClusterMetadata,
+    request: DescribeAclsRequest,
+    context: RequestContext,
 ) -> DescribeAclsResponse:
     """The ACLs that a filter finds, by resource; none for a number that is not known.
 
     Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation where a number is 0.
     """
-    if broker.authorizer is None or not broker.authorizer.is_on:
+    if access.authorizer is None or not access.authorizer.is_on:
         return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     _check_not_zero(_numbers_of(request, "pattern_type_filter"))
     resources: dict[tuple[int, str, int], list[AclDescription]] = {}
     wanted = _filter(request)
-    for acl in broker.metadata.acls.values():
+    for acl in metadata.acls.values():
         if wanted.finds(acl):
             resource = acl.resource_type, acl.resource_name, acl.pattern_type
             resources.setdefault(resource, []).append(
@@ -174,14 +183,17 @@ def _filter(wire: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 
 
 def on_delete_acls(
-    broker: Broker, request: DeleteAclsRequest, context: RequestContext
+    access: ClientAccess,
+    metadata: ClusterMetadata,
+    request: DeleteAclsRequest,
+    context: RequestContext,
 ) -> DeleteAclsResponse:
     """Forget the ACLs that filters find; one that several find is told by each.
 
     Errors: SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a filter with an unknown
     number. Raises: ProtocolViolation where a number is 0.
     """
-    authorizer = broker.authorizer
+    authorizer = access.authorizer
     if authorizer is None or not authorizer.is_on:
         return DeleteAclsResponse(
             filter_results=[
@@ -202,7 +214,7 @@ def on_delete_acls(
             )
             continue
         wanted = _filter(one)
-        found = {acl_id: acl for acl_id, acl in broker.metadata.acls.items() if wanted.finds(acl)}
+        found = {acl_id: acl for acl_id, acl in metadata.acls.items() if wanted.finds(acl)}
         doomed.update(found)
         results.append(
             DeleteAclsFilterResult(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.client_software import SOFTWARE_SINCE, names_software
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
@@ -19,21 +19,25 @@ from barnabas.protocol.messages.api_versions import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.outbox import ConnectionState
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.current_features import CurrentFeatures
 
-SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-SOFTWARE_SINCE = 3
+TELEMETRY = (71, 72)
 MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not told as supported
 
 
 def on_api_versions(
     connections: Mapping[int, ConnectionState],
-    apis: Iterable[Api],
-    features: FinalizedFeatures,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    features: CurrentFeatures,
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """The requests that are spoken, and the features.
+    """The requests that are spoken, and the features. Clients are asked for metrics where there are
+    subscriptions.
 
     INVALID_REQUEST where the client's software name or version has other letters than KIP-511
     allows.
@@ -43,20 +47,14 @@ def on_api_versions(
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         connections[context.connection_id].client_software = f"{name} {version}"
-    response = _response(Code.NONE, apis)
-    if context.api_version >= SOFTWARE_SINCE:
-        _add_features(response, features, context.api_version)
-    return response
-
-
-def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
-    """Whether the client's software has a name and version as KIP-511 allows; before version 3 it
-    has none to give.
-    """
-    name, version = request.client_software_name, request.client_software_version
-    return api_version < SOFTWARE_SINCE or bool(
-        SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)
+    wants_metrics = bool(metadata.client_metrics)
+    spoken = config.release.apis.items()
+    response = _response(
+        Code.NONE, [api for key, api in spoken if wants_metrics or key not in TELEMETRY]
     )
+    if context.api_version >= SOFTWARE_SINCE:
+        _add_features(response, features.finalized, context.api_version)
+    return response
 
 
 def _add_features(

@@ -24,8 +24,8 @@ from barnabas.protocol.messages.describe_client_quotas import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
     from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.quotas.quotas import Quotas
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 SLOTS_OF_CHANGES = 16
@@ -94,7 +94,10 @@ def _matches(
 
 
 def on_alter_client_quotas(
-    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
+    metadata: ClusterMetadata,
+    quotas: Quotas,
+    request: AlterClientQuotasRequest,
+    context: RequestContext,
 ) -> AlterClientQuotasResponse:
     """Set and remove quotas, or only say whether they could be set.
 
@@ -102,7 +105,7 @@ def on_alter_client_quotas(
     cannot have (then nothing of it is changed), a key that is named twice, or an entity that is:
     its first entry holds.
     """
-    present = broker.metadata.client_quotas
+    present = metadata.client_quotas
     answers: dict[QuotaEntity, KafkaError | None] = {}
     changes: dict[QuotaEntity, Mapping[str, float]] = {}
     for entry in request.entries:
@@ -111,14 +114,14 @@ def on_alter_client_quotas(
         try:
             if entity in answers:
                 raise KafkaError(Code.INVALID_REQUEST, "The entity is named twice: name it once.")
-            quotas = _changed(names, present.get(entity, {}), entry.ops)
+            changed = _changed(names, present.get(entity, {}), entry.ops)
             answers[entity] = None
-            if quotas != present.get(entity, {}):
-                changes[entity] = quotas
+            if changed != present.get(entity, {}):
+                changes[entity] = changed
         except KafkaError as error:
             answers[entity] = error
     if changes and not request.validate_only:
-        broker.set_client_quotas(changes)
+        quotas.set(changes)
     return AlterClientQuotasResponse(
         entries=[
             AlterClientQuotasResponseEntryData(

@@ -42,8 +42,12 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.brokers.failover import Failover
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import Topic
+    from barnabas.broker.logs.topics import TopicRegistry
 
 NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2
@@ -58,235 +62,269 @@ TOPIC_OPERATIONS_BITS = sum(
 )  # read to describe, describe and alter configs
 
 
-# --- DescribeCluster ----------------------------------------------------------------------------
+class ClusterHandler:
+    """Answers the requests about brokers, and about who leads which partition."""
 
-
-def on_describe_cluster(
-    broker: Broker, request: DescribeClusterRequest, context: RequestContext
-) -> DescribeClusterResponse:
-    """The brokers that are there.
-
-    Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
-    UNSUPPORTED_ENDPOINT_TYPE for other kinds.
-    """
-    endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
-    code, message = Code.NONE, None
-    if endpoint_type == CONTROLLERS:
-        code, message = (
-            Code.MISMATCHED_ENDPOINT_TYPE,
-            "This is a broker's address: ask for brokers (endpoint type 1).",
-        )
-    elif endpoint_type != BROKERS:
-        code, message = (
-            Code.UNSUPPORTED_ENDPOINT_TYPE,
-            f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1).",
-        )
-    rows = [DescribeClusterBroker(*endpoint) for endpoint in broker.endpoints(context)]
-    tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
-    return DescribeClusterResponse(
-        error_code=code,
-        error_message=message,
-        endpoint_type=endpoint_type,
-        cluster_id=broker.logs.cluster_id or "",
-        controller_id=broker.cluster.controller_id if code is Code.NONE else -1,
-        brokers=rows if code is Code.NONE else [],
-        cluster_authorized_operations=CLUSTER_OPERATIONS_BITS
-        if tells_operations
-        else OPERATIONS_NOT_ASKED,
+    __slots__ = (
+        "_addresses",
+        "_cluster",
+        "_failover",
+        "_topics",
     )
 
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        cluster: Cluster,
+        addresses: Addresses,
+        failover: Lazy[Failover],
+    ) -> None:
+        self._topics = topics
+        self._cluster = cluster
+        self._addresses = addresses
+        self._failover = failover
 
-# --- ElectLeaders, reassignments ----------------------------------------------------------------
+    def on_describe_cluster(
+        self, request: DescribeClusterRequest, context: RequestContext
+    ) -> DescribeClusterResponse:
+        """The brokers that are there.
 
-
-def on_elect_leaders(
-    broker: Broker, request: ElectLeadersRequest, context: RequestContext
-) -> ElectLeadersResponse:
-    """Let the first replica lead (preferred), or any where nobody does (unclean).
-
-    One broker leads every partition already. Errors, by partition: ELECTION_NOT_NEEDED,
-    PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
-    INVALID_REQUEST for an unknown kind of election.
-    """
-    if not broker.cluster.is_one:
-        return _elect(broker, request, context)
-    kind = request.election_type if context.api_version >= 1 else PREFERRED
-    known_kind = kind in (PREFERRED, UNCLEAN)
-    topics = []
-    for topic_partitions in (
-        request.topic_partitions or ()
-    ):  # of all partitions, those that need an election are told: none
-        rows = []
-        for index in topic_partitions.partitions:
-            if not known_kind:
-                code, message = (
-                    Code.INVALID_REQUEST,
-                    f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean).",
-                )
-            elif _partition_exists(broker, topic_partitions.topic, index):
-                code, message = (
-                    Code.ELECTION_NOT_NEEDED,
-                    f"Broker {broker.node_id} leads partition {index} of "
-                    f"'{topic_partitions.topic}' already.",
-                )
-            else:
-                code, message = (
-                    Code.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"There is no partition {index} of a topic '{topic_partitions.topic}'.",
-                )
-            rows.append(PartitionResult(index, code, message))
-        topics.append(ReplicaElectionResult(topic_partitions.topic, rows))
-    code = Code.NONE if known_kind else Code.INVALID_REQUEST
-    return ElectLeadersResponse(error_code=code, replica_election_results=topics)
-
-
-def _elect(
-    broker: Broker, request: ElectLeadersRequest, context: RequestContext
-) -> ElectLeadersResponse:
-    kind = request.election_type if context.api_version >= 1 else PREFERRED
-    if kind not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
-    named = request.topic_partitions
-    if named is None:
-        wanted = {
-            name: list(range(topic.partition_count))
-            for name, topic in broker.metadata.topics.items()
-        }
-    else:
-        wanted = {one.topic: list(one.partitions) for one in named}
-    topics = []
-    for name, indexes in wanted.items():
-        rows = []
-        for index in indexes:
-            partition = TopicPartition(name, index)
-            code, message = broker.failover.elect(
-                partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
+        Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
+        UNSUPPORTED_ENDPOINT_TYPE for other kinds.
+        """
+        endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
+        code, message = Code.NONE, None
+        if endpoint_type == CONTROLLERS:
+            code, message = (
+                Code.MISMATCHED_ENDPOINT_TYPE,
+                "This is a broker's address: ask for brokers (endpoint type 1).",
             )
-            # of all partitions, those are told that needed an election
-            if named is not None or code is not Code.ELECTION_NOT_NEEDED:
-                rows.append(PartitionResult(index, code, message))
-        if rows:
-            topics.append(ReplicaElectionResult(name, rows))
-    return ElectLeadersResponse(error_code=Code.NONE, replica_election_results=topics)
+        elif endpoint_type != BROKERS:
+            code, message = (
+                Code.UNSUPPORTED_ENDPOINT_TYPE,
+                f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1).",
+            )
+        rows = [DescribeClusterBroker(*endpoint) for endpoint in self._addresses.endpoints(context)]
+        tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
+        return DescribeClusterResponse(
+            error_code=code,
+            error_message=message,
+            endpoint_type=endpoint_type,
+            cluster_id=self._topics.logs.cluster_id or "",
+            controller_id=self._cluster.controller_id if code is Code.NONE else -1,
+            brokers=rows if code is Code.NONE else [],
+            cluster_authorized_operations=CLUSTER_OPERATIONS_BITS
+            if tells_operations
+            else OPERATIONS_NOT_ASKED,
+        )
 
+    def on_elect_leaders(
+        self, request: ElectLeadersRequest, context: RequestContext
+    ) -> ElectLeadersResponse:
+        """Let the first replica lead (preferred), or any where nobody does (unclean).
 
-def on_alter_partition_reassignments(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> AlterPartitionReassignmentsResponse:
-    """A partition can be moved to where it is, and there is no move to cancel.
-
-    Of several brokers it can be moved to any of them, and is there at once, since the log is one.
-
-    Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
-    NO_REASSIGNMENT_IN_PROGRESS.
-    """
-    topics = []
-    for reassignable in request.topics:
-        rows = []
-        for partition in reassignable.partitions:
-            code, message = Code.NONE, None
-            try:
-                _check_move(
-                    broker, reassignable.name, partition.partition_index, partition.replicas
-                )
-                if not broker.cluster.is_one and partition.replicas is not None:
-                    broker.failover.reassign(
-                        TopicPartition(reassignable.name, partition.partition_index),
-                        tuple(partition.replicas),
-                        context.now_ms,
+        One broker leads every partition already. Errors, by partition: ELECTION_NOT_NEEDED,
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+        INVALID_REQUEST for an unknown kind of election.
+        """
+        if not self._cluster.is_one:
+            return self._elect(request, context)
+        kind = request.election_type if context.api_version >= 1 else PREFERRED
+        known_kind = kind in (PREFERRED, UNCLEAN)
+        topics = []
+        for topic_partitions in (
+            request.topic_partitions or ()
+        ):  # of all partitions, those that need an election are told: none
+            rows = []
+            for index in topic_partitions.partitions:
+                if not known_kind:
+                    code, message = (
+                        Code.INVALID_REQUEST,
+                        f"The election type {kind} is unknown: use 0 (preferred) or 1 (unclean).",
                     )
-            except KafkaError as error:
-                code, message = error.code, error.message
-            rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
-        topics.append(ReassignableTopicResponse(reassignable.name, rows))
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=topics,
-    )
+                elif self._partition_exists(topic_partitions.topic, index):
+                    code, message = (
+                        Code.ELECTION_NOT_NEEDED,
+                        f"Broker {self._cluster.node_id} leads partition {index} of "
+                        f"'{topic_partitions.topic}' already.",
+                    )
+                else:
+                    code, message = (
+                        Code.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"There is no partition {index} of a topic '{topic_partitions.topic}'.",
+                    )
+                rows.append(PartitionResult(index, code, message))
+            topics.append(ReplicaElectionResult(topic_partitions.topic, rows))
+        code = Code.NONE if known_kind else Code.INVALID_REQUEST
+        return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
+    def _elect(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        kind = request.election_type if context.api_version >= 1 else PREFERRED
+        if kind not in (PREFERRED, UNCLEAN):
+            return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
+        named = request.topic_partitions
+        if named is None:
+            wanted = {
+                name: list(range(topic.partition_count))
+                for name, topic in self._topics.metadata.topics.items()
+            }
+        else:
+            wanted = {one.topic: list(one.partitions) for one in named}
+        topics = []
+        for name, indexes in wanted.items():
+            rows = []
+            for index in indexes:
+                partition = TopicPartition(name, index)
+                code, message = self._failover.get().elect(
+                    partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
+                )
+                # of all partitions, those are told that needed an election
+                if named is not None or code is not Code.ELECTION_NOT_NEEDED:
+                    rows.append(PartitionResult(index, code, message))
+            if rows:
+                topics.append(ReplicaElectionResult(name, rows))
+        return ElectLeadersResponse(error_code=Code.NONE, replica_election_results=topics)
 
-def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
-    if not _partition_exists(broker, name, index):
-        raise KafkaError(
-            Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {index} of a topic '{name}'."
+    def on_alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    ) -> AlterPartitionReassignmentsResponse:
+        """A partition can be moved to where it is, and there is no move to cancel.
+
+        Of several brokers it can be moved to any of them, and is there at once, since the log is
+        one.
+
+        Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+        NO_REASSIGNMENT_IN_PROGRESS.
+        """
+        topics = []
+        for reassignable in request.topics:
+            rows = []
+            for partition in reassignable.partitions:
+                code, message = Code.NONE, None
+                try:
+                    self._check_move(
+                        reassignable.name, partition.partition_index, partition.replicas
+                    )
+                    if not self._cluster.is_one and partition.replicas is not None:
+                        self._failover.get().reassign(
+                            TopicPartition(reassignable.name, partition.partition_index),
+                            tuple(partition.replicas),
+                            context.now_ms,
+                        )
+                except KafkaError as error:
+                    code, message = error.code, error.message
+                rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
+            topics.append(ReassignableTopicResponse(reassignable.name, rows))
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_message=None,
+            responses=topics,
         )
-    if replicas is None:
-        raise KafkaError(
-            Code.NO_REASSIGNMENT_IN_PROGRESS,
-            f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.",
+
+    def _check_move(self, name: str, index: int, replicas: list[int] | None) -> None:
+        if not self._partition_exists(name, index):
+            raise KafkaError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION,
+                f"There is no partition {index} of a topic '{name}'.",
+            )
+        if replicas is None:
+            raise KafkaError(
+                Code.NO_REASSIGNMENT_IN_PROGRESS,
+                f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.",
+            )
+        if not self._cluster.is_one:
+            self._cluster.check_replicas(index, replicas)
+            return
+        here = self._cluster.node_ids
+        if sorted(replicas) != here:
+            why = (
+                f"broker {self._cluster.node_id} is the only one"
+                if len(here) == 1
+                else f"{here} have all"
+            )
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {index} of '{name}' cannot move to {list(replicas)}: {why}.",
+            )
+
+    def on_list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestContext
+    ) -> ListPartitionReassignmentsResponse:
+        """No partition is ever on its way."""
+        return ListPartitionReassignmentsResponse(error_message=None)
+
+    def _partition_exists(self, name: str, index: int) -> bool:
+        return self._topics.metadata.topic(name) is not None and 0 <= index < len(
+            self._topics.partitions_of(name)
         )
-    if not broker.cluster.is_one:
-        broker.cluster.check_replicas(index, replicas)
-        return
-    here = broker.cluster.node_ids
-    if sorted(replicas) != here:
-        why = f"broker {broker.node_id} is the only one" if len(here) == 1 else f"{here} have all"
-        raise KafkaError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} of '{name}' cannot move to {list(replicas)}: {why}.",
+
+    def on_describe_topic_partitions(
+        self, request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        """Topics in the order of their names, so many partitions at a time, and a cursor that says
+        where to go on (KIP-966).
+
+        No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the cursor is at none of the topics
+        asked for, or below partition 0.
+        """
+        cursor = request.cursor
+        requested_names = {topic.name for topic in request.topics}
+        if cursor is not None and (
+            cursor.partition_index < 0
+            or (requested_names and cursor.topic_name not in requested_names)
+        ):
+            refused = [
+                _topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(requested_names)
+            ]
+            return DescribeTopicPartitionsResponse(topics=refused)
+        names = sorted(requested_names or self._topics.metadata.topics)
+        if cursor is not None:
+            names = [name for name in names if name >= cursor.topic_name]
+        left = max(1, min(request.response_partition_limit, MOST_PARTITIONS_IN_ANSWER))
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        next_cursor = None
+        for name in names:
+            first = (
+                cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+            )
+            topic = self._topics.metadata.topic(name)
+            if left == 0:
+                next_cursor = Cursor(name, first)
+                break
+            if topic is None:
+                topics.append(_topic_row(name, None, _why_missing(name), []))
+                continue
+            partition_count = len(self._topics.partitions_of(name))
+            end = min(partition_count, first + left)
+            rows = [self._partition_row(name, index) for index in range(first, end)]
+            topics.append(_topic_row(name, topic, Code.NONE, rows))
+            left -= len(rows)
+            if end < partition_count:
+                next_cursor = Cursor(name, end)
+                break
+        return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+
+    def _partition_row(self, name: str, index: int) -> DescribeTopicPartitionsResponsePartition:
+        log = self._topics.partition(name, index)
+        if self._cluster.is_one:
+            led = led_partition_of_pair(self._cluster, log)
+        else:
+            leadership = self._cluster.leadership(name, index)
+            assert leadership is not None, f"{name}-{index} is there"
+            led = led_partition(self._cluster, log, leadership)
+        leader, replicas, in_sync, offline = led
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=self._topics.leader_epochs(name)[index],
+            replica_nodes=list(replicas),
+            isr_nodes=list(in_sync),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=list(offline),
         )
-
-
-def on_list_partition_reassignments(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> ListPartitionReassignmentsResponse:
-    """No partition is ever on its way."""
-    return ListPartitionReassignmentsResponse(error_message=None)
-
-
-def _partition_exists(broker: Broker, name: str, index: int) -> bool:
-    return broker.metadata.topic(name) is not None and 0 <= index < len(
-        broker.topics.partitions_of(name)
-    )
-
-
-# --- DescribeTopicPartitions --------------------------------------------------------------------
-
-
-def on_describe_topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, so many partitions at a time, and a cursor that says
-    where to go on (KIP-966).
-
-    No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION;
-    INVALID_REQUEST for all where the cursor is at none of the topics asked for, or below partition
-    0.
-    """
-    cursor = request.cursor
-    requested_names = {topic.name for topic in request.topics}
-    if cursor is not None and (
-        cursor.partition_index < 0 or (requested_names and cursor.topic_name not in requested_names)
-    ):
-        refused = [
-            _topic_row(name, None, Code.INVALID_REQUEST, []) for name in sorted(requested_names)
-        ]
-        return DescribeTopicPartitionsResponse(topics=refused)
-    names = sorted(requested_names or broker.metadata.topics)
-    if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
-    left = max(1, min(request.response_partition_limit, MOST_PARTITIONS_IN_ANSWER))
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
-    next_cursor = None
-    for name in names:
-        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        topic = broker.metadata.topic(name)
-        if left == 0:
-            next_cursor = Cursor(name, first)
-            break
-        if topic is None:
-            topics.append(_topic_row(name, None, _why_missing(name), []))
-            continue
-        partition_count = len(broker.topics.partitions_of(name))
-        end = min(partition_count, first + left)
-        rows = [_partition_row(broker, name, index) for index in range(first, end)]
-        topics.append(_topic_row(name, topic, Code.NONE, rows))
-        left -= len(rows)
-        if end < partition_count:
-            next_cursor = Cursor(name, end)
-            break
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
 
 def _why_missing(name: str) -> Code:
@@ -307,28 +345,4 @@ def _topic_row(
         is_internal=topic is not None and topic.internal,
         partitions=rows,
         topic_authorized_operations=TOPIC_OPERATIONS_BITS,
-    )
-
-
-def _partition_row(
-    broker: Broker, name: str, index: int
-) -> DescribeTopicPartitionsResponsePartition:
-    log = broker.topics.partition(name, index)
-    if broker.cluster.is_one:
-        led = led_partition_of_pair(broker.cluster, log)
-    else:
-        leadership = broker.cluster.leadership(name, index)
-        assert leadership is not None, f"{name}-{index} is there"
-        led = led_partition(broker.cluster, log, leadership)
-    leader, replicas, in_sync, offline = led
-    return DescribeTopicPartitionsResponsePartition(
-        error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=broker.topics.leader_epochs(name)[index],
-        replica_nodes=list(replicas),
-        isr_nodes=list(in_sync),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=list(offline),
     )

@@ -52,8 +52,11 @@ from barnabas.protocol.messages.list_config_resources import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import Topic
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.settings.config import BrokerConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 RESOURCE_TYPES_SINCE = 1  # of ListConfigResources
@@ -69,60 +72,274 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-# --- DescribeConfigs ----------------------------------------------------------------------------
+class ConfigHandler:
+    """Answers the requests that read and change settings."""
 
+    __slots__ = (
+        "_cluster",
+        "_config",
+        "_progress",
+        "_topics",
+    )
 
-def on_describe_configs(
-    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse:
-    """Settings with their values and where these come from: those named; all for no names, and for
-    null.
+    def __init__(
+        self, config: BrokerConfig, topics: TopicRegistry, cluster: Cluster, progress: LogProgress
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._cluster = cluster
+        self._progress = progress
 
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker
-    or another kind of resource.
-    """
-    results = []
-    for resource in request.resources:
-        code, message = Code.NONE, None
-        rows: list[DescribeConfigsResourceResult] = []
-        try:
-            wanted = set(resource.configuration_keys or ())
-            for entry in _entries(broker, resource.resource_type, resource.resource_name, context):
-                if not wanted or entry.setting.name in wanted:
-                    rows.append(_described(entry, request, resource.resource_type))
-        except KafkaError as error:
-            code, message = error.code, error.message
-        results.append(
-            DescribeConfigsResult(
-                code, message, resource.resource_type, resource.resource_name, rows
+    def on_describe_configs(
+        self, request: DescribeConfigsRequest, context: RequestContext
+    ) -> DescribeConfigsResponse:
+        """Settings with their values and where these come from: those named; all for no names, and
+        for null.
+
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another
+        broker or another kind of resource.
+        """
+        results = []
+        for resource in request.resources:
+            code, message = Code.NONE, None
+            rows: list[DescribeConfigsResourceResult] = []
+            try:
+                wanted = set(resource.configuration_keys or ())
+                for entry in self._entries(resource.resource_type, resource.resource_name, context):
+                    if not wanted or entry.setting.name in wanted:
+                        rows.append(_described(entry, request, resource.resource_type))
+            except KafkaError as error:
+                code, message = error.code, error.message
+            results.append(
+                DescribeConfigsResult(
+                    code, message, resource.resource_type, resource.resource_name, rows
+                )
             )
+        return DescribeConfigsResponse(results=results)
+
+    def _entries(self, resource_type: int, name: str, context: RequestContext) -> list[ConfigEntry]:
+        if resource_type == TOPIC:
+            return topic_entries(self._config, self._topic(name).configs)
+        if resource_type == CLIENT_METRICS:
+            _check_subscription_name(name)
+            return client_metrics_entries(self._topics.metadata.client_metrics.get(name, {}))
+        if resource_type == GROUP:
+            _check_group_name(name)
+            return group_entries(self._config, self._topics.metadata.group_configs.get(name, {}))
+        if resource_type == BROKER_LOGGER:
+            self._check_broker_asked(name, context)
+            return logger_entries(loggers.levels())
+        _check_resource_type(resource_type)
+        if name == EVERY_BROKER:
+            return broker_default_entries(self._config)
+        self._check_broker_asked(name, context)
+        entries = broker_entries(self._config)
+        if not self._cluster.is_one:
+            entries = [entry._replace(value=name) if entry.setting.name == "node.id" else entry
+                       for entry in entries]  # fmt: skip
+        return entries
+
+    def _topic(self, name: str) -> Topic:
+        check_topic_name(name)
+        topic = self._topics.metadata.topic(name)
+        if topic is None:
+            raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+        return topic
+
+    def _check_broker_asked(self, name: str, context: RequestContext) -> None:
+        """A broker tells of itself alone."""
+        self._check_broker_name(name)
+        node_id = self._cluster.node_id_here(context)
+        if name != str(node_id):
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"This is broker {node_id}: ask broker {name} for what is its own.",
+            )
+
+    def _check_broker_name(self, name: str) -> None:
+        if not self._cluster.is_one:
+            if name not in map(str, self._cluster.nodes):
+                raise KafkaError(
+                    Code.INVALID_REQUEST,
+                    f"There is no broker '{name}': the brokers are {list(self._cluster.nodes)}.",
+                )
+            return
+        if name != str(self._cluster.node_id):
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"There is no broker '{name}': name the broker '{self._cluster.node_id}', which is "
+                "the only one.",
+            )
+
+    def on_list_config_resources(
+        self, request: ListConfigResourcesRequest, context: RequestContext
+    ) -> ListConfigResourcesResponse:
+        """The names of all that has settings, of the types asked for; of every type where none is
+        (KIP-1142).
+
+        Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone.
+        Errors: UNSUPPORTED_VERSION for a type that there is not.
+        """
+        brokers = [str(node.node_id) for node in self._cluster.nodes_there()]
+        names = {
+            TOPIC: list(self._topics.metadata.topics),
+            BROKER: brokers,
+            BROKER_LOGGER: brokers,
+            CLIENT_METRICS: list(self._topics.metadata.client_metrics),
+            GROUP: list(self._topics.metadata.group_configs),
+        }
+        wanted = [CLIENT_METRICS]
+        if context.api_version >= RESOURCE_TYPES_SINCE:
+            wanted = list(dict.fromkeys(request.resource_types)) or list(names)
+        if not set(wanted) <= set(names):
+            return ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
+        resources = [ConfigResource(name, kind) for kind in wanted for name in names[kind]]
+        return ListConfigResourcesResponse(config_resources=resources)
+
+    def on_alter_configs(
+        self, request: plain.AlterConfigsRequest, context: RequestContext
+    ) -> plain.AlterConfigsResponse:
+        """Replace all that is set on a resource: what is not named falls back to its default.
+        Errors: as IncrementalAlterConfigs.
+        """
+        outcomes = self._alter(
+            _Changing(request.validate_only, context.now_ms), request.resources, self._replace
         )
-    return DescribeConfigsResponse(results=results)
+        return plain.AlterConfigsResponse(
+            responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes]
+        )
 
+    def on_incremental_alter_configs(
+        self, request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> incremental.IncrementalAlterConfigsResponse:
+        """Set, delete, append to or subtract from settings of a resource: all changes of one, or
+        none.
 
-def _entries(
-    broker: Broker, resource_type: int, name: str, context: RequestContext
-) -> list[ConfigEntry]:
-    if resource_type == TOPIC:
-        return topic_entries(broker.config, _topic(broker, name).configs)
-    if resource_type == CLIENT_METRICS:
-        _check_subscription_name(name)
-        return client_metrics_entries(broker.metadata.client_metrics.get(name, {}))
-    if resource_type == GROUP:
-        _check_group_name(name)
-        return group_entries(broker.config, broker.metadata.group_configs.get(name, {}))
-    if resource_type == BROKER_LOGGER:
-        _check_broker_asked(broker, name, context)
-        return logger_entries(loggers.levels())
-    _check_resource_type(resource_type)
-    if name == EVERY_BROKER:
-        return broker_default_entries(broker.config)
-    _check_broker_asked(broker, name, context)
-    entries = broker_entries(broker.config)
-    if not broker.cluster.is_one:
-        entries = [entry._replace(value=name) if entry.setting.name == "node.id" else entry
-                   for entry in entries]  # fmt: skip
-    return entries
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST
+        for a resource or a key given twice, a null value, another broker or kind, whatever a broker
+        may not be told at run time, and what may not be done with a logger; UNKNOWN_SERVER_ERROR
+        for an unknown operation.
+        """
+        outcomes = self._alter(
+            _Changing(request.validate_only, context.now_ms), request.resources, self._change
+        )
+        rows = [incremental.AlterConfigsResourceResponse(*one) for one in outcomes]
+        return incremental.IncrementalAlterConfigsResponse(responses=rows)
+
+    def _alter(
+        self,
+        changing: _Changing,
+        resources: Sequence[Resource],
+        change: Callable[[_Changing, Resource], None],
+    ) -> list[_Outcome]:
+        """Change each resource; what is wrong with one does not spoil the others."""
+        counts: dict[tuple[int, str], int] = {}
+        for resource in resources:
+            key = (resource.resource_type, resource.resource_name)
+            counts[key] = counts.get(key, 0) + 1
+        rows = []
+        for resource in resources:
+            code, message = Code.NONE, None
+            key = (resource.resource_type, resource.resource_name)
+            try:
+                if counts[key] > 1:
+                    raise KafkaError(
+                        Code.INVALID_REQUEST,
+                        f"The resource '{resource.resource_name}' is named more than once in this "
+                        "request: name it once.",
+                    )
+                _check_keys(resource)
+                change(changing, resource)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            rows.append(_Outcome(code, message, *key))
+        return rows
+
+    def _replace(self, changing: _Changing, resource: plain.AlterConfigsResource) -> None:
+        _store(
+            changing,
+            self._target(changing, resource.resource_type, resource.resource_name),
+            {config.name: _value(config) for config in resource.configs},
+        )
+
+    def _change(self, changing: _Changing, resource: incremental.AlterConfigsResource) -> None:
+        if resource.resource_type == BROKER_LOGGER:
+            self._check_broker_name(resource.resource_name)
+            _change_levels(resource.configs, validate_only=changing.validate_only)
+            return
+        target = self._target(changing, resource.resource_type, resource.resource_name)
+        _store(changing, target, _changed(target, resource))
+
+    def _target(self, changing: _Changing, resource_type: int, name: str) -> _Target:
+        if resource_type == TOPIC:
+            return self._topic_target(changing, name)
+        if resource_type == CLIENT_METRICS:
+            _check_subscription_name(name)
+            return _Target(
+                {},  # as with Apache Kafka its lists are set whole
+                self._topics.metadata.client_metrics.get(name, {}),
+                Code.INVALID_CONFIG,
+                lambda key: None,
+                check_client_metrics,
+                lambda configs: self._topics.metadata.set_client_metrics(name, configs),
+            )
+        if resource_type == GROUP:
+            _check_group_name(name)
+            return _Target(
+                {},  # there are no lists
+                self._topics.metadata.group_configs.get(name, {}),
+                Code.INVALID_CONFIG,
+                lambda key: None,
+                lambda configs: check_group_configs(self._config, configs),
+                lambda configs: self._topics.metadata.set_group_configs(name, configs),
+            )
+        _check_resource_type(resource_type)
+        if name == EVERY_BROKER:
+            return _Target(
+                ALL_BROKER_SETTINGS,
+                self._config.dynamic_defaults,
+                Code.INVALID_REQUEST,
+                self._config.default_value,
+                _check_broker_default_configs,
+                self._topics.set_broker_default_configs,
+            )
+        self._check_broker_name(name)
+        return _Target(
+            ALL_BROKER_SETTINGS,
+            self._config.dynamic,
+            Code.INVALID_REQUEST,
+            lambda key: self._config[key],
+            _check_broker_configs,
+            self._topics.set_broker_configs,
+        )
+
+    def _topic_target(self, changing: _Changing, name: str) -> _Target:
+        check_topic_name(name)
+        topic = self._topics.metadata.topic(name)
+        own = {} if topic is None else topic.configs
+        return _Target(
+            TOPIC_SETTINGS,
+            own,
+            Code.INVALID_CONFIG,
+            lambda key: topic_setting_value(self._config, own, key),
+            lambda configs: self._check_topic_configs(name, configs),
+            lambda configs: self._set_topic_configs(changing, name, configs),
+        )
+
+    def _set_topic_configs(self, changing: _Changing, name: str, configs: dict[str, str]) -> None:
+        topics = self._topics
+        topics.set_topic_configs(name, configs)
+        # flush.messages=1 may have held back some
+        self._progress.on_appended(topics.logs_of(name), changing.now_ms)
+
+    def _check_topic_configs(self, name: str, configs: dict[str, str]) -> None:
+        """Raise KafkaError INVALID_CONFIG, and only then for an unknown topic, as Kafka
+        does."""
+        try:
+            validate_topic_configs(configs, self._config.release)
+        except ConfigError as error:
+            raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
+        self._topic(name)
 
 
 def _described(
@@ -146,14 +363,6 @@ def _described(
     )
 
 
-def _topic(broker: Broker, name: str) -> Topic:
-    check_topic_name(name)
-    topic = broker.metadata.topic(name)
-    if topic is None:
-        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
-    return topic
-
-
 def _check_resource_type(resource_type: int) -> None:
     if resource_type != BROKER:
         raise KafkaError(
@@ -162,33 +371,6 @@ def _check_resource_type(resource_type: int) -> None:
             f"for topics ({TOPIC}), "
             f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs), client metrics "
             f"({CLIENT_METRICS}) or groups ({GROUP}).",
-        )
-
-
-def _check_broker_asked(broker: Broker, name: str, context: RequestContext) -> None:
-    """A broker tells of itself alone."""
-    _check_broker_name(broker, name)
-    node_id = broker.node_id_of(context)
-    if name != str(node_id):
-        raise KafkaError(
-            Code.INVALID_REQUEST,
-            f"This is broker {node_id}: ask broker {name} for what is its own.",
-        )
-
-
-def _check_broker_name(broker: Broker, name: str) -> None:
-    if not broker.cluster.is_one:
-        if name not in map(str, broker.cluster.nodes):
-            raise KafkaError(
-                Code.INVALID_REQUEST,
-                f"There is no broker '{name}': the brokers are {list(broker.cluster.nodes)}.",
-            )
-        return
-    if name != str(broker.node_id):
-        raise KafkaError(
-            Code.INVALID_REQUEST,
-            f"There is no broker '{name}': name the broker '{broker.node_id}', which is the only "
-            "one.",
         )
 
 
@@ -202,32 +384,6 @@ def _check_subscription_name(name: str) -> None:
 def _check_group_name(name: str) -> None:
     if not name:
         raise KafkaError(Code.INVALID_REQUEST, "A group has a name: give one.")
-
-
-def on_list_config_resources(
-    broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse:
-    """The names of all that has settings, of the types asked for; of every type where none is
-    (KIP-1142).
-
-    Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone. Errors:
-    UNSUPPORTED_VERSION for a type that there is not.
-    """
-    brokers = [str(node.node_id) for node in broker.cluster.nodes_there()]
-    names = {
-        TOPIC: list(broker.metadata.topics),
-        BROKER: brokers,
-        BROKER_LOGGER: brokers,
-        CLIENT_METRICS: list(broker.metadata.client_metrics),
-        GROUP: list(broker.metadata.group_configs),
-    }
-    wanted = [CLIENT_METRICS]
-    if context.api_version >= RESOURCE_TYPES_SINCE:
-        wanted = list(dict.fromkeys(request.resource_types)) or list(names)
-    if not set(wanted) <= set(names):
-        return ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
-    resources = [ConfigResource(name, kind) for kind in wanted for name in names[kind]]
-    return ListConfigResourcesResponse(config_resources=resources)
 
 
 # --- changing -----------------------------------------------------------------------------------
@@ -251,7 +407,6 @@ class _Target(NamedTuple):
 class _Changing(NamedTuple):
     """A request under way that changes settings."""
 
-    broker: Broker
     validate_only: bool
     now_ms: int
 
@@ -269,66 +424,6 @@ class _Outcome(NamedTuple):
     resource_name: str
 
 
-def on_alter_configs(
-    broker: Broker, request: plain.AlterConfigsRequest, context: RequestContext
-) -> plain.AlterConfigsResponse:
-    """Replace all that is set on a resource: what is not named falls back to its default. Errors:
-    as IncrementalAlterConfigs.
-    """
-    outcomes = _alter(
-        _Changing(broker, request.validate_only, context.now_ms), request.resources, _replace
-    )
-    return plain.AlterConfigsResponse(
-        responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes]
-    )
-
-
-def on_incremental_alter_configs(
-    broker: Broker, request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
-) -> incremental.IncrementalAlterConfigsResponse:
-    """Set, delete, append to or subtract from settings of a resource: all changes of one, or none.
-
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST for
-    a resource or a key given twice, a null value, another broker or kind, whatever a broker may not
-    be told at run time, and what may not be done with a logger; UNKNOWN_SERVER_ERROR for an unknown
-    operation.
-    """
-    outcomes = _alter(
-        _Changing(broker, request.validate_only, context.now_ms), request.resources, _change
-    )
-    rows = [incremental.AlterConfigsResourceResponse(*one) for one in outcomes]
-    return incremental.IncrementalAlterConfigsResponse(responses=rows)
-
-
-def _alter(
-    changing: _Changing,
-    resources: Sequence[Resource],
-    change: Callable[[_Changing, Resource], None],
-) -> list[_Outcome]:
-    """Change each resource; what is wrong with one does not spoil the others."""
-    counts: dict[tuple[int, str], int] = {}
-    for resource in resources:
-        key = (resource.resource_type, resource.resource_name)
-        counts[key] = counts.get(key, 0) + 1
-    rows = []
-    for resource in resources:
-        code, message = Code.NONE, None
-        key = (resource.resource_type, resource.resource_name)
-        try:
-            if counts[key] > 1:
-                raise KafkaError(
-                    Code.INVALID_REQUEST,
-                    f"The resource '{resource.resource_name}' is named more than once in this "
-                    "request: name it once.",
-                )
-            _check_keys(resource)
-            change(changing, resource)
-        except KafkaError as error:
-            code, message = error.code, error.message
-        rows.append(_Outcome(code, message, *key))
-    return rows
-
-
 def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsResource) -> None:
     seen: set[str] = set()
     for config in resource.configs:
@@ -338,23 +433,6 @@ def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsR
                 f"The setting {config.name} is named more than once: name it once.",
             )
         seen.add(config.name)
-
-
-def _replace(changing: _Changing, resource: plain.AlterConfigsResource) -> None:
-    _store(
-        changing,
-        _target(changing, resource.resource_type, resource.resource_name),
-        {config.name: _value(config) for config in resource.configs},
-    )
-
-
-def _change(changing: _Changing, resource: incremental.AlterConfigsResource) -> None:
-    if resource.resource_type == BROKER_LOGGER:
-        _check_broker_name(changing.broker, resource.resource_name)
-        _change_levels(resource.configs, validate_only=changing.validate_only)
-        return
-    target = _target(changing, resource.resource_type, resource.resource_name)
-    _store(changing, target, _changed(target, resource))
 
 
 def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> None:
@@ -442,82 +520,6 @@ def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
     else:
         members = [member for member in members if member not in given]
     return ",".join(members)
-
-
-def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
-    broker = changing.broker
-    if resource_type == TOPIC:
-        return _topic_target(changing, name)
-    if resource_type == CLIENT_METRICS:
-        _check_subscription_name(name)
-        return _Target(
-            {},  # as with Apache Kafka its lists are set whole
-            broker.metadata.client_metrics.get(name, {}),
-            Code.INVALID_CONFIG,
-            lambda key: None,
-            check_client_metrics,
-            lambda configs: broker.metadata.set_client_metrics(name, configs),
-        )
-    if resource_type == GROUP:
-        _check_group_name(name)
-        return _Target(
-            {},  # there are no lists
-            broker.metadata.group_configs.get(name, {}),
-            Code.INVALID_CONFIG,
-            lambda key: None,
-            lambda configs: check_group_configs(broker.config, configs),
-            lambda configs: broker.metadata.set_group_configs(name, configs),
-        )
-    _check_resource_type(resource_type)
-    if name == EVERY_BROKER:
-        return _Target(
-            ALL_BROKER_SETTINGS,
-            broker.config.dynamic_defaults,
-            Code.INVALID_REQUEST,
-            broker.config.default_value,
-            _check_broker_default_configs,
-            broker.topics.set_broker_default_configs,
-        )
-    _check_broker_name(broker, name)
-    return _Target(
-        ALL_BROKER_SETTINGS,
-        broker.config.dynamic,
-        Code.INVALID_REQUEST,
-        lambda key: broker.config[key],
-        _check_broker_configs,
-        broker.topics.set_broker_configs,
-    )
-
-
-def _topic_target(changing: _Changing, name: str) -> _Target:
-    broker = changing.broker
-    check_topic_name(name)
-    topic = broker.metadata.topic(name)
-    own = {} if topic is None else topic.configs
-    return _Target(
-        TOPIC_SETTINGS,
-        own,
-        Code.INVALID_CONFIG,
-        lambda key: topic_setting_value(broker.config, own, key),
-        lambda configs: _check_topic_configs(broker, name, configs),
-        lambda configs: _set_topic_configs(changing, name, configs),
-    )
-
-
-def _set_topic_configs(changing: _Changing, name: str, configs: dict[str, str]) -> None:
-    topics = changing.broker.topics
-    topics.set_topic_configs(name, configs)
-    # flush.messages=1 may have held back some
-    changing.broker.progress.on_appended(topics.logs_of(name), changing.now_ms)
-
-
-def _check_topic_configs(broker: Broker, name: str, configs: dict[str, str]) -> None:
-    """Raise KafkaError INVALID_CONFIG, and only then for an unknown topic, as Kafka does."""
-    try:
-        validate_topic_configs(configs, broker.config.release)
-    except ConfigError as error:
-        raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
-    _topic(broker, name)
 
 
 def _check_broker_default_configs(configs: dict[str, str]) -> None:

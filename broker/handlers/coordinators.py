@@ -19,7 +19,9 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.topics import TopicRegistry
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -29,7 +31,11 @@ NOWHERE = Endpoint(-1, "", -1)
 
 
 def on_find_coordinator(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+    topics: TopicRegistry,
+    cluster: Cluster,
+    addresses: Addresses,
+    request: FindCoordinatorRequest,
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
     of Kafka expect.
@@ -44,11 +50,11 @@ def on_find_coordinator(
     is_batched = context.api_version >= BATCHED_SINCE
     keys = request.coordinator_keys if is_batched else [request.key]
     if topic is not None and keys:
-        broker.topics.ensure_internal_topic(topic, context.now_ms)
+        topics.ensure_internal_topic(topic, context.now_ms)
     rows = []
     for number, key in enumerate(keys):
-        code, (node_id, host, port, _) = _coordinator(broker, topic, key, context)
-        if not code and number < MADE_BY_A_REQUEST and not _has_files(broker, topic, key):
+        code, (node_id, host, port, _) = _coordinator(cluster, addresses, topic, key, context)
+        if not code and number < MADE_BY_A_REQUEST and not _has_files(topics, cluster, topic, key):
             code, (node_id, host, port, _) = Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
     if is_batched:
@@ -63,10 +69,10 @@ def on_find_coordinator(
     )
 
 
-def _has_files(broker: Broker, topic: str | None, key: str) -> bool:
+def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: str) -> bool:
     """Whether a coordinator's log has its files, or gets them now."""
     assert topic is not None, "a coordinator has a topic"
-    log = broker.topics.partition(*broker.cluster.coordinator_partition(topic, key))
+    log = topics.partition(*cluster.coordinator_partition(topic, key))
     try:
         if log is not None:
             log.make_files()
@@ -79,14 +85,14 @@ def _has_files(broker: Broker, topic: str | None, key: str) -> bool:
 
 
 def _coordinator(
-    broker: Broker, topic: str | None, key: str, context: RequestContext
+    cluster: Cluster, addresses: Addresses, topic: str | None, key: str, context: RequestContext
 ) -> tuple[Code, Endpoint]:
     if topic is None:
         return Code.INVALID_REQUEST, NOWHERE
-    node_id = broker.node_id
-    if not broker.cluster.is_one:
-        leadership = broker.cluster.leadership(*broker.cluster.coordinator_partition(topic, key))
+    node_id = cluster.node_id
+    if not cluster.is_one:
+        leadership = cluster.leadership(*cluster.coordinator_partition(topic, key))
         if leadership is None or leadership.leader == NOBODY:
             return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         node_id = leadership.leader
-    return Code.NONE, broker.endpoint(node_id, context)
+    return Code.NONE, addresses.endpoint(node_id, context)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -32,20 +32,24 @@ from barnabas.protocol.messages.renew_delegation_token import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from collections.abc import Mapping
+
+    from barnabas.broker.connections import ConnectionState
 
 NEVER_MS = -1
 KNOWS_REQUESTER = 3
 
 
 def on_create_delegation_token(
-    broker: Broker, request: CreateDelegationTokenRequest, context: RequestContext
+    connections: Mapping[int, ConnectionState],
+    request: CreateDelegationTokenRequest,
+    context: RequestContext,
 ) -> CreateDelegationTokenResponse:
     """The refusal, with whom the token would have been for."""
-    kind, _, name = broker.connections[context.connection_id].principal.partition(":")
+    kind, _, name = connections[context.connection_id].principal.partition(":")
     is_told = context.api_version >= KNOWS_REQUESTER
     return CreateDelegationTokenResponse(
-        error_code=_refusal(broker, context),
+        error_code=_refusal(connections, context),
         principal_type=request.owner_principal_type or kind,
         principal_name=request.owner_principal_name or name,
         token_requester_principal_type=kind if is_told else "",
@@ -57,27 +61,33 @@ def on_create_delegation_token(
 
 
 def on_renew_delegation_token(
-    broker: Broker, request: RenewDelegationTokenRequest, context: RequestContext
+    connections: Mapping[int, ConnectionState],
+    request: RenewDelegationTokenRequest,
+    context: RequestContext,
 ) -> RenewDelegationTokenResponse:
     """The refusal: there are no tokens."""
-    return RenewDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
+    return RenewDelegationTokenResponse(_refusal(connections, context), NEVER_MS)
 
 
 def on_expire_delegation_token(
-    broker: Broker, request: ExpireDelegationTokenRequest, context: RequestContext
+    connections: Mapping[int, ConnectionState],
+    request: ExpireDelegationTokenRequest,
+    context: RequestContext,
 ) -> ExpireDelegationTokenResponse:
     """The refusal: there are no tokens."""
-    return ExpireDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
+    return ExpireDelegationTokenResponse(_refusal(connections, context), NEVER_MS)
 
 
 def on_describe_delegation_token(
-    broker: Broker, request: DescribeDelegationTokenRequest, context: RequestContext
+    connections: Mapping[int, ConnectionState],
+    request: DescribeDelegationTokenRequest,
+    context: RequestContext,
 ) -> DescribeDelegationTokenResponse:
     """The refusal: there are no tokens."""
-    return DescribeDelegationTokenResponse(_refusal(broker, context))
+    return DescribeDelegationTokenResponse(_refusal(connections, context))
 
 
-def _refusal(broker: Broker, context: RequestContext) -> Code:
-    if broker.connections[context.connection_id].principal == ANONYMOUS:
+def _refusal(connections: Mapping[int, ConnectionState], context: RequestContext) -> Code:
+    if connections[context.connection_id].principal == ANONYMOUS:
         return Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return Code.DELEGATION_TOKEN_AUTH_DISABLED

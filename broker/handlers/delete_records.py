@@ -15,16 +15,21 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import NodeTopics
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+    from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
 HIGH_WATERMARK = -1
 
 
 def on_delete_records(
-    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+    cluster: Cluster,
+    logs: LogManager,
+    progress: LogProgress,
+    request: DeleteRecordsRequest,
+    context: RequestContext,
 ) -> DeleteRecordsResponse:
     """Raise each log's start to the offset asked for (-1: its end); an offset below the start
     changes nothing.
@@ -33,7 +38,7 @@ def on_delete_records(
     POLICY_VIOLATION where cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
     -1; of several brokers NOT_LEADER_OR_FOLLOWER.
     """
-    partitions = broker.topics_of(context)
+    partitions = cluster.topics_here(context)
     topics = []
     for topic in request.topics:
         rows = []
@@ -42,8 +47,8 @@ def on_delete_records(
             try:
                 log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
                 # before the answer: what was deleted must not come back with a crash
-                broker.logs.write_starts()
-                broker.progress.on_appended([log], context.now_ms)
+                logs.write_starts()
+                progress.on_appended([log], context.now_ms)
                 low_watermark = log.log_start_offset
             except KafkaError as error:
                 code = error.code

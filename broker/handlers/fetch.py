@@ -33,8 +33,20 @@ from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.segment import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from collections.abc import Mapping
+
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.files.txn_index import AbortedTxn
     from barnabas.storage.log.log import Log
 
@@ -68,23 +80,39 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_access", "_as_replica", "_broker", "_context", "_generation", "_is_committed",
-        "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes",
-        "_targets", "logs",
+        "_access",
+        "_as_replica",
+        "_context",
+        "_generation",
+        "_handler",
+        "_is_committed",
+        "_isolation",
+        "_max_bytes",
+        "_min_bytes",
+        "_plan",
+        "_refused",
+        "_size",
+        "_sizes",
+        "_targets",
+        "logs",
     )  # fmt: skip
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, context: RequestContext, plan: Planned
+        self,
+        handler: FetchHandler,
+        request: FetchRequest,
+        context: RequestContext,
+        plan: Planned,
     ) -> None:
-        self._broker, self._context, self._plan = broker, context, plan
-        self._access = access = broker.access_of(context)
+        self._handler, self._context, self._plan = handler, context, plan
+        self._access = access = handler.access.of(context)
         self._as_replica = None if access is None else _may_read_as_replica(request, access)
         self._isolation = (
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-        if broker.quotas is not None:
-            most_bytes = broker.quotas.most_fetched_bytes(context)
+        self._max_bytes = min(request.max_bytes, handler.config.fetch_max_bytes)
+        if handler.quotas.clients is not None:
+            most_bytes = handler.quotas.clients.most_fetched_bytes(context)
             if most_bytes is not None:
                 self._max_bytes = min(self._max_bytes, most_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
@@ -99,13 +127,13 @@ class _Fetch:
 
     def _resolve(self) -> None:
         """Find each target's log; those without one are answered last, as Kafka does."""
-        self._generation = self._broker.cluster.generation
+        self._generation = self._handler.cluster.generation
         self.logs, self._refused = [], []
         self._find(self._plan.targets)
 
     def _find(self, targets: Sequence[FetchTarget]) -> None:
         """Find the logs of some targets."""
-        topics = self._broker.topics_of(self._context)
+        topics = self._handler.cluster.topics_here(self._context)
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
@@ -125,7 +153,7 @@ class _Fetch:
                 missing = (
                     Code.UNKNOWN_TOPIC_ID if name is None else topics.missing_code(name, index)
                 )
-                hint = None if name is None else self._broker.hint(name, index, missing)
+                hint = None if name is None else self._handler.cluster.hint(name, index, missing)
                 row = FetchedPartition(index, missing, aborted=(), diverging=hint)
                 self._refused.append((target, row))
             else:
@@ -139,12 +167,12 @@ class _Fetch:
     def _topic_name(self, key: TopicKey) -> str | None:
         if not isinstance(key, uuid.UUID):
             return key
-        topic = self._broker.metadata.topic_by_id(key)
+        topic = self._handler.metadata.topic_by_id(key)
         return None if topic is None else topic.name
 
     def read_in_slices(self) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
         """`read`, of thousands of targets. Each log is read at one moment."""
-        self._generation = generation = self._broker.cluster.generation
+        self._generation = generation = self._handler.cluster.generation
         self.logs, self._refused = [], []
         for first in range(0, len(self._plan.targets), TARGETS_AT_ONCE):
             self._find(self._plan.targets[first : first + TARGETS_AT_ONCE])
@@ -160,7 +188,7 @@ class _Fetch:
             fetched += of_some
             total += size
             urgent = urgent or is_urgent
-        if generation != self._broker.cluster.generation:
+        if generation != self._handler.cluster.generation:
             return self.read()
         return fetched, total, urgent
 
@@ -168,7 +196,7 @@ class _Fetch:
         self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
         """`_read`, between whose slices the indexes are built that it needs."""
-        logs = self._broker.logs
+        logs = self._handler.logs
         while True:
             try:
                 with logs.cache.putting_off():
@@ -183,7 +211,7 @@ class _Fetch:
         """(what was read, its size in bytes, whether it must be answered at once). In a session,
         what is idle and known is left out.
         """
-        if self._generation != self._broker.cluster.generation:
+        if self._generation != self._handler.cluster.generation:
             self._resolve()
         fetched, total, urgent = self._read(self.logs, self._max_bytes, True)
         return fetched, total, urgent or bool(self._refused)
@@ -233,7 +261,7 @@ class _Fetch:
 
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the progress of that log may have made the whole enough."""
-        if self._generation != self._broker.cluster.generation:
+        if self._generation != self._handler.cluster.generation:
             return True  # its leader may be another by now
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
@@ -264,7 +292,7 @@ class _Fetch:
                 min_one_batch=min_one_batch,
             )
         except KafkaError as error:
-            hint = self._broker.hint(log.topic, log.partition, error.code)
+            hint = self._handler.cluster.hint(log.topic, log.partition, error.code)
             return FetchedPartition(target.index, error.code, diverging=hint)
         return FetchedPartition(
             target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
@@ -275,7 +303,7 @@ class _Fetch:
         fetched, total, urgent = self.read()
         if not (out_of_time or urgent or total >= self._min_bytes):
             return False
-        self._broker.reply(self._context.ticket, Encoded(self.encode(fetched)))
+        self._handler.requests.reply(self._context.ticket, Encoded(self.encode(fetched)))
         return True
 
     def is_enough(self, fetched: list[Fetched], total: int, urgent: bool) -> bool:
@@ -306,7 +334,7 @@ class _Fetch:
 
     def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
         """How long the client has to wait, and whether it gets nothing."""
-        quotas = self._broker.quotas
+        quotas = self._handler.quotas.clients
         if quotas is None or not quotas.are_for(self._context):
             return 0, False
         return quotas.on_fetched(self._context, self._response_bytes(fetched))
@@ -330,9 +358,9 @@ class _Fetch:
     def _encoded(
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
-        if self._broker.errors is not None:
+        if self._handler.requests.errors is not None:
             for _, rows in topics:
-                self._broker.errors.count_rows(self._context.api_key, rows)
+                self._handler.requests.errors.count_rows(self._context.api_key, rows)
         if self._context.api_version < BATCHES_IN_FETCH:
             return self._older(topics, throttle_ms)
         return encode_fetch(
@@ -341,7 +369,7 @@ class _Fetch:
             topics,
             session_id=self._plan.session_id,
             throttle_time_ms=throttle_ms,
-            endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
+            endpoints=() if self._handler.cluster.is_one else self._endpoints(topics),
         )
 
     def _older(
@@ -374,7 +402,7 @@ class _Fetch:
         """
         plan = self._plan
         if plan.session is not None and not plan.incremental:
-            self._broker.sessions_of(self._context).forget(plan.session_id)
+            self._handler.cluster.sessions_here(self._context).forget(plan.session_id)
         if self._context.api_version < BATCHES_IN_FETCH:
             return self._older([], throttle_ms)
         return encode_fetch(
@@ -393,7 +421,7 @@ class _Fetch:
             for row in rows
             if isinstance(row.diverging, CurrentLeader)
         ]
-        return self._broker.endpoints_of(leaders, self._context)
+        return self._handler.addresses.endpoints_of(leaders, self._context)
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
         """How a log stands of which there is nothing to read."""
@@ -450,90 +478,134 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
     return None
 
 
-def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> Answer:
-    """Read each partition from its offset, up to max_bytes in all (but at least one batch), waiting
-    max_wait_ms for min_bytes.
+class FetchHandler:
+    """Answers Fetch: with slices of segment files, now or when there is enough to read.
 
-    Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
-    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; of several brokers NOT_LEADER_OR_FOLLOWER,
-    also to one that waits when the leader is moved.
+    It has a parameter for each part that a fetch is found, bounded, read or answered with.
     """
-    try:
-        plan = broker.sessions_of(context).plan(
-            request,
-            uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS,
-            now_ms=context.now_ms,
-            owner=""
-            if broker.authorizer is None
-            else broker.connections[context.connection_id].principal,
-        )
-    except KafkaError as error:
-        if broker.errors is not None:
-            broker.errors.count(context.api_key, error.code)
-        throttle_ms = 0 if broker.quotas is None else broker.quotas.on_answered(context)
-        return Encoded(
-            encode_fetch(
-                context.correlation_id,
-                context.api_version,
-                (),
-                error_code=error.code,
-                throttle_time_ms=throttle_ms,
-            )
-        )
-    fetch = _Fetch(broker, request, context, plan)
-    if len(plan.targets) > TARGETS_AT_ONCE:
-        return broker.answer_in_turns(context, _in_slices(broker, request, context, fetch))
-    cache = broker.logs.cache
-    cache.puts_off = True  # no context manager: each call more is felt here
-    try:
-        fetched, total, urgent = fetch.read()
-    except BuildPutOff as put_off:
-        broker.park(context)
-        _read_later(broker, fetch, put_off, context, context.now_ms + request.max_wait_ms)
-        return PARKED
-    finally:
-        cache.puts_off = False
-    if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
-        return Encoded(fetch.encode(fetched))
-    broker.park_fetch(context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms)
-    return PARKED
 
+    __slots__ = (
+        "access",
+        "addresses",
+        "cluster",
+        "config",
+        "connections",
+        "logs",
+        "metadata",
+        "quotas",
+        "requests",
+        "wide",
+    )
 
-def _read_later(
-    broker: Broker, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
-) -> None:
-    """Read when an index is built that was not to be built at once; then go on as `on_fetch`."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        logs: LogManager,
+        connections: Mapping[int, ConnectionState],
+        requests: Requests,
+        wide: Lazy[WideRequests],
+        quotas: Quotas,
+        access: ClientAccess,
+        cluster: Cluster,
+        addresses: Addresses,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.logs = logs
+        self.connections = connections
+        self.requests = requests
+        self.wide = wide
+        self.quotas = quotas
+        self.access = access
+        self.cluster = cluster
+        self.addresses = addresses
 
-    def on_built(now_ms: int) -> None:
-        if context.connection_id not in broker.connections:
-            return
+    def on_fetch(self, request: FetchRequest, context: RequestContext) -> Answer:
+        """Read each partition from its offset, up to max_bytes in all (but at least one batch),
+        waiting max_wait_ms for min_bytes.
+
+        Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
+        OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; of several brokers NOT_LEADER_OR_FOLLOWER,
+        also to one that waits when the leader is moved.
+        """
         try:
-            with broker.logs.cache.putting_off():
-                fetched, total, urgent = fetch.read()
-        except BuildPutOff as further:
-            _read_later(broker, fetch, further, context, deadline_ms)
-            return
+            plan = self.cluster.sessions_here(context).plan(
+                request,
+                uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS,
+                now_ms=context.now_ms,
+                owner=""
+                if self.access.authorizer is None
+                else self.connections[context.connection_id].principal,
+            )
+        except KafkaError as error:
+            if self.requests.errors is not None:
+                self.requests.errors.count(context.api_key, error.code)
+            throttle_ms = (
+                0 if self.quotas.clients is None else self.quotas.clients.on_answered(context)
+            )
+            return Encoded(
+                encode_fetch(
+                    context.correlation_id,
+                    context.api_version,
+                    (),
+                    error_code=error.code,
+                    throttle_time_ms=throttle_ms,
+                )
+            )
+        fetch = _Fetch(self, request, context, plan)
+        if len(plan.targets) > TARGETS_AT_ONCE:
+            return self.wide.get().begin(context, self._in_slices(request, context, fetch))
+        cache = self.logs.cache
+        cache.puts_off = True  # no context manager: each call more is felt here
+        try:
+            fetched, total, urgent = fetch.read()
+        except BuildPutOff as put_off:
+            self.requests.park(context)
+            self._read_later(fetch, put_off, context, context.now_ms + request.max_wait_ms)
+            return PARKED
+        finally:
+            cache.puts_off = False
+        if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
+            return Encoded(fetch.encode(fetched))
+        self.requests.park_fetch(
+            context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms
+        )
+        return PARKED
+
+    def _read_later(
+        self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
+    ) -> None:
+        """Read when an index is built that was not to be built at once; then go on as
+        `on_fetch`."""
+
+        def on_built(now_ms: int) -> None:
+            if not self.requests.is_waited_for(context):
+                return
+            try:
+                with self.logs.cache.putting_off():
+                    fetched, total, urgent = fetch.read()
+            except BuildPutOff as further:
+                self._read_later(fetch, further, context, deadline_ms)
+                return
+            if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+                self.requests.reply(context.ticket, Encoded(fetch.encode(fetched)))
+            else:
+                self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+
+        self.logs.log_dir.build_later(put_off, on_built)
+
+    def _in_slices(self, request: FetchRequest, context: RequestContext, fetch: _Fetch) -> Slices:
+        """The rest of `on_fetch` for thousands of targets."""
+        yield
+        fetched, total, urgent = yield from fetch.read_in_slices()
+        now_ms = yield
+        deadline_ms = context.now_ms + request.max_wait_ms
+        if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
+            # there may be more since they were read, of which a waiting fetch would not be notified
+            fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
-            broker.reply(context.ticket, Encoded(fetch.encode(fetched)))
-        else:
-            broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
-
-    broker.logs.log_dir.build_later(put_off, on_built)
-
-
-def _in_slices(
-    broker: Broker, request: FetchRequest, context: RequestContext, fetch: _Fetch
-) -> Slices:
-    """The rest of `on_fetch` for thousands of targets."""
-    yield
-    fetched, total, urgent = yield from fetch.read_in_slices()
-    now_ms = yield
-    deadline_ms = context.now_ms + request.max_wait_ms
-    if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-        # there may be more since they were read, of which a waiting fetch would not be notified
-        fetched, total, urgent = fetch.read()
-    if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
-        return Encoded((yield from fetch.encode_in_slices(fetched)))
-    broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
-    return PARKED
+            return Encoded((yield from fetch.encode_in_slices(fetched)))
+        self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+        return PARKED

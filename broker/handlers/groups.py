@@ -1,4 +1,4 @@
-"""DeleteGroups: in slices, since one request may name a hundred thousand groups.
+"""ListGroups and DeleteGroups: in slices, since there may be a hundred thousand groups.
 
 And what is answered where there are no groups of the consumer protocol, and no ZooKeeper.
 """
@@ -16,8 +16,11 @@ from barnabas.protocol.messages.delete_groups import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.outbox import Answer
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.protocol.messages.list_groups import ListGroupsRequest
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
@@ -76,18 +79,39 @@ def without_zookeeper(request: Message) -> Message:
     )
 
 
+def on_list_groups(
+    requests: Requests,
+    groups: GroupCoordinator,
+    request: ListGroupsRequest,
+    context: RequestContext,
+) -> Answer:
+    """The groups that pass the filters, in slices."""
+    return requests.read_in_slices(context, groups.list_groups(request))
+
+
 def on_delete_groups(
-    broker: Broker, request: DeleteGroupsRequest, context: RequestContext
+    requests: Requests,
+    groups: GroupCoordinator,
+    group_runtime: GroupRuntime,
+    request: DeleteGroupsRequest,
+    context: RequestContext,
 ) -> Answer:
     """Delete groups without members, each by itself. Errors: see `GroupCoordinator`.
 
     A kill between two slices leaves some groups deleted and nobody answered, as a kill amid a
     coordinator's batches does: the request, sent again, has GROUP_ID_NOT_FOUND for these.
     """
-    return broker.answer_in_slices(context, _delete_groups(broker, request, context))
+    return requests.answer_in_slices(
+        context, _delete_groups(groups, group_runtime, request, context)
+    )
 
 
-def _delete_groups(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Slices:
+def _delete_groups(
+    groups: GroupCoordinator,
+    group_runtime: GroupRuntime,
+    request: DeleteGroupsRequest,
+    context: RequestContext,
+) -> Slices:
     now_ms = yield
     group_ids = list(dict.fromkeys(request.groups_names))
     results: list[DeletableGroupResult] = []
@@ -95,9 +119,9 @@ def _delete_groups(broker: Broker, request: DeleteGroupsRequest, context: Reques
         if at:
             now_ms = yield
         some = DeleteGroupsRequest(groups_names=group_ids[at : at + GROUPS_DELETED_AT_ONCE])
-        result = broker.groups.on_delete_groups(some, context, now_ms)
+        result = groups.on_delete_groups(some, context, now_ms)
         response = result.take_response()
         assert isinstance(response, DeleteGroupsResponse)
-        broker.runtime.run_groups(result, now_ms)
+        group_runtime.run(result, now_ms)
         results += response.results
     return DeleteGroupsResponse(results=results)

@@ -14,18 +14,18 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import NodeTopics
-    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.brokers.cluster import Cluster
 
 
 def on_offset_for_leader_epoch(
-    topics: TopicRegistry | NodeTopics,
+    cluster: Cluster,
     request: OffsetForLeaderEpochRequest,
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
     """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
     """
+    topics = cluster.topics_here(context)
     results = []
     for topic in request.topics:
         rows = []

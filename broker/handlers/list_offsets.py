@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.outbox import PARKED, Parked, Work
+from barnabas.broker.outbox import PARKED, Parked
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -23,8 +23,11 @@ from barnabas.storage.log.segment import BuildPutOff
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+    from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -54,184 +57,197 @@ class PutOff(NamedTuple):
         return bool(self.searches or self.builds)
 
 
-def on_list_offsets(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Parked:
-    """One offset per partition asked for.
+class ListOffsetsHandler:
+    """Answers ListOffsets: now, or when what takes long is done elsewhere."""
 
-    Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of
-    the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6 earliest to be
-    tiered (11+), else the first record at or after the time, in ms. Errors:
-    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for
-    kinds the version does not know, INVALID_REQUEST for a partition named twice,
-    UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
-    Version 0, which is older than times of records, has where segments begin instead.
-
-    Where a batch takes long to search, the request is parked while a thread does it. Then all is
-    looked up anew, with what came of it: so every row tells of its log at one time, that of the
-    answer.
-    """
-    searched: dict[Log, Searched] = {}
-    answer, put_off = _answer(broker, request, context, searched)
-    if put_off:
-        broker.park(context)
-        _go_on_later(broker, request, context, searched, put_off)
-        return PARKED
-    return answer
-
-
-def _go_on_later(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-    searched: dict[Log, Searched],
-    put_off: PutOff,
-) -> None:
-    """Answer when what was put off is done: one index after the other, then the searches."""
-    if not put_off.builds:
-        _search_elsewhere(broker, request, context, searched, put_off.searches)
-        return
-
-    def on_built(now_ms: int) -> None:
-        if context.connection_id in broker.connections:
-            _answer_later(broker, request, context, searched)
-
-    broker.logs.log_dir.build_later(put_off.builds[0], on_built)
-
-
-def _answer_later(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-    searched: dict[Log, Searched],
-) -> None:
-    answer, put_off = _answer(broker, request, context, searched)
-    if put_off:
-        _go_on_later(broker, request, context, searched, put_off)
-    else:
-        broker.reply(context.ticket, answer)
-
-
-def _search_elsewhere(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-    searched: dict[Log, Searched],
-    put_off: list[tuple[Log, SearchTakesLong]],
-) -> None:
-    def run() -> list[SearchResult]:
-        return [search.run() for _, search in put_off]
-
-    def done(results: list[SearchResult], now_ms: int) -> None:
-        if context.connection_id not in broker.connections:
-            return
-        for (log, search), result in zip(put_off, results, strict=True):
-            searched[log][search.name] = result
-        _answer_later(broker, request, context, searched)
-
-    broker.outbox.work.append(Work(context.connection_id, run, done))
-
-
-def _answer(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-    searched: dict[Log, Searched],
-) -> tuple[ListOffsetsResponse, PutOff]:
-    """The answer as the logs are now; it is none where searches or builds are put off."""
-    if context.api_version < TIMES_SINCE:
-        try:
-            with broker.logs.cache.putting_off():
-                return _by_segments(broker, request, context), PutOff([], [])
-        except BuildPutOff as build:
-            return ListOffsetsResponse(), PutOff([], [build])
-    return _by_times(broker, request, context, searched)
-
-
-def _by_times(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-    searched: dict[Log, Searched],
-) -> tuple[ListOffsetsResponse, PutOff]:
-    """The answer from version 1 on."""
-    topics_here = broker.topics_of(context)
-    put_off = PutOff([], [])
-    left_bytes = MOST_BYTES_IN_MEMORY
-    counts = Counter(
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
+    __slots__ = (
+        "_cluster",
+        "_config",
+        "_logs",
+        "_requests",
     )
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for partition in _partitions(broker, topic):
-            code, result = Code.NONE, NOT_FOUND
+
+    def __init__(
+        self, config: BrokerConfig, requests: Requests, cluster: Cluster, logs: LogManager
+    ) -> None:
+        self._config = config
+        self._requests = requests
+        self._cluster = cluster
+        self._logs = logs
+
+    def on_list_offsets(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | Parked:
+        """One offset per partition asked for.
+
+        Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that
+        of the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6 earliest to
+        be tiered (11+), else the first record at or after the time, in ms. Errors:
+        UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION
+        for kinds the version does not know, INVALID_REQUEST for a partition named twice,
+        UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
+        Version 0, which is older than times of records, has where segments begin instead.
+
+        Where a batch takes long to search, the request is parked while a thread does it. Then all
+        is looked up anew, with what came of it: so every row tells of its log at one time, that of
+        the answer.
+        """
+        searched: dict[Log, Searched] = {}
+        answer, put_off = self._answer(request, context, searched)
+        if put_off:
+            self._requests.park(context)
+            self._go_on_later(request, context, searched, put_off)
+            return PARKED
+        return answer
+
+    def _go_on_later(
+        self,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        searched: dict[Log, Searched],
+        put_off: PutOff,
+    ) -> None:
+        """Answer when what was put off is done: one index after the other, then the searches."""
+        if not put_off.builds:
+            self._search_elsewhere(request, context, searched, put_off.searches)
+            return
+
+        def on_built(now_ms: int) -> None:
+            if self._requests.is_waited_for(context):
+                self._answer_later(request, context, searched)
+
+        self._logs.log_dir.build_later(put_off.builds[0], on_built)
+
+    def _answer_later(
+        self,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        searched: dict[Log, Searched],
+    ) -> None:
+        answer, put_off = self._answer(request, context, searched)
+        if put_off:
+            self._go_on_later(request, context, searched, put_off)
+        else:
+            self._requests.reply(context.ticket, answer)
+
+    def _search_elsewhere(
+        self,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        searched: dict[Log, Searched],
+        put_off: list[tuple[Log, SearchTakesLong]],
+    ) -> None:
+        def run() -> list[SearchResult]:
+            return [search.run() for _, search in put_off]
+
+        def done(results: list[SearchResult], now_ms: int) -> None:
+            if not self._requests.is_waited_for(context):
+                return
+            for (log, search), result in zip(put_off, results, strict=True):
+                searched[log][search.name] = result
+            self._answer_later(request, context, searched)
+
+        self._requests.run_elsewhere(context, run, done)
+
+    def _answer(
+        self,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        searched: dict[Log, Searched],
+    ) -> tuple[ListOffsetsResponse, PutOff]:
+        """The answer as the logs are now; it is none where searches or builds are put off."""
+        if context.api_version < TIMES_SINCE:
             try:
-                if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
-                    raise KafkaError(Code.INVALID_REQUEST)
-                _check_kind(partition.timestamp, context.api_version)
-                committed = _is_committed(request, context.api_version)
-                log = topics_here.fenced_partition(
-                    topic.name, partition.partition_index, partition.current_leader_epoch
-                )
-                if left_bytes > 0:
-                    known = searched.setdefault(log, {})
-                    with broker.logs.cache.putting_off():
-                        result = _look_up(log, partition.timestamp, known, committed=committed)
-            except SearchTakesLong as search:
-                put_off.searches.append((log, search))
-                left_bytes -= search.data_bytes
+                with self._logs.cache.putting_off():
+                    return self._by_segments(request, context), PutOff([], [])
             except BuildPutOff as build:
-                put_off.builds.append(build)
-                left_bytes = 0
-            except KafkaError as error:
-                code = error.code
-            timestamp, offset, leader_epoch = result
-            if context.api_version < LEADER_EPOCH_SINCE:
-                leader_epoch = NO_LEADER_EPOCH
-            rows.append(
-                ListOffsetsPartitionResponse(
-                    partition.partition_index, code, None, timestamp, offset, leader_epoch
+                return ListOffsetsResponse(), PutOff([], [build])
+        return self._by_times(request, context, searched)
+
+    def _by_times(
+        self,
+        request: ListOffsetsRequest,
+        context: RequestContext,
+        searched: dict[Log, Searched],
+    ) -> tuple[ListOffsetsResponse, PutOff]:
+        """The answer from version 1 on."""
+        topics_here = self._cluster.topics_here(context)
+        put_off = PutOff([], [])
+        left_bytes = MOST_BYTES_IN_MEMORY
+        counts = Counter(
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for partition in self._partitions(topic):
+                code, result = Code.NONE, NOT_FOUND
+                try:
+                    if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
+                        raise KafkaError(Code.INVALID_REQUEST)
+                    _check_kind(partition.timestamp, context.api_version)
+                    committed = _is_committed(request, context.api_version)
+                    log = topics_here.fenced_partition(
+                        topic.name, partition.partition_index, partition.current_leader_epoch
+                    )
+                    if left_bytes > 0:
+                        known = searched.setdefault(log, {})
+                        with self._logs.cache.putting_off():
+                            result = _look_up(log, partition.timestamp, known, committed=committed)
+                except SearchTakesLong as search:
+                    put_off.searches.append((log, search))
+                    left_bytes -= search.data_bytes
+                except BuildPutOff as build:
+                    put_off.builds.append(build)
+                    left_bytes = 0
+                except KafkaError as error:
+                    code = error.code
+                timestamp, offset, leader_epoch = result
+                if context.api_version < LEADER_EPOCH_SINCE:
+                    leader_epoch = NO_LEADER_EPOCH
+                rows.append(
+                    ListOffsetsPartitionResponse(
+                        partition.partition_index, code, None, timestamp, offset, leader_epoch
+                    )
                 )
-            )
-        topics.append(ListOffsetsTopicResponse(topic.name, rows))
-    return ListOffsetsResponse(topics=topics), put_off
+            topics.append(ListOffsetsTopicResponse(topic.name, rows))
+        return ListOffsetsResponse(topics=topics), put_off
+
+    def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
+        """Those that are answered for: one that is named twice has an error, told once or twice."""
+        if self._config.release.names_doubled_offsets:
+            return topic.partitions
+        return {partition.partition_index: partition for partition in topic.partitions}.values()
+
+    def _by_segments(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse:
+        """The answer of version 0. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
+        topics_here = self._cluster.topics_here(context)
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                try:
+                    log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
+                    with log.reading():
+                        offsets = _segments_before(
+                            log, partition.timestamp, partition.max_num_offsets
+                        )
+                    rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
+                except KafkaError as error:
+                    rows.append(ListOffsetsPartitionResponse(index, error.code))
+            topics.append(ListOffsetsTopicResponse(topic.name, rows))
+        return ListOffsetsResponse(topics=topics)
 
 
 def _check_kind(timestamp: int, version: int) -> None:
     """Raise KafkaError UNSUPPORTED_VERSION for a kind of offset that the version does not know."""
     if timestamp < 0 and version < KNOWN_SINCE.get(timestamp, 1 << 15):
         raise KafkaError(Code.UNSUPPORTED_VERSION)
-
-
-def _partitions(broker: Broker, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
-    """Those that are answered for: one that is named twice has an error, told once or twice."""
-    if broker.config.release.names_doubled_offsets:
-        return topic.partitions
-    return {partition.partition_index: partition for partition in topic.partitions}.values()
-
-
-def _by_segments(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse:
-    """The answer of version 0. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
-    topics_here = broker.topics_of(context)
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            try:
-                log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
-                with log.reading():
-                    offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
-                rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
-            except KafkaError as error:
-                rows.append(ListOffsetsPartitionResponse(index, error.code))
-        topics.append(ListOffsetsTopicResponse(topic.name, rows))
-    return ListOffsetsResponse(topics=topics)
 
 
 def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:

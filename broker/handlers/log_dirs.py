@@ -24,25 +24,34 @@ from barnabas.protocol.messages.describe_log_dirs import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Answer
+    from barnabas.broker.requests.under_way import Requests
     from barnabas.storage.log.log import Log
 
 
 def on_describe_log_dirs(
-    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
+    requests: Requests,
+    topics: TopicRegistry,
+    cluster: Cluster,
+    request: DescribeLogDirsRequest,
+    context: RequestContext,
 ) -> Answer:
     """The one log directory, with those of the partitions asked for that it holds (null: all).
 
     One of several brokers tells of those that it has a replica of.
     """
-    return broker.read_in_slices(context, _describe(broker, request, context))
+    return requests.read_in_slices(context, _describe(topics, cluster, request, context))
 
 
-def _describe(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> Slices:
+def _describe(
+    registry: TopicRegistry,
+    cluster: Cluster,
+    request: DescribeLogDirsRequest,
+    context: RequestContext,
+) -> Slices:
     yield
-    registry = broker.topics
     if request.topics is None:
         wanted: dict[str, Iterable[int] | None] = dict.fromkeys(registry.metadata.topics)
     else:
@@ -56,7 +65,7 @@ def _describe(broker: Broker, request: DescribeLogDirsRequest, context: RequestC
         partitions: list[DescribeLogDirsPartition] = []
         for index in range(len(registry.partitions_of(name))) if indexes is None else indexes:
             log = registry.partition(name, index)  # it may be deleted between two slices
-            if log is not None and _is_replica(broker, log, context):
+            if log is not None and _is_replica(cluster, log, context):
                 size_bytes = log.segments.size_bytes
                 partitions.append(DescribeLogDirsPartition(log.partition, size_bytes))
             left -= 1
@@ -75,15 +84,15 @@ def _describe(broker: Broker, request: DescribeLogDirsRequest, context: RequestC
     return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])
 
 
-def _is_replica(broker: Broker, log: Log, context: RequestContext) -> bool:
-    if broker.cluster.is_one:
+def _is_replica(cluster: Cluster, log: Log, context: RequestContext) -> bool:
+    if cluster.is_one:
         return True
-    leadership = broker.cluster.leadership(log.topic, log.partition)
+    leadership = cluster.leadership(log.topic, log.partition)
     return leadership is not None and context.node_id in leadership.replicas
 
 
 def on_alter_replica_log_dirs(
-    registry: TopicRegistry, request: AlterReplicaLogDirsRequest, context: RequestContext
+    topics: TopicRegistry, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """A partition can be moved to the one log directory, where it is already (KIP-113).
 
@@ -91,7 +100,7 @@ def on_alter_replica_log_dirs(
     KAFKA_STORAGE_ERROR where it is off line.
     """
     rows: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    own = posixpath.abspath(registry.logs.data_dir)
+    own = posixpath.abspath(topics.logs.data_dir)
     for directory in request.dirs:
         for topic in directory.topics:
             rows.setdefault(topic.name, []).extend(
@@ -99,7 +108,7 @@ def on_alter_replica_log_dirs(
                     index,
                     Code.LOG_DIR_NOT_FOUND
                     if directory.path != own
-                    else _why_immovable(registry, topic.name, index),
+                    else _why_immovable(topics, topic.name, index),
                 )
                 for index in topic.partitions
             )

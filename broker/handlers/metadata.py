@@ -28,7 +28,17 @@ from barnabas.protocol.metadata_response import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.security.access import ClientAccess
+    from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.config import BrokerConfig
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -44,38 +54,334 @@ CLUSTER_OPERATIONS = sum(
 )  # create to idempotent write
 
 
-def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> Answer:
-    """The brokers, and the topics asked for by name or (version 12) by id; null, or in version 0 an
-    empty list: all.
+class MetadataHandler:
+    """Answers Metadata, and makes the topics that are missing.
 
-    A topic that is missing is made where auto.create.topics.enable and the request allow it; as
-    with Apache Kafka this answer still says that it is missing, and clients ask again. Errors, by
-    topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
-    TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where ids stand in a version that cannot ask
-    by id.
+    It has a parameter for each part that an answer is read from, or a topic made with.
     """
-    access = None if broker.authorizer is None else _TopicAccess(broker, context)
-    if _is_wide(request):
-        return broker.answer_in_turns(context, _answer_wide(broker, request, context, access))
-    missing = _missing_names(broker, request, context)
-    codes: dict[str, Code] = {}
-    if missing and access is not None:
-        missing = access.creatable(missing, codes)
-    if missing:
-        return broker.answer_in_slices(
-            context, _make_missing(broker, request, context, missing, codes, access)
+
+    __slots__ = (
+        "_access",
+        "_addresses",
+        "_cluster",
+        "_config",
+        "_ids",
+        "_quotas",
+        "_requests",
+        "_topics",
+        "_wide",
+    )
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ids: Ids,
+        requests: Requests,
+        wide: Lazy[WideRequests],
+        quotas: Quotas,
+        access: ClientAccess,
+        topics: TopicRegistry,
+        cluster: Cluster,
+        addresses: Addresses,
+    ) -> None:
+        self._config = config
+        self._ids = ids
+        self._requests = requests
+        self._wide = wide
+        self._quotas = quotas
+        self._access = access
+        self._topics = topics
+        self._cluster = cluster
+        self._addresses = addresses
+
+    def on_metadata(self, request: MetadataRequest, context: RequestContext) -> Answer:
+        """The brokers, and the topics asked for by name or (version 12) by id; null, or in version
+        0 an empty list: all.
+
+        A topic that is missing is made where auto.create.topics.enable and the request allow it; as
+        with Apache Kafka this answer still says that it is missing, and clients ask again. Errors,
+        by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
+        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where ids stand in a version that cannot
+        ask by id.
+        """
+        access = None if self._access.authorizer is None else _TopicAccess(self._access.of(context))
+        if _is_wide(request):
+            return self._wide.get().begin(context, self._answer_wide(request, context, access))
+        missing = self._missing_names(request, context)
+        codes: dict[str, Code] = {}
+        if missing and access is not None:
+            missing = access.creatable(missing, codes)
+        if missing:
+            return self._requests.answer_in_slices(
+                context, self._make_missing(request, context, missing, codes, access)
+            )
+        return self._requests.read_in_slices(
+            context, self._described(request, context, codes, access)
         )
-    return broker.read_in_slices(context, _described(broker, request, context, codes, access))
+
+    def _missing_names(self, request: MetadataRequest, context: RequestContext) -> list[str]:
+        """The names asked for of which there is no topic, where that is a reason to make them."""
+        may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
+        if (
+            not request.topics
+            or not may_create
+            or not self._config.auto_create_topics_enable
+            or _names_ids_too_soon(request, context)
+        ):
+            return []
+        return [
+            name
+            for name, topic_id in _once(request.topics)
+            if topic_id is None and self._topics.metadata.topic(name) is None
+        ]
+
+    def _make_missing(
+        self,
+        request: MetadataRequest,
+        context: RequestContext,
+        names: list[str],
+        codes: dict[str, Code],
+        access: _TopicAccess | None,
+    ) -> Slices:
+        """Make the topics that may be made, then answer. codes: of those that may not."""
+        now_ms = yield
+        wanted: list[Topic] = []
+        taken = TakenNames(self._topics.metadata.topics)
+        partition_count = self._config.num_partitions
+        is_too_much = self._is_too_much(context, len(names), len(names) * partition_count)
+        for name in names:
+            codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if is_too_much or self._topics.metadata.topic(name) is not None:
+                continue
+            try:
+                check_topic_name(name)
+                if name in INTERNAL_TOPICS:
+                    self._topics.ensure_internal_topic(name, now_ms)
+                    continue
+                taken.check(name)
+                taken.add(name)
+                wanted.append(Topic(name, self._ids.uuid(), partition_count))
+            except KafkaError as error:
+                codes[name] = error.code
+        mutations = (
+            None if self._quotas.clients is None else self._quotas.clients.mutations(context)
+        )
+        if mutations is not None:
+            mutations.record(len(wanted) * partition_count)
+        if wanted:
+            yield from self._topics.create_topics(wanted, now_ms)
+        described = self._described(request, context, codes, access)
+        next(described)  # its turn has come
+        return Encoded((yield from described)())
+
+    def _is_too_much(self, context: RequestContext, topic_count: int, partition_count: int) -> bool:
+        """Whether one request asks for more new partitions than are made; the log says so then."""
+        is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
+        if is_too_much:
+            logger.warning(
+                "%s of %s asks for %d topics that are not there: none is made, since %d partitions "
+                "at once are the most",
+                context.client_id or "a client", context.client_host, topic_count,
+                MOST_PARTITIONS_AT_ONCE,
+                extra=_client_of(context),
+            )  # fmt: skip
+        return is_too_much
+
+    def _described(
+        self,
+        request: MetadataRequest,
+        context: RequestContext,
+        codes: Mapping[str, Code],
+        access: _TopicAccess | None,
+    ) -> Slices:
+        """Takes: codes, of the topics that were missing when they were asked for. access: None,
+        where everything may be seen. Gives: what encodes the answer.
+        """
+        yield
+        if _is_wide(request):
+            return (yield from self._encoded_in_slices(request, context, codes, access))
+        topics = yield from self._rows(request, context, codes, access)
+        if access is not None and request.include_topic_authorized_operations:
+            for number, topic in enumerate(topics):
+                topics[number] = topic._replace(operations=access.topic_operations(topic))
+                if number % ROWS_READ_AT_ONCE == ROWS_READ_AT_ONCE - 1:
+                    yield
+        return self._encoding(request, context, topics, access)
+
+    def _encoding(
+        self,
+        request: MetadataRequest,
+        context: RequestContext,
+        topics: list[MetadataTopic] | EncodedTopics,
+        access: _TopicAccess | None,
+    ) -> Pieces:
+        """What encodes the answer. Takes: topics, with what of them the client may do."""
+        cluster_operations = CLUSTER_OPERATIONS
+        if access is not None and request.include_cluster_authorized_operations:
+            cluster_operations = access.cluster_operations()
+        if self._requests.errors is not None and isinstance(topics, list):
+            self._requests.errors.count_rows(context.api_key, topics)
+        encode = partial(
+            encode_metadata,
+            context.correlation_id,
+            context.api_version,
+            controller_id=self._cluster.controller_id,
+            brokers=self._addresses.endpoints(context),
+            cluster_id=self._topics.logs.cluster_id,
+            topics=topics,
+            topic_operations=_topic_operations(request),
+            cluster_operations=cluster_operations
+            if request.include_cluster_authorized_operations
+            else OPERATIONS_NOT_ASKED,
+        )
+        return lambda: (encode(),)
+
+    def _answer_wide(
+        self, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
+    ) -> Slices:
+        """`on_metadata` for a wide request: the answer, or PARKED while missing topics are made."""
+        yield
+        missing: list[str] = []
+        codes: dict[str, Code] = {}
+        if not _names_ids_too_soon(request, context):
+            for some in _parts(request):
+                yield
+                names = self._missing_names(some, context)
+                missing += access.creatable(names, codes) if names and access is not None else names
+        if missing:
+            now_ms = yield
+            making = self._make_missing(
+                request, context, list(dict.fromkeys(missing)), codes, access
+            )
+            return self._requests.answer_in_slices(context._replace(now_ms=now_ms), making)
+        return Encoded((yield from self._encoded_in_slices(request, context, codes, access))())
+
+    def _encoded_in_slices(
+        self,
+        request: MetadataRequest,
+        context: RequestContext,
+        codes: Mapping[str, Code],
+        access: _TopicAccess | None,
+    ) -> Slices:
+        """`_described` for a wide request, whose topics are encoded in slices, too."""
+        is_refused = _names_ids_too_soon(request, context)
+        endpoints = self._addresses.endpoints(context)
+        node_id = endpoints[0].node_id if endpoints else NO_LEADER
+        seen: dict[tuple[str, uuid.UUID | None], None] = {}
+        count, data = 0, bytearray()
+        for part in _parts(request):
+            yield
+            if is_refused:
+                topics = _refused_for_ids(part)
+            else:
+                new = [key for key in _once(part.topics or ()) if key not in seen]
+                seen.update(dict.fromkeys(new))
+                part.topics = [
+                    MetadataRequestTopic(topic_id, name if topic_id is None else None)
+                    for name, topic_id in new
+                ]
+                topics = (yield from self._rows(part, context, codes, access)) if new else []
+            if access is not None and request.include_topic_authorized_operations:
+                topics = [
+                    topic._replace(operations=access.topic_operations(topic)) for topic in topics
+                ]
+            if self._requests.errors is not None:
+                self._requests.errors.count_rows(context.api_key, topics)
+            count += len(topics)
+            data += encode_topics(context.api_version, node_id, topics, _topic_operations(request))
+        yield
+        return self._encoding(request, context, EncodedTopics(count, bytes(data)), access)
+
+    def _rows(
+        self,
+        request: MetadataRequest,
+        context: RequestContext,
+        codes: Mapping[str, Code],
+        access: _TopicAccess | None,
+    ) -> Slices:
+        requested = request.topics
+        rows = []
+        left = ROWS_READ_AT_ONCE
+        if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
+            for topic in list(self._topics.metadata.topics.values()):
+                if self._topics.metadata.topic(topic.name) is not topic:
+                    continue  # it was deleted between two slices
+                if access is None or access.sees(topic.name, is_named=False):
+                    rows.append(self._found(topic))
+                left -= 1 + topic.partition_count // PARTITIONS_AS_A_ROW
+                if left <= 0:
+                    left = ROWS_READ_AT_ONCE
+                    yield
+            return rows
+        if _names_ids_too_soon(request, context):
+            return _refused_for_ids(request)
+        for name, topic_id in _once(requested):
+            left -= 1
+            if not left:
+                left = ROWS_READ_AT_ONCE
+                yield
+            if topic_id is not None:
+                rows.append(self._found_by_id(topic_id, access))
+                continue
+            if access is not None and not access.sees(name):
+                rows.append(
+                    MetadataTopic(
+                        Code.TOPIC_AUTHORIZATION_FAILED, name, NO_ID, name in INTERNAL_TOPICS
+                    )
+                )
+                continue
+            found = self._topics.metadata.topic(name)
+            if found is not None and name not in codes:
+                rows.append(self._found(found))
+            else:
+                rows.append(
+                    MetadataTopic(
+                        codes.get(name) or _why_missing(name), name, NO_ID, name in INTERNAL_TOPICS
+                    )
+                )
+        return rows
+
+    def _found_by_id(self, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:
+        topic = self._topics.metadata.topic_by_id(topic_id)
+        if topic is None:
+            return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
+        if access is not None and not access.sees(topic.name):
+            return MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+        return self._found(topic)
+
+    def _found(self, topic: Topic) -> MetadataTopic:
+        logs = self._topics.partitions_of(topic.name)
+        if not self._cluster.is_one or self._cluster.standby is not None:
+            return MetadataTopic(
+                Code.NONE,
+                topic.name,
+                topic.topic_id,
+                topic.internal,
+                self._topics.leader_epochs(topic.name),
+                led=led_partitions(self._cluster, topic.name, logs),
+            )
+        offline = (
+            frozenset(index for index, log in enumerate(logs) if log is None)
+            if None in logs
+            else frozenset()
+        )
+        return MetadataTopic(
+            Code.NONE,
+            topic.name,
+            topic.topic_id,
+            topic.internal,
+            self._topics.leader_epochs(topic.name),
+            offline,
+        )
 
 
 class _TopicAccess:
     """What the client of a request may see and make."""
 
-    def __init__(self, broker: Broker, context: RequestContext) -> None:
+    def __init__(self, access: Access | None) -> None:
         from barnabas.broker.security.acls import Operation, ResourceType
         from barnabas.broker.security.guards import cluster_operations
 
-        access = broker.access_of(context)
         assert access is not None, "there is an authorizer"
         self._access, self._operation, self._topic = access, Operation, ResourceType.TOPIC
         self._cluster_operations = cluster_operations
@@ -107,130 +413,8 @@ class _TopicAccess:
         return self._cluster_operations(self._access, CLUSTER_OPERATIONS)
 
 
-def _missing_names(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[str]:
-    """The names asked for of which there is no topic, where that is a reason to make them."""
-    may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
-    if (
-        not request.topics
-        or not may_create
-        or not broker.config.auto_create_topics_enable
-        or _names_ids_too_soon(request, context)
-    ):
-        return []
-    return [
-        name
-        for name, topic_id in _once(request.topics)
-        if topic_id is None and broker.metadata.topic(name) is None
-    ]
-
-
 def _client_of(context: RequestContext) -> dict[str, str]:
     return {"client_id": context.client_id or "", "client": context.client_host.removeprefix("/")}
-
-
-def _make_missing(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    names: list[str],
-    codes: dict[str, Code],
-    access: _TopicAccess | None,
-) -> Slices:
-    """Make the topics that may be made, then answer. codes: of those that may not."""
-    now_ms = yield
-    wanted: list[Topic] = []
-    taken = TakenNames(broker.metadata.topics)
-    partition_count = broker.config.num_partitions
-    is_too_much = _is_too_much(broker, context, len(names), len(names) * partition_count)
-    for name in names:
-        codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
-        if is_too_much or broker.metadata.topic(name) is not None:
-            continue
-        try:
-            check_topic_name(name)
-            if name in INTERNAL_TOPICS:
-                broker.topics.ensure_internal_topic(name, now_ms)
-                continue
-            taken.check(name)
-            taken.add(name)
-            wanted.append(Topic(name, broker.ids.uuid(), partition_count))
-        except KafkaError as error:
-            codes[name] = error.code
-    mutations = None if broker.quotas is None else broker.quotas.mutations(context)
-    if mutations is not None:
-        mutations.record(len(wanted) * partition_count)
-    if wanted:
-        yield from broker.topics.create_topics(wanted, now_ms)
-    described = _described(broker, request, context, codes, access)
-    next(described)  # its turn has come
-    return Encoded((yield from described)())
-
-
-def _is_too_much(
-    broker: Broker, context: RequestContext, topic_count: int, partition_count: int
-) -> bool:
-    """Whether one request asks for more new partitions than are made; the log says so then."""
-    is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
-    if is_too_much:
-        logger.warning(
-            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at "
-            "once are the most",
-            context.client_id or "a client", context.client_host, topic_count,
-            MOST_PARTITIONS_AT_ONCE,
-            extra=_client_of(context),
-        )  # fmt: skip
-    return is_too_much
-
-
-def _described(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    codes: Mapping[str, Code],
-    access: _TopicAccess | None,
-) -> Slices:
-    """Takes: codes, of the topics that were missing when they were asked for. access: None, where
-    everything may be seen. Gives: what encodes the answer.
-    """
-    yield
-    if _is_wide(request):
-        return (yield from _encoded_in_slices(broker, request, context, codes, access))
-    topics = yield from _topics(broker, request, context, codes, access)
-    if access is not None and request.include_topic_authorized_operations:
-        for number, topic in enumerate(topics):
-            topics[number] = topic._replace(operations=access.topic_operations(topic))
-            if number % ROWS_READ_AT_ONCE == ROWS_READ_AT_ONCE - 1:
-                yield
-    return _encoding(broker, request, context, topics, access)
-
-
-def _encoding(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    topics: list[MetadataTopic] | EncodedTopics,
-    access: _TopicAccess | None,
-) -> Pieces:
-    """What encodes the answer. Takes: topics, with what of them the client may do."""
-    cluster_operations = CLUSTER_OPERATIONS
-    if access is not None and request.include_cluster_authorized_operations:
-        cluster_operations = access.cluster_operations()
-    if broker.errors is not None and isinstance(topics, list):
-        broker.errors.count_rows(context.api_key, topics)
-    encode = partial(
-        encode_metadata,
-        context.correlation_id,
-        context.api_version,
-        controller_id=broker.cluster.controller_id,
-        brokers=broker.endpoints(context),
-        cluster_id=broker.logs.cluster_id,
-        topics=topics,
-        topic_operations=_topic_operations(request),
-        cluster_operations=cluster_operations
-        if request.include_cluster_authorized_operations
-        else OPERATIONS_NOT_ASKED,
-    )
-    return lambda: (encode(),)
 
 
 def _topic_operations(request: MetadataRequest) -> int:
@@ -244,62 +428,6 @@ def _topic_operations(request: MetadataRequest) -> int:
 def _is_wide(request: MetadataRequest) -> bool:
     """Whether so many topics are named that they are looked up in slices."""
     return request.topics is not None and len(request.topics) > NAMED_AT_ONCE
-
-
-def _answer_wide(
-    broker: Broker, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
-) -> Slices:
-    """`on_metadata` for a wide request: the answer, or PARKED while missing topics are made."""
-    yield
-    missing: list[str] = []
-    codes: dict[str, Code] = {}
-    if not _names_ids_too_soon(request, context):
-        for some in _parts(request):
-            yield
-            names = _missing_names(broker, some, context)
-            missing += access.creatable(names, codes) if names and access is not None else names
-    if missing:
-        now_ms = yield
-        making = _make_missing(
-            broker, request, context, list(dict.fromkeys(missing)), codes, access
-        )
-        return broker.answer_in_slices(context._replace(now_ms=now_ms), making)
-    return Encoded((yield from _encoded_in_slices(broker, request, context, codes, access))())
-
-
-def _encoded_in_slices(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    codes: Mapping[str, Code],
-    access: _TopicAccess | None,
-) -> Slices:
-    """`_described` for a wide request, whose topics are encoded in slices, too."""
-    is_refused = _names_ids_too_soon(request, context)
-    endpoints = broker.endpoints(context)
-    node_id = endpoints[0].node_id if endpoints else NO_LEADER
-    seen: dict[tuple[str, uuid.UUID | None], None] = {}
-    count, data = 0, bytearray()
-    for part in _parts(request):
-        yield
-        if is_refused:
-            topics = _refused_for_ids(part)
-        else:
-            new = [key for key in _once(part.topics or ()) if key not in seen]
-            seen.update(dict.fromkeys(new))
-            part.topics = [
-                MetadataRequestTopic(topic_id, name if topic_id is None else None)
-                for name, topic_id in new
-            ]
-            topics = (yield from _topics(broker, part, context, codes, access)) if new else []
-        if access is not None and request.include_topic_authorized_operations:
-            topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
-        if broker.errors is not None:
-            broker.errors.count_rows(context.api_key, topics)
-        count += len(topics)
-        data += encode_topics(context.api_version, node_id, topics, _topic_operations(request))
-    yield
-    return _encoding(broker, request, context, EncodedTopics(count, bytes(data)), access)
 
 
 def _parts(request: MetadataRequest) -> Iterator[MetadataRequest]:
@@ -319,69 +447,12 @@ def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bo
     )
 
 
-def _topics(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    codes: Mapping[str, Code],
-    access: _TopicAccess | None,
-) -> Slices:
-    requested = request.topics
-    rows = []
-    left = ROWS_READ_AT_ONCE
-    if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
-        for topic in list(broker.metadata.topics.values()):
-            if broker.metadata.topic(topic.name) is not topic:
-                continue  # it was deleted between two slices
-            if access is None or access.sees(topic.name, is_named=False):
-                rows.append(_found(broker, topic))
-            left -= 1 + topic.partition_count // PARTITIONS_AS_A_ROW
-            if left <= 0:
-                left = ROWS_READ_AT_ONCE
-                yield
-        return rows
-    if _names_ids_too_soon(request, context):
-        return _refused_for_ids(request)
-    for name, topic_id in _once(requested):
-        left -= 1
-        if not left:
-            left = ROWS_READ_AT_ONCE
-            yield
-        if topic_id is not None:
-            rows.append(_found_by_id(broker, topic_id, access))
-            continue
-        if access is not None and not access.sees(name):
-            rows.append(
-                MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, name, NO_ID, name in INTERNAL_TOPICS)
-            )
-            continue
-        found = broker.metadata.topic(name)
-        if found is not None and name not in codes:
-            rows.append(_found(broker, found))
-        else:
-            rows.append(
-                MetadataTopic(
-                    codes.get(name) or _why_missing(name), name, NO_ID, name in INTERNAL_TOPICS
-                )
-            )
-    return rows
-
-
 def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
     """The answer about all topics where ids are given in a version that has none."""
     return [
         MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
         for wanted in request.topics or ()
     ]
-
-
-def _found_by_id(broker: Broker, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:
-    topic = broker.metadata.topic_by_id(topic_id)
-    if topic is None:
-        return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
-    if access is not None and not access.sees(topic.name):
-        return MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-    return _found(broker, topic)
 
 
 def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
@@ -398,29 +469,3 @@ def _why_missing(name: str) -> Code:
     except KafkaError as error:
         return error.code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _found(broker: Broker, topic: Topic) -> MetadataTopic:
-    logs = broker.topics.partitions_of(topic.name)
-    if not broker.cluster.is_one or broker.cluster.standby is not None:
-        return MetadataTopic(
-            Code.NONE,
-            topic.name,
-            topic.topic_id,
-            topic.internal,
-            broker.topics.leader_epochs(topic.name),
-            led=led_partitions(broker.cluster, topic.name, logs),
-        )
-    offline = (
-        frozenset(index for index, log in enumerate(logs) if log is None)
-        if None in logs
-        else frozenset()
-    )
-    return MetadataTopic(
-        Code.NONE,
-        topic.name,
-        topic.topic_id,
-        topic.internal,
-        broker.topics.leader_epochs(topic.name),
-        offline,
-    )

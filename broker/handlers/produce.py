@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import uuid
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.new_files import MADE_AT_ONCE
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.partition_additions import PRODUCE_ADDS
 from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
@@ -47,9 +48,18 @@ from barnabas.storage.log_config import NEVER_MS
 logger = logging.getLogger("barnabas.transactions")
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import NodeTopics
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.disk_space import DiskSpace
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.log.log import AppendInfo, Log
 
@@ -139,121 +149,594 @@ class _Produce:
             self.answers.append((topic.topic_id or topic.name, row))
 
 
-def on_produce(
-    broker: Broker,
-    request: ProduceRequest,
-    context: RequestContext,
-    denied: Sequence[TopicProduceData] = (),
-    denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
-) -> Answer:
-    """Append each partition's batch; one partition's error does not spoil its neighbours.
+class TransactionalBatches:
+    """The checks of batches against the transactions of their producers."""
 
-    Takes: denied, topics of the request that its client may not write to, beside those in it;
-           denied_code, with which they are refused.
+    __slots__ = ("_cluster", "_coordinator", "_ends")
 
-    acks 0: no answer, and an error closes the connection, since the client would not learn of it
-    otherwise; acks 1 and -1: answered when the operating system has the data (one replica); with
-    acks=-1 when the disk has, once `flush.messages` of the topic are not yet there, and always in a
-    session of two-phase commit. An error's `log_start_offset` is known where the log refused, -1
-    where the batch did not reach it. Errors: INVALID_REQUIRED_ACKS;
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without
-    transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS (acks=-1,
-    `min.insync.replicas`); what `Log.append` and `TransactionCoordinator.verify` (KIP-890) refuse
-    with.
+    def __init__(
+        self, cluster: Cluster, coordinator: TransactionCoordinator, ends: TransactionEnds
+    ) -> None:
+        self._cluster, self._coordinator, self._ends = cluster, coordinator, ends
 
-    A batch whose check takes long is checked elsewhere while the request is parked. It is appended
-    when that is done, as if it had only now come: all that depends on the log, its producers and
-    their transactions is looked at in the call that appends (KAFKA-14884). All batches of a request
-    with more than `ROWS_AT_ONCE`, and those behind the first `BYTES_AT_ONCE`, go the same way, in
-    turns, between which others are served.
+    def check_connection(self, produce: _Produce) -> None:
+        """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
+        name = produce.request.transactional_id
+        if name is None:
+            return
+        if produce.producer is None:
+            produce.producer = _first_producer(produce.request)
+        if produce.producer is not None:
+            self._coordinator.check_connection(
+                name,
+                produce.producer,
+                produce.context.connection_id,
+                (Channel.DATA,),
+                node_id=produce.context.node_id,
+            )
 
-    Before version 3 come older messages, of which batches are made (`message_sets.py`).
-    From version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
-    From version 12 on a batch adds its partition to the transaction by itself, once the last
-    transaction of the id is complete: the record of that is appended before the batches.
+    def add_partitions(self, produce: _Produce, name: str) -> None:
+        """Add what the request's batches begin to write to, with one record, before any is
+        appended.
 
-    Raises: DelayedRequest for what comes over a connection that its transactional producer has
-    given up: a batch of its last transaction, which would join the next one.
+        Those of its first batch's producer alone: no other can have the transactional id.
+        """
+        pairs: list[TopicPartition] = []
+        for topic in produce.request.topic_data:
+            if topic.name in INTERNAL_TOPICS:
+                continue
+            for partition in topic.partition_data:
+                records = partition.records
+                if (
+                    records is None
+                    or len(records) < HEADER_SIZE
+                    or not attributes_of(records) & TRANSACTIONAL
+                ):
+                    continue
+                log = produce.topics.partition(topic.name, partition.index)
+                producer = producer_of(records)[:2]
+                if log is None or log.producer_state.has_ongoing_transaction(*producer):
+                    continue
+                if producer == produce.producer:
+                    pairs.append(TopicPartition(topic.name, partition.index))
+        if pairs:
+            assert produce.producer is not None
+            if not self._cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
+                _refuse_partitions(produce, pairs)
+                return
+            now_ms = produce.context.now_ms
+            added = self._coordinator.on_writing(
+                name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
+            )
+            self._ends.run(added, now_ms)
+
+    def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
+        """Why a batch may not be appended that is of a transaction, or of an older version."""
+        if len(records) < HEADER_SIZE:
+            return Code.NONE  # the log refuses it
+        attributes, api_version = attributes_of(records), produce.context.api_version
+        if attributes & TRANSACTIONAL:
+            transactional_id = produce.request.transactional_id
+            assert transactional_id is not None, "a transactional batch came further than _prepare"
+            code = self.verify(transactional_id, log, records, api_version)
+            if code:
+                return code
+        if attributes & CODEC_MASK == Codec.ZSTD and api_version < ZSTD_SINCE:
+            return Code.UNSUPPORTED_COMPRESSION_TYPE
+        return Code.NONE
+
+    def verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
+        """KIP-890: the first batch of a transaction on a partition is checked against the
+        coordinator, which must have been told of it.
+
+        The check and the append happen in one call of the single-threaded core: nothing can end the
+        transaction in between.
+        """
+        producer_id, producer_epoch, base_sequence = producer_of(records)
+        producers = log.producer_state
+        if producers.has_ongoing_transaction(producer_id, producer_epoch):
+            kept_from = self._coordinator.kept_from
+            if kept_from and (producer_id, producer_epoch) in kept_from:
+                return Code.INVALID_PRODUCER_EPOCH
+            return Code.NONE
+        if producers.producer_epoch_of(producer_id) > producer_epoch:
+            return Code.INVALID_PRODUCER_EPOCH
+        code = self._coordinator.verify(
+            transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
+        )
+        is_unknown = not producers.has_batch_of(producer_id)
+        if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
+            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
+        return code
+
+
+class ProduceHandler:
+    """Answers Produce: appends the batches of clients to logs.
+
+    It has a parameter for each part that a batch is checked, bounded, appended or answered with.
     """
-    if denied and not request.topic_data:
-        return _all_denied(broker, request, context, denied, denied_code)
-    unreadable, refused = _prepare(broker, request, context.api_version)
-    cluster = broker.cluster
-    topics = (
-        broker.topics
-        if cluster.is_one
-        else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
+
+    __slots__ = (
+        "_addresses",
+        "_batches",
+        "_cluster",
+        "_disk_space",
+        "_endings",
+        "_files_ahead",
+        "_flushes",
+        "_progress",
+        "_quotas",
+        "_requests",
+        "_topics",
+        "_transaction_ends",
+        "_transactions",
     )
-    produce = _Produce(topics, request, context, unreadable)
-    name = request.transactional_id
-    if name is not None and refused is None:
-        _check_connection(broker, produce)
-        if context.api_version >= PRODUCE_ADDS:
-            if broker.transaction_ends.is_decided(name):
-                return _hold_back(broker, request, context, name, denied)
-            _add_partitions(broker, produce, name)
-    _append_rows(broker, produce, refused)
-    if denied:
-        produce.refuse(denied, denied_code)
-    broker.progress.on_appended(
-        produce.appended, context.now_ms
-    )  # when all is there: a fetch that waits for several of them gets it with one answer
-    if produce.pending:
-        broker.park(context)
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: TopicRegistry,
+        requests: Requests,
+        quotas: Quotas,
+        addresses: Addresses,
+        disk_space: DiskSpace,
+        flushes: FlushQueue,
+        progress: LogProgress,
+        transactions: TransactionCoordinator,
+        endings: Endings,
+        transaction_ends: TransactionEnds,
+        files_ahead: Lazy[FilesAhead],
+    ) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._requests = requests
+        self._quotas = quotas
+        self._addresses = addresses
+        self._disk_space = disk_space
+        self._flushes = flushes
+        self._progress = progress
+        self._transactions = transactions
+        self._batches = TransactionalBatches(cluster, transactions, transaction_ends)
+        self._endings = endings
+        self._transaction_ends = transaction_ends
+        self._files_ahead = files_ahead
+
+    def on_produce(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        denied: Sequence[TopicProduceData] = (),
+        denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
+    ) -> Answer:
+        """Append each partition's batch; one partition's error does not spoil its neighbours.
+
+        Takes: denied, topics of the request that its client may not write to, beside those in it;
+               denied_code, with which they are refused.
+
+        acks 0: no answer, and an error closes the connection, since the client would not learn of
+        it otherwise; acks 1 and -1: answered when the operating system has the data (one replica);
+        with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there, and
+        always in a session of two-phase commit. An error's `log_start_offset` is known where the
+        log refused, -1 where the batch did not reach it. Errors: INVALID_REQUIRED_ACKS;
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without
+        transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS
+        (acks=-1, `min.insync.replicas`); what `Log.append` and `TransactionCoordinator.verify`
+        (KIP-890) refuse with.
+
+        A batch whose check takes long is checked elsewhere while the request is parked. It is
+        appended when that is done, as if it had only now come: all that depends on the log, its
+        producers and their transactions is looked at in the call that appends (KAFKA-14884). All
+        batches of a request with more than `ROWS_AT_ONCE`, and those behind the first
+        `BYTES_AT_ONCE`, go the same way, in turns, between which others are served.
+
+        Before version 3 come older messages, of which batches are made (`message_sets.py`). From
+        version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
+        From version 12 on a batch adds its partition to the transaction by itself, once the last
+        transaction of the id is complete: the record of that is appended before the batches.
+
+        Raises: DelayedRequest for what comes over a connection that its transactional producer has
+        given up: a batch of its last transaction, which would join the next one.
+        """
+        if denied and not request.topic_data:
+            return self._all_denied(request, context, denied, denied_code)
+        unreadable, refused = self._prepare(request, context.api_version)
+        cluster = self._cluster
+        topics = (
+            self._topics
+            if cluster.is_one
+            else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
+        )
+        produce = _Produce(topics, request, context, unreadable)
+        name = request.transactional_id
+        if name is not None and refused is None:
+            self._batches.check_connection(produce)
+            if context.api_version >= PRODUCE_ADDS:
+                if self._endings.is_decided(name):
+                    return self._hold_back(request, context, name, denied)
+                self._batches.add_partitions(produce, name)
+        self._append_rows(produce, refused)
+        if denied:
+            produce.refuse(denied, denied_code)
+        self._progress.on_appended(
+            produce.appended, context.now_ms
+        )  # when all is there: a fetch that waits for several of them gets it with one answer
+        if produce.pending:
+            self._requests.park(context)
+            for topic in request.topic_data:
+                topic.partition_data = []  # else the whole frame is kept beside the copies
+            self._check_elsewhere(produce)
+            return PARKED
+        if produce.failed:
+            self._count_errors(produce)
+        if request.acks == 0:
+            self._hang_up_if_failed(produce)
+            return NO_RESPONSE
+        if produce.unflushed and request.acks == -1:
+            self._requests.park(context)
+            self._answer_when_flushed(produce, context.now_ms)
+            return PARKED
+        if produce.failed or self._quotas.clients is not None:
+            return self._encoded(produce)
+        return Encoded(
+            (encode_produce(context.correlation_id, context.api_version, produce.answers),)
+        )
+
+    def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
+        """Append what comes first, and put off the rest. Takes: refused, why all of it is, if it
+        is."""
+        row_count = size = 0
+        for topic in produce.request.topic_data:
+            row_count += len(topic.partition_data)
+        if row_count > 1:
+            produce.budget = CheckBudget()
+        for topic in produce.request.topic_data:
+            row: list[ProducedPartition] = []
+            for partition in topic.partition_data:
+                if refused is not None:
+                    answer = ProducedPartition(partition.index, refused)
+                elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+                    answer = produce.put_off(_kept(row, topic.name, partition, produce.context))
+                else:
+                    if partition.records is not None:
+                        size += len(partition.records)
+                    answer = self._append(
+                        produce, row, topic.name, partition.index, partition.records
+                    )
+                produce.failed = produce.failed or answer.error_code != 0
+                row.append(answer)
+            produce.answers.append((topic.topic_id or topic.name, row))
+
+    def _all_denied(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        denied: Sequence[TopicProduceData],
+        code: Code,
+    ) -> Answer:
+        produce = _Produce(self._topics, request, context, ALL_READABLE)
+        produce.refuse(denied, code)
+        self._count_errors(produce)
+        return self._encoded(produce)
+
+    def _name_topics(self, request: ProduceRequest) -> None:
+        """Give the topics their names; NO_NAME where an id is not known."""
         for topic in request.topic_data:
-            topic.partition_data = []  # else the whole frame is kept beside the copies
-        _check_elsewhere(broker, produce)
-        return PARKED
-    if produce.failed:
-        _count_errors(broker, produce)
-    if request.acks == 0:
-        _hang_up_if_failed(broker, produce)
-        return NO_RESPONSE
-    if produce.unflushed and request.acks == -1:
-        broker.park(context)
-        _answer_when_flushed(broker, produce, context.now_ms)
-        return PARKED
-    if produce.failed or broker.quotas is not None:
-        return _encoded(broker, produce)
-    return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+            topic.topic_id = topic.topic_id or NO_ID
+            known = self._topics.metadata.topic_by_id(topic.topic_id)
+            topic.name = NO_NAME if known is None else known.name
 
+    def _hold_back(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        name: str,
+        denied: Sequence[TopicProduceData],
+    ) -> Answer:
+        """Park a request of version 2 until the last transaction of its producer is complete."""
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records is not None:  # a view of a buffer that the next frame takes
+                    partition.records = bytearray(partition.records)
+        self._requests.park(context)
 
-def _append_rows(broker: Broker, produce: _Produce, refused: Code | None) -> None:
-    """Append what comes first, and put off the rest. Takes: refused, why all of it is, if it is."""
-    row_count = size = 0
-    for topic in produce.request.topic_data:
-        row_count += len(topic.partition_data)
-    if row_count > 1:
-        produce.budget = CheckBudget()
-    for topic in produce.request.topic_data:
-        row: list[ProducedPartition] = []
-        for partition in topic.partition_data:
-            if refused is not None:
-                answer = ProducedPartition(partition.index, refused)
-            elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
-                answer = produce.put_off(_kept(row, topic.name, partition, produce.context))
+        def go_on(now_ms: int) -> None:
+            if not self._requests.is_waited_for(context):
+                return
+            try:
+                answer = self.on_produce(request, context._replace(now_ms=now_ms), denied)
+            except DelayedRequest as error:
+                self._requests.close(context.connection_id, error)
+                return
+            if isinstance(answer, Encoded):
+                self._requests.reply(context.ticket, answer)
+            elif answer is NO_RESPONSE:
+                self._requests.reply(context.ticket, Encoded(()))
+
+        self._endings.hold_back(name, go_on, context.now_ms)
+        return PARKED
+
+    def _check_elsewhere(self, produce: _Produce) -> None:
+        """Have the worker check what comes next of what is put off, and make the files that the
+        logs lack; append it, and go on with the rest.
+
+        Between two turns others have theirs, of the loop and of the worker.
+        """
+        turn, new_files = self._next_turn(produce)
+        now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
+
+        def run() -> list[_Result]:
+            for _, files in new_files:
+                files.make()
+            budget = CheckBudget()
+            return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
+
+        def done(results: list[_Result], now_ms: int) -> None:
+            for log, files in new_files:
+                self._topics.logs.take_files(log, files, now_ms)
+            produce.context = produce.context._replace(now_ms=now_ms)
+            produce.appended, produce.budget = [], CheckBudget()
+            if not produce.context.keeps_frame:  # which goes as a whole
+                produce.held_bytes -= _bytes_of(turn)
+            if produce.producer is not None:
+                try:
+                    self._batches.check_connection(produce)
+                except DelayedRequest as error:
+                    if self._requests.is_waited_for(produce.context):
+                        self._requests.close(produce.context.connection_id, error)
+                    return
+            for batch, result in zip(turn, results, strict=True):
+                self._append_checked(produce, batch, result)
+            self._progress.on_appended(produce.appended, now_ms)
+            if produce.pending:
+                self._check_elsewhere(produce)
             else:
-                if partition.records is not None:
-                    size += len(partition.records)
-                answer = _append(
-                    broker, produce, row, topic.name, partition.index, partition.records
-                )
-            produce.failed = produce.failed or answer.error_code != 0
-            row.append(answer)
-        produce.answers.append((topic.topic_id or topic.name, row))
+                self._answer_parked(produce, now_ms)
 
+        self._requests.run_elsewhere(produce.context, run, done, produce.held_bytes)
 
-def _all_denied(
-    broker: Broker,
-    request: ProduceRequest,
-    context: RequestContext,
-    denied: Sequence[TopicProduceData],
-    code: Code,
-) -> Answer:
-    produce = _Produce(broker.topics, request, context, ALL_READABLE)
-    produce.refuse(denied, code)
-    _count_errors(broker, produce)
-    return _encoded(broker, produce)
+    def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
+        """Take what is checked together: what takes long by itself is alone.
+
+        Gives: also what files are made first, of each log that has none, `MADE_AT_ONCE` at the
+        most.
+        """
+        pending = produce.pending
+        turn: list[_Pending] = []
+        new_files: list[_NewFiles] = []
+        size = 0
+        while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
+            if (turn and pending[0].is_long) or len(new_files) == MADE_AT_ONCE:
+                break
+            batch = pending.popleft()
+            log = produce.topics.partition(batch.name, batch.partition)
+            turn.append(batch._replace(rules=None if log is None else log.rules))
+            if log is not None and not log.has_files and batch.name not in INTERNAL_TOPICS:
+                files = log.new_files
+                if files is None and not batch.is_long:  # else others would wait for a long check
+                    files = self._topics.logs.begin_files(log)
+                if files is not None:
+                    new_files.append((log, files))
+            size += len(batch.records or b"")
+            if batch.is_long:
+                break
+        return turn, new_files
+
+    def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
+        if isinstance(result, TakesLongError):
+            produce.put_off(batch._replace(is_long=True))
+            return
+        answer = self._append(
+            produce, batch.row, batch.name, batch.partition, batch.records, batch, result
+        )
+        produce.failed = produce.failed or answer.error_code != 0
+        batch.row[batch.at] = answer
+
+    def _answer_parked(self, produce: _Produce, now_ms: int) -> None:
+        """Answer a request of which nothing is put off any more."""
+        if produce.failed:
+            self._count_errors(produce)
+        if produce.request.acks == 0:
+            self._hang_up_if_failed(produce)
+            self._requests.reply(produce.context.ticket, Encoded(()))
+        elif produce.unflushed and produce.request.acks == -1:
+            self._answer_when_flushed(produce, now_ms)
+        else:
+            self._requests.reply(produce.context.ticket, self._encoded(produce))
+
+    def _count_errors(self, produce: _Produce) -> None:
+        if self._requests.errors is not None:
+            for _, partitions in produce.answers:
+                self._requests.errors.count_rows(produce.context.api_key, partitions)
+
+    def _hang_up_if_failed(self, produce: _Produce) -> None:
+        context = produce.context
+        if produce.failed and self._requests.is_waited_for(context):
+            self._requests.close(
+                context.connection_id,
+                f"a Produce with acks=0 of client {context.client_id!r} failed: "
+                f"{_first_error(produce.answers)}",
+            )
+
+    def _answer_when_flushed(self, produce: _Produce, now_ms: int) -> None:
+        self._flushes.wait(
+            produce.unflushed
+            + self._transaction_ends.two_phase_logs(produce.request.transactional_id, now_ms),
+            lambda _: self._requests.reply(produce.context.ticket, self._encoded(produce)),
+            now_ms,
+        )
+
+    def _encoded(self, produce: _Produce) -> Encoded:
+        context, answers = produce.context, produce.answers
+        throttle_ms = (
+            0 if self._quotas.clients is None else self._quotas.clients.on_produced(context)
+        )
+        if not produce.failed or self._cluster.is_one:
+            return Encoded(
+                (encode_produce(context.correlation_id, context.api_version, answers, throttle_ms),)
+            )
+        leaders = [
+            partition.current_leader
+            for _, partitions in answers
+            for partition in partitions
+            if partition.current_leader is not None
+        ]
+        endpoints = self._addresses.endpoints_of(leaders, context)
+        frame = encode_produce(
+            context.correlation_id, context.api_version, answers, throttle_ms, endpoints
+        )
+        return Encoded((frame,))
+
+    def _prepare(self, request: ProduceRequest, version: int) -> tuple[Unreadable, Code | None]:
+        """Bring the request into the form that all versions have here.
+
+        Gives: what of it cannot be read; why all of it is refused, if it is.
+        """
+        unreadable = ALL_READABLE
+        if version < BATCHES_IN_PRODUCE:
+            unreadable = _upgrade(request)
+        elif version >= PRODUCE_TOPIC_IDS:
+            self._name_topics(request)
+        if request.acks not in (-1, 0, 1):
+            return unreadable, Code.INVALID_REQUIRED_ACKS
+        if request.transactional_id is None:
+            for topic in request.topic_data:
+                for partition in topic.partition_data:
+                    records = partition.records
+                    if (
+                        records is not None
+                        and len(records) >= HEADER_SIZE
+                        and records[FLAGS_AT] & TRANSACTIONAL
+                    ):
+                        return unreadable, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return unreadable, None
+
+    def _append(
+        self,
+        produce: _Produce,
+        row: list[ProducedPartition],
+        name: str,
+        index: int,
+        records: Any,
+        pending: _Pending | None = None,
+        result: Checked | AppendRefused | None = None,
+    ) -> ProducedPartition:
+        """Append one batch; its answer, for which a stand-in is given where the batch is put off.
+        result: of a check that was done elsewhere.
+
+        In one piece but for what is seldom, since most requests are for one batch, and each call is
+        a hundredth of its cost.
+        """
+        context = produce.context
+        log = produce.topics.partition(name, index)
+        if log is None or records is None or name in INTERNAL_TOPICS:
+            return self._not_appended(produce, log, name, index, records)
+        if type(records) is bytes:
+            records = bytearray(records)
+        transactional_id = produce.request.transactional_id
+        if transactional_id is not None or context.api_version < ZSTD_SINCE:
+            code = self._batches.check_attributes(produce, log, records)
+            if code:
+                return ProducedPartition(index, code)
+        try:
+            if pending is not None:
+                info = self._append_pending(produce, log, records, pending, result)
+            else:
+                if not self._disk_space.reserve(len(records)):
+                    return _no_room(log, index, records)
+                if log.producer_state.refused:
+                    log.check_overtaking(records)
+                if not log.has_files and self._waits_for_files(produce, log):
+                    return _put_off(produce, row, log, records)
+                info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
+        except TakesLongError:
+            if pending is not None:
+                return produce.put_off(pending._replace(is_long=True, is_counted=True))
+            return _put_off(produce, row, log, records, is_long=True)
+        except OSError as error:
+            return _no_room(log, index, records, error)
+        except KafkaError as error:
+            return _refusal(produce, log, index, error)
+        produce.appended.append(log)
+        if transactional_id is not None:
+            self._on_transactional(produce, log, info, records)
+        elif log.log_end_offset - log.durability.durable_offset >= log.flush_messages:
+            produce.unflushed.append(log)
+        elif log.flush_ms < NEVER_MS:
+            self._progress.flush_later(log, context.now_ms + log.flush_ms)
+        return ProducedPartition(
+            index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
+        )
+
+    def _not_appended(
+        self, produce: _Produce, log: Log | None, name: str, index: int, records: Any
+    ) -> ProducedPartition:
+        """The answer about a batch that there is no log for, or no batch."""
+        if name in INTERNAL_TOPICS:
+            return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
+        if log is not None:
+            code = produce.unreadable.get((name, index), Code.INVALID_RECORD)
+            return ProducedPartition(index, code)
+        if name == NO_NAME and produce.context.api_version >= PRODUCE_TOPIC_IDS:
+            return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
+        code = produce.topics.missing_code(name, index)
+        if records is not None and not self._cluster.is_one:
+            anothers = self._topics.partition(name, index)
+            if anothers is not None:  # what comes next to its leader must not overtake this one
+                anothers.add_refused(records)
+        return ProducedPartition(index, code, current_leader=self._cluster.hint(name, index, code))
+
+    def _append_pending(
+        self,
+        produce: _Produce,
+        log: Log,
+        records: Any,
+        pending: _Pending,
+        result: Checked | AppendRefused | None,
+    ) -> AppendInfo:
+        """Append a batch that was put off. result: of its check elsewhere, which holds where the
+        log still has the rules of then.
+
+        Raises: what `Log.append` raises; OSError where there is no room.
+        """
+        if not pending.is_counted and not self._disk_space.reserve(len(records)):
+            raise OSError(errno.ENOSPC, "")
+        if log.producer_state.refused:
+            log.check_overtaking(records)
+        now_ms = produce.context.now_ms
+        if result is None or pending.rules != log.rules:
+            return log.append(records, now_ms=now_ms, at_once=produce.budget)
+        if isinstance(result, AppendRefused):
+            raise result
+        return log.append(records, now_ms=now_ms, checked=result)
+
+    def _on_transactional(
+        self, produce: _Produce, log: Log, info: AppendInfo, records: Any
+    ) -> None:
+        """A batch of a request with a transactional id was appended: in a session of two-phase
+        commit its answer waits for the disk.
+        """
+        transactional_id = produce.request.transactional_id
+        assert transactional_id is not None
+        if logger.isEnabledFor(logging.DEBUG):
+            _trace(log, transactional_id, info, records)
+        if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
+            transactional_id in self._transactions.two_phase
+            and self._transactions.settings.is_durable
+        ):
+            produce.unflushed.append(log)
+        elif log.flush_ms < NEVER_MS:
+            self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
+
+    def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
+        """Whether another thread makes files before the log's first batch; else the log does."""
+        files = self._files_ahead.get().for_write(
+            log,
+            self._topics.partitions_of(log.topic),
+            produce.made_files,
+            produce.context.now_ms,
+        )
+        produce.made_files += files is None and not log.has_files
+        return files is not None
 
 
 def _upgrade(request: ProduceRequest) -> Unreadable:
@@ -280,80 +763,6 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
     return unreadable
 
 
-def _name_topics(broker: Broker, request: ProduceRequest) -> None:
-    """Give the topics their names; NO_NAME where an id is not known."""
-    for topic in request.topic_data:
-        topic.topic_id = topic.topic_id or NO_ID
-        known = broker.metadata.topic_by_id(topic.topic_id)
-        topic.name = NO_NAME if known is None else known.name
-
-
-def _hold_back(
-    broker: Broker,
-    request: ProduceRequest,
-    context: RequestContext,
-    name: str,
-    denied: Sequence[TopicProduceData],
-) -> Answer:
-    """Park a request of version 2 until the last transaction of its producer is complete."""
-    for topic in request.topic_data:
-        for partition in topic.partition_data:
-            if partition.records is not None:  # a view of a buffer that the next frame takes
-                partition.records = bytearray(partition.records)
-    broker.park(context)
-
-    def go_on(now_ms: int) -> None:
-        if context.connection_id not in broker.connections:
-            return
-        try:
-            answer = on_produce(broker, request, context._replace(now_ms=now_ms), denied)
-        except DelayedRequest as error:
-            broker.close(context.connection_id, error)
-            return
-        if isinstance(answer, Encoded):
-            broker.reply(context.ticket, answer)
-        elif answer is NO_RESPONSE:
-            broker.reply(context.ticket, Encoded(()))
-
-    broker.transaction_ends.hold_back(name, go_on, context.now_ms)
-    return PARKED
-
-
-def _add_partitions(broker: Broker, produce: _Produce, name: str) -> None:
-    """Add what the request's batches begin to write to, with one record, before any is appended.
-
-    Those of its first batch's producer alone: no other can have the transactional id.
-    """
-    pairs: list[TopicPartition] = []
-    for topic in produce.request.topic_data:
-        if topic.name in INTERNAL_TOPICS:
-            continue
-        for partition in topic.partition_data:
-            records = partition.records
-            if (
-                records is None
-                or len(records) < HEADER_SIZE
-                or not attributes_of(records) & TRANSACTIONAL
-            ):
-                continue
-            log = produce.topics.partition(topic.name, partition.index)
-            producer = producer_of(records)[:2]
-            if log is None or log.producer_state.has_ongoing_transaction(*producer):
-                continue
-            if producer == produce.producer:
-                pairs.append(TopicPartition(topic.name, partition.index))
-    if pairs:
-        assert produce.producer is not None
-        if not broker.cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
-            _refuse_partitions(produce, pairs)
-            return
-        now_ms = produce.context.now_ms
-        added = broker.transactions.on_writing(
-            name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
-        )
-        broker.runtime.run_transactions(added, now_ms)
-
-
 def _refuse_partitions(produce: _Produce, pairs: list[TopicPartition]) -> None:
     """Refuse the batches of these partitions, since the record of their transaction cannot be
     written: with a code at which every client sends again, as Apache Kafka does.
@@ -367,23 +776,6 @@ def _refuse_partitions(produce: _Produce, pairs: list[TopicPartition]) -> None:
         for partition in topic.partition_data:
             if (topic.name, partition.index) in refused:
                 partition.records = None
-
-
-def _check_connection(broker: Broker, produce: _Produce) -> None:
-    """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
-    name = produce.request.transactional_id
-    if name is None:
-        return
-    if produce.producer is None:
-        produce.producer = _first_producer(produce.request)
-    if produce.producer is not None:
-        broker.transactions.check_connection(
-            name,
-            produce.producer,
-            produce.context.connection_id,
-            (Channel.DATA,),
-            node_id=produce.context.node_id,
-        )
 
 
 def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
@@ -418,99 +810,8 @@ def _kept(
     return _Pending(row, len(row), name, data.index, records, is_long=False, is_counted=False)
 
 
-def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
-    """Have the worker check what comes next of what is put off, and make the files that the logs
-    lack; append it, and go on with the rest.
-
-    Between two turns others have theirs, of the loop and of the worker.
-    """
-    turn, new_files = _next_turn(broker, produce)
-    now_ms = produce.context.now_ms + broker.wall.ahead_ms
-
-    def run() -> list[_Result]:
-        for _, files in new_files:
-            files.make()
-        budget = CheckBudget()
-        return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
-
-    def done(results: list[_Result], now_ms: int) -> None:
-        for log, files in new_files:
-            broker.logs.take_files(log, files, now_ms)
-        produce.context = produce.context._replace(now_ms=now_ms)
-        produce.appended, produce.budget = [], CheckBudget()
-        if not produce.context.keeps_frame:  # which goes as a whole
-            produce.held_bytes -= _bytes_of(turn)
-        if produce.producer is not None:
-            try:
-                _check_connection(broker, produce)
-            except DelayedRequest as error:
-                if produce.context.connection_id in broker.connections:
-                    broker.close(produce.context.connection_id, error)
-                return
-        for batch, result in zip(turn, results, strict=True):
-            _append_checked(broker, produce, batch, result)
-        broker.progress.on_appended(produce.appended, now_ms)
-        if produce.pending:
-            _check_elsewhere(broker, produce)
-        else:
-            _answer_parked(broker, produce, now_ms)
-
-    broker.outbox.work.append(Work(produce.context.connection_id, run, done, produce.held_bytes))
-
-
-def _next_turn(broker: Broker, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
-    """Take what is checked together: what takes long by itself is alone.
-
-    Gives: also what files are made first, of each log that has none, `MADE_AT_ONCE` at the most.
-    """
-    pending = produce.pending
-    turn: list[_Pending] = []
-    new_files: list[_NewFiles] = []
-    size = 0
-    while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
-        if (turn and pending[0].is_long) or len(new_files) == MADE_AT_ONCE:
-            break
-        batch = pending.popleft()
-        log = produce.topics.partition(batch.name, batch.partition)
-        turn.append(batch._replace(rules=None if log is None else log.rules))
-        if log is not None and not log.has_files and batch.name not in INTERNAL_TOPICS:
-            files = log.new_files
-            if files is None and not batch.is_long:  # else others would wait for a long check
-                files = broker.logs.begin_files(log)
-            if files is not None:
-                new_files.append((log, files))
-        size += len(batch.records or b"")
-        if batch.is_long:
-            break
-    return turn, new_files
-
-
 def _bytes_of(batches: list[_Pending]) -> int:
     return sum(len(batch.records or b"") for batch in batches)
-
-
-def _append_checked(broker: Broker, produce: _Produce, batch: _Pending, result: _Result) -> None:
-    if isinstance(result, TakesLongError):
-        produce.put_off(batch._replace(is_long=True))
-        return
-    answer = _append(
-        broker, produce, batch.row, batch.name, batch.partition, batch.records, batch, result
-    )
-    produce.failed = produce.failed or answer.error_code != 0
-    batch.row[batch.at] = answer
-
-
-def _answer_parked(broker: Broker, produce: _Produce, now_ms: int) -> None:
-    """Answer a request of which nothing is put off any more."""
-    if produce.failed:
-        _count_errors(broker, produce)
-    if produce.request.acks == 0:
-        _hang_up_if_failed(broker, produce)
-        broker.reply(produce.context.ticket, Encoded(()))
-    elif produce.unflushed and produce.request.acks == -1:
-        _answer_when_flushed(broker, produce, now_ms)
-    else:
-        broker.reply(produce.context.ticket, _encoded(broker, produce))
 
 
 _NewFiles = tuple["Log", "NewFiles"]
@@ -527,164 +828,13 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
         return error.with_traceback(None)  # which holds all that the check had
 
 
-def _count_errors(broker: Broker, produce: _Produce) -> None:
-    if broker.errors is not None:
-        for _, partitions in produce.answers:
-            broker.errors.count_rows(produce.context.api_key, partitions)
-
-
-def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:
-    context = produce.context
-    if produce.failed and context.connection_id in broker.connections:
-        broker.close(
-            context.connection_id,
-            f"a Produce with acks=0 of client {context.client_id!r} failed: "
-            f"{_first_error(produce.answers)}",
-        )
-
-
-def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None:
-    broker.flushes.wait(
-        produce.unflushed + broker.runtime.two_phase_logs(produce.request.transactional_id, now_ms),
-        lambda _: broker.reply(produce.context.ticket, _encoded(broker, produce)),
-        now_ms,
-    )
-
-
-def _encoded(broker: Broker, produce: _Produce) -> Encoded:
-    context, answers = produce.context, produce.answers
-    throttle_ms = 0 if broker.quotas is None else broker.quotas.on_produced(context)
-    if not produce.failed or broker.cluster.is_one:
-        return Encoded(
-            (encode_produce(context.correlation_id, context.api_version, answers, throttle_ms),)
-        )
-    leaders = [
-        partition.current_leader
-        for _, partitions in answers
-        for partition in partitions
-        if partition.current_leader is not None
-    ]
-    endpoints = broker.endpoints_of(leaders, context)
-    frame = encode_produce(
-        context.correlation_id, context.api_version, answers, throttle_ms, endpoints
-    )
-    return Encoded((frame,))
-
-
-def _prepare(
-    broker: Broker, request: ProduceRequest, version: int
-) -> tuple[Unreadable, Code | None]:
-    """Bring the request into the form that all versions have here.
-
-    Gives: what of it cannot be read; why all of it is refused, if it is.
-    """
-    unreadable = ALL_READABLE
-    if version < BATCHES_IN_PRODUCE:
-        unreadable = _upgrade(request)
-    elif version >= PRODUCE_TOPIC_IDS:
-        _name_topics(broker, request)
-    if request.acks not in (-1, 0, 1):
-        return unreadable, Code.INVALID_REQUIRED_ACKS
-    if request.transactional_id is None:
-        for topic in request.topic_data:
-            for partition in topic.partition_data:
-                records = partition.records
-                if (
-                    records is not None
-                    and len(records) >= HEADER_SIZE
-                    and records[FLAGS_AT] & TRANSACTIONAL
-                ):
-                    return unreadable, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return unreadable, None
-
-
-def _append(
-    broker: Broker,
-    produce: _Produce,
-    row: list[ProducedPartition],
-    name: str,
-    index: int,
-    records: Any,
-    pending: _Pending | None = None,
-    result: Checked | AppendRefused | None = None,
-) -> ProducedPartition:
-    """Append one batch; its answer, for which a stand-in is given where the batch is put off.
-    result: of a check that was done elsewhere.
-
-    In one piece, since most requests are for one batch, and each call is a hundredth of its cost.
-    """
-    context = produce.context
-    if name in INTERNAL_TOPICS:
-        return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
-    log = produce.topics.partition(name, index)
-    if log is None:
-        if name == NO_NAME and context.api_version >= PRODUCE_TOPIC_IDS:
-            return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
-        code = produce.topics.missing_code(name, index)
-        if records is not None and not broker.cluster.is_one:
-            anothers = broker.topics.partition(name, index)
-            if anothers is not None:  # what comes next to its leader must not overtake this one
-                anothers.add_refused(records)
-        return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
-    if records is None:
-        return ProducedPartition(index, produce.unreadable.get((name, index), Code.INVALID_RECORD))
-    if type(records) is bytes:
-        records = bytearray(records)
-    transactional_id = produce.request.transactional_id
-    if (transactional_id is not None or context.api_version < ZSTD_SINCE) and len(
-        records
-    ) >= HEADER_SIZE:
-        attributes = attributes_of(records)
-        if attributes & TRANSACTIONAL:
-            assert transactional_id is not None, "a transactional batch came further than _prepare"
-            code = _verify(broker, transactional_id, log, records, context.api_version)
-            if code:
-                return ProducedPartition(index, code)
-        if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
-            return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
-    try:
-        if not (pending is not None and pending.is_counted) and not broker.disk_space.reserve(
-            len(records)
-        ):
-            log.add_refused(records)
-            return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
-        if log.producer_state.refused:
-            log.check_overtaking(records)
-        if pending is None and not log.has_files and _waits_for_files(broker, produce, log):
-            return _put_off(produce, row, log, records)
-        if pending is None or result is None or pending.rules != log.rules:
-            info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
-        elif isinstance(result, AppendRefused):
-            return _refusal(produce, log, index, result)
-        else:
-            info = log.append(records, now_ms=context.now_ms, checked=result)
-    except TakesLongError:
-        if pending is not None:
-            return produce.put_off(pending._replace(is_long=True, is_counted=True))
-        return _put_off(produce, row, log, records, is_long=True)
-    except OSError as error:
-        if not is_out_of_resources(error):
-            raise
-        log.add_refused(records)
-        return ProducedPartition(
-            index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
-        )
-    except KafkaError as error:
-        return _refusal(produce, log, index, error)
-    produce.appended.append(log)
-    if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
-        _trace(log, transactional_id, info, records)
-    if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
-        transactional_id is not None
-        and transactional_id in broker.transactions.two_phase
-        and broker.transactions.settings.is_durable
-    ):
-        produce.unflushed.append(log)
-    elif log.flush_ms < NEVER_MS:
-        broker.progress.flush_later(log, context.now_ms + log.flush_ms)
-    return ProducedPartition(
-        index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
-    )
+def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
+    """The answer about a batch for which the disk has no room. Raises: OSError, any other."""
+    if error is not None and not is_out_of_resources(error):
+        raise error
+    log.add_refused(records)
+    why = f" ({error.strerror})" if error is not None and error.strerror else ""
+    return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL + why)
 
 
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:
@@ -710,45 +860,6 @@ def _put_off(
     return produce.put_off(
         _Pending(row, len(row), log.topic, log.partition, records, is_long, is_counted=True)
     )
-
-
-def _waits_for_files(broker: Broker, produce: _Produce, log: Log) -> bool:
-    """Whether another thread makes files before the log's first batch; else the log does."""
-    files = broker.files_ahead.for_write(
-        log,
-        broker.topics.partitions_of(log.topic),
-        produce.made_files,
-        produce.context.now_ms,
-    )
-    produce.made_files += files is None and not log.has_files
-    return files is not None
-
-
-def _verify(
-    broker: Broker, transactional_id: str, log: Log, records: Any, api_version: int
-) -> Code:
-    """KIP-890: the first batch of a transaction on a partition is checked against the coordinator,
-    which must have been told of it.
-
-    The check and the append happen in one call of the single-threaded core: nothing can end the
-    transaction in between.
-    """
-    producer_id, producer_epoch, base_sequence = producer_of(records)
-    producers = log.producer_state
-    if producers.has_ongoing_transaction(producer_id, producer_epoch):
-        kept_from = broker.transactions.kept_from
-        if kept_from and (producer_id, producer_epoch) in kept_from:
-            return Code.INVALID_PRODUCER_EPOCH
-        return Code.NONE
-    if producers.producer_epoch_of(producer_id) > producer_epoch:
-        return Code.INVALID_PRODUCER_EPOCH
-    code = broker.transactions.verify(
-        transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
-    )
-    is_unknown = not producers.has_batch_of(producer_id)
-    if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
-        return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
-    return code
 
 
 def _first_error(answers: Answers) -> str:

@@ -23,7 +23,10 @@ from barnabas.protocol.messages.describe_quorum import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.storage.directory.log_manager import LogManager
 
 METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "PLAINTEXT"
@@ -32,7 +35,12 @@ NEVER_FETCHED = -1
 
 
 def on_describe_quorum(
-    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
+    metadata: ClusterMetadata,
+    logs: LogManager,
+    cluster: Cluster,
+    addresses: Addresses,
+    request: DescribeQuorumRequest,
+    context: RequestContext,
 ) -> DescribeQuorumResponse:
     """Leader, voters and high watermark of `__cluster_metadata`, partition 0.
 
@@ -43,25 +51,29 @@ def on_describe_quorum(
              for row in topic.partitions]  # fmt: skip
     if named != [(METADATA_TOPIC, 0)]:
         return DescribeQuorumResponse(error_message=None, topics=_refused(request))
-    changes = broker.metadata.change_count
+    changes = metadata.change_count
     voter = ReplicaState(
-        broker.node_id,
-        _directory_id(broker) if context.api_version >= DIRECTORY_SINCE else None,
+        cluster.node_id,
+        _directory_id(
+            logs,
+        )
+        if context.api_version >= DIRECTORY_SINCE
+        else None,
         changes,
         NEVER_FETCHED,
-        context.now_ms + broker.wall.ahead_ms,
+        context.now_ms + logs.wall.ahead_ms,
     )
     partition = DescribeQuorumResponsePartitionData(
         error_message=None,
-        leader_id=broker.node_id,
-        leader_epoch=broker.logs.leader_epoch,
+        leader_id=cluster.node_id,
+        leader_epoch=logs.leader_epoch,
         high_watermark=changes,
         current_voters=[voter],
     )
     nodes = []
     if context.api_version >= NODES_SINCE:
-        _, host, port, _ = broker.endpoint(broker.node_id, context)
-        nodes.append(Node(broker.node_id, [Listener(LISTENER, host, port)]))
+        _, host, port, _ = addresses.endpoint(cluster.node_id, context)
+        nodes.append(Node(cluster.node_id, [Listener(LISTENER, host, port)]))
     return DescribeQuorumResponse(
         error_message=None,
         topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [partition])],
@@ -83,7 +95,9 @@ def _refused(request: DescribeQuorumRequest) -> list[DescribeQuorumResponseTopic
     ]
 
 
-def _directory_id(broker: Broker) -> uuid.UUID | None:
+def _directory_id(
+    logs: LogManager,
+) -> uuid.UUID | None:
     """The id that meta.properties has, in the form of a UUID."""
-    text = broker.logs.directory_id
+    text = logs.directory_id
     return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
+from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -14,22 +14,30 @@ from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, Push
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Mapping
 
-    from barnabas.broker.core import Broker
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.protocol.request_context import RequestContext
 
 
 def on_get_telemetry_subscriptions(
-    broker: Broker, request: GetTelemetrySubscriptionsRequest, context: RequestContext
+    ids: Ids,
+    telemetry: Lazy[Telemetry],
+    connections: Mapping[int, ConnectionState],
+    request: GetTelemetrySubscriptionsRequest,
+    context: RequestContext,
 ) -> GetTelemetrySubscriptionsResponse:
     """Which metrics are wanted of the client, and how often; one without an id is given one.
 
     Errors: THROTTLING_QUOTA_EXCEEDED where it asks again too early.
     """
-    client_id = request.client_instance_id or broker.ids.uuid()
-    properties = _properties(broker, context, client_id)
+    client_id = request.client_instance_id or ids.uuid()
+    properties = _properties(connections, context, client_id)
     try:
-        wanted = _telemetry(broker).on_get_subscriptions(client_id, properties, context.now_ms)
+        wanted = telemetry.get().on_get_subscriptions(client_id, properties, context.now_ms)
     except KafkaError as error:
         return GetTelemetrySubscriptionsResponse(error_code=error.code)
     return GetTelemetrySubscriptionsResponse(
@@ -44,14 +52,17 @@ def on_get_telemetry_subscriptions(
 
 
 def on_push_telemetry(
-    broker: Broker, request: PushTelemetryRequest, context: RequestContext
+    telemetry: Lazy[Telemetry],
+    connections: Mapping[int, ConnectionState],
+    request: PushTelemetryRequest,
+    context: RequestContext,
 ) -> PushTelemetryResponse:
     """Count what the client pushes. Errors: see `Telemetry.on_push`."""
     try:
-        _telemetry(broker).on_push(
+        telemetry.get().on_push(
             request.client_instance_id or NO_ID,
             request.subscription_id,
-            _properties(broker, context, request.client_instance_id),
+            _properties(connections, context, request.client_instance_id),
             codec=request.compression_type,
             size_bytes=len(request.metrics),
             is_last=request.terminating,
@@ -62,17 +73,13 @@ def on_push_telemetry(
     return PushTelemetryResponse(error_code=Code.NONE)
 
 
-def _telemetry(broker: Broker) -> Telemetry:
-    if broker.telemetry is None:
-        broker.telemetry = Telemetry(broker.metadata.client_metrics, broker.counters)
-    return broker.telemetry
-
-
 def _properties(
-    broker: Broker, context: RequestContext, client_instance_id: uuid.UUID | None
+    connections: Mapping[int, ConnectionState],
+    context: RequestContext,
+    client_instance_id: uuid.UUID | None,
 ) -> dict[str, str]:
     """What is known of a client, by the names that `match` has for it."""
-    name, _, version = broker.connections[context.connection_id].client_software.rpartition(" ")
+    name, _, version = connections[context.connection_id].client_software.rpartition(" ")
     return {
         "client_id": context.client_id,
         "client_instance_id": str(client_instance_id),

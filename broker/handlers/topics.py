@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer
+from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.broker.settings.config_entries import topic_entries
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.broker.settings.topic_config import validate_topic_configs
@@ -38,8 +38,15 @@ from barnabas.protocol.messages.delete_topics import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.topic_deletion import TopicDeletion
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.client_quotas import Mutations
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.security.access import ClientAccess
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.features import Release
 
 Key = TypeVar("Key", bound=Hashable)
@@ -57,72 +64,477 @@ BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3
 
 
-# --- CreateTopics -------------------------------------------------------------------------------
+class TopicHandler:
+    """Answers CreateTopics, DeleteTopics and CreatePartitions.
 
-
-def on_create_topics(
-    broker: Broker, request: CreateTopicsRequest, context: RequestContext
-) -> Answer:
-    """Make topics, or only say whether they could be made. What is wrong with one does not spoil
-    the others.
-
-    Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
-    INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given twice,
-    or counts beside assignments; POLICY_VIOLATION for all topics of a request for too many
-    partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
+    It has a parameter for each part that a topic is made, bounded, authorized or deleted with.
     """
-    return broker.answer_in_slices(context, _create_topics(broker, request, context))
 
+    __slots__ = (
+        "_access",
+        "_cluster",
+        "_config",
+        "_deletion",
+        "_ids",
+        "_quotas",
+        "_requests",
+        "_topics",
+    )
 
-def _create_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> Slices:
-    now_ms = yield
-    counts = _counts(topic_request.name for topic_request in request.topics)
-    total = sum(_requested_count(broker, topic_request) for topic_request in request.topics)
-    if len(request.topics) > CHECKED_AT_ONCE:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ids: Ids,
+        requests: Requests,
+        quotas: Quotas,
+        access: ClientAccess,
+        topics: TopicRegistry,
+        cluster: Cluster,
+        deletion: TopicDeletion,
+    ) -> None:
+        self._config = config
+        self._ids = ids
+        self._requests = requests
+        self._quotas = quotas
+        self._access = access
+        self._topics = topics
+        self._cluster = cluster
+        self._deletion = deletion
+
+    def on_create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Answer:
+        """Make topics, or only say whether they could be made. What is wrong with one does not
+        spoil the others.
+
+        Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given
+        twice, or counts beside assignments; POLICY_VIOLATION for all topics of a request for too
+        many partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
+        """
+        return self._requests.answer_in_slices(context, self._create_topics(request, context))
+
+    def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
         now_ms = yield
-    taken = TakenNames(broker.metadata.topics)
-    mutations = _mutations(broker, context)
-    may_see = _settings_shown(broker, context)
-    config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
-    rows: list[CreatableTopicResult] = []
-    wanted: list[Topic] = []
-    for topic_request in {
-        topic_request.name: topic_request for topic_request in request.topics
-    }.values():
-        if rows and len(rows) % CHECKED_AT_ONCE == 0:
+        counts = _counts(topic_request.name for topic_request in request.topics)
+        total = sum(self._requested_count(topic_request) for topic_request in request.topics)
+        if len(request.topics) > CHECKED_AT_ONCE:
             now_ms = yield
-        try:
-            if counts[topic_request.name] > 1:
+        taken = TakenNames(self._topics.metadata.topics)
+        mutations = self._mutations(context)
+        may_see = self._settings_shown(context)
+        config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+        rows: list[CreatableTopicResult] = []
+        wanted: list[Topic] = []
+        for topic_request in {
+            topic_request.name: topic_request for topic_request in request.topics
+        }.values():
+            if rows and len(rows) % CHECKED_AT_ONCE == 0:
+                now_ms = yield
+            try:
+                if counts[topic_request.name] > 1:
+                    raise KafkaError(
+                        Code.INVALID_REQUEST,
+                        f"The topic '{topic_request.name}' is named more than once in this "
+                        "request: name it once.",
+                    )
+                if total > MOST_PARTITIONS_AT_ONCE:
+                    raise KafkaError(
+                        Code.POLICY_VIOLATION,
+                        f"This request is for {total} partitions: ask for at most "
+                        f"{MOST_PARTITIONS_AT_ONCE} at once.",
+                    )
+                topic = self._checked_topic(topic_request, taken)
+                if mutations is not None:
+                    mutations.record(topic.partition_count)
+                taken.add(topic.name)
+                if not request.validate_only:
+                    wanted.append(topic)
+                key = tuple(topic.configs.items())
+                if key not in config_rows:
+                    config_rows[key] = self._config_rows(topic.configs)
+                topic_id = NO_ID if request.validate_only else topic.topic_id
+                row = _created(topic, topic_id, config_rows[key], len(self._cluster.node_ids))
+                rows.append(row if may_see is None else may_see(row))
+            except KafkaError as error:
+                rows.append(_not_created(topic_request.name, error))
+        if wanted:
+            lacking = set((yield from self._topics.create_topics(wanted, now_ms)))
+            _refuse_for_space(rows, lacking)
+        answer = CreateTopicsResponse(topics=rows)
+        return (yield from self._in_slices(answer, "topics", context))
+
+    def _settings_shown(
+        self, context: RequestContext
+    ) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
+        """What leaves a topic's settings out of its row, where they may not be described. None:
+        every client may see all.
+        """
+        access = self._access.of(context)
+        if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
+            return None
+        from barnabas.broker.security.acls import Operation, ResourceType
+
+        operation, resource_type = Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC
+
+        def without_hidden(row: CreatableTopicResult) -> CreatableTopicResult:
+            if not access.sees(operation, resource_type, row.name):
+                row.num_partitions = row.replication_factor = UNSET
+                row.configs = []
+                row.topic_config_error_code = Code.TOPIC_AUTHORIZATION_FAILED
+            return row
+
+        return without_hidden
+
+    def _in_slices(
+        self, answer: Answered, field: str, context: RequestContext
+    ) -> Generator[None, int, Answered]:
+        """A long answer, its rows encoded: the settings of thousands of topics take seconds."""
+        rows = getattr(answer, field)
+        if len(rows) <= CHECKED_AT_ONCE:
+            return answer
+        if self._requests.errors is not None:
+            self._requests.errors.count_rows(context.api_key, rows)
+        encoded = EncodedRows()
+        for first in range(0, len(rows), CHECKED_AT_ONCE):
+            yield
+            encoded.add(rows[first : first + CHECKED_AT_ONCE], context.api_version)
+        setattr(answer, field, encoded)
+        return answer
+
+    def _checked_topic(self, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
+        """The topic as it will be. Raises KafkaError where there can be no such topic."""
+        if self._topics.metadata.topic(topic_request.name) is not None:
+            raise KafkaError(
+                Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."
+            )
+        check_topic_name(topic_request.name)
+        if topic_request.name == CLUSTER_METADATA:
+            raise KafkaError(
+                Code.TOPIC_AUTHORIZATION_FAILED,
+                f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
+            )
+        if topic_request.name in INTERNAL_TOPICS:
+            raise KafkaError(
+                Code.INVALID_TOPIC_EXCEPTION,
+                f"The topic '{topic_request.name}' is the broker's own and is made when it is "
+                "first needed: "
+                "choose another name.",
+            )
+        taken.check(topic_request.name)
+        configs = _checked_configs(topic_request, self._config.release)
+        partition_count = self._checked_partition_count(topic_request)
+        replicas = () if self._cluster.is_one else self._replicas(topic_request, partition_count)
+        return Topic(topic_request.name, self._ids.uuid(), partition_count, configs, replicas)
+
+    def _replicas(
+        self, topic_request: CreatableTopic, partition_count: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """The replicas of each partition of a topic of several brokers."""
+        if topic_request.assignments:
+            return tuple(
+                tuple(one.broker_ids)
+                for one in sorted(topic_request.assignments, key=lambda one: one.partition_index)
+            )
+        cluster = self._cluster
+        factor = topic_request.replication_factor
+        if factor == UNSET:
+            factor = cluster.default_factor(topic_request.name)
+        return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
+
+    def _config_rows(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        return [
+            CreatableTopicConfigs(
+                name=entry.setting.name,
+                value=configs.get(
+                    entry.setting.name, entry.value
+                ),  # a topic's own are shown as they were given
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in topic_entries(self._config, configs)
+        ]
+
+    def _requested_count(self, topic_request: CreatableTopic) -> int:
+        """How many partitions a topic would have, whether valid or not."""
+        if topic_request.assignments:
+            return len(topic_request.assignments)
+        count: int = (
+            self._config.num_partitions
+            if topic_request.num_partitions == UNSET
+            else max(0, topic_request.num_partitions)
+        )
+        return count
+
+    def _checked_partition_count(self, topic_request: CreatableTopic) -> int:
+        if topic_request.assignments:
+            if topic_request.num_partitions != UNSET or topic_request.replication_factor != UNSET:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The topic '{topic_request.name}' is named more than once in this request: "
-                    "name it once.",
+                    "Replicas are assigned by hand: leave the partition count and the replication "
+                    "factor at -1 then.",
                 )
-            if total > MOST_PARTITIONS_AT_ONCE:
+            self._check_assignments(topic_request.assignments)
+        elif not self._cluster.is_one and topic_request.replication_factor != UNSET:
+            self._cluster.check_factor(topic_request.replication_factor)
+        elif topic_request.replication_factor not in (UNSET, 1, len(self._cluster.node_ids)):
+            raise KafkaError(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"The replication factor {topic_request.replication_factor} cannot be had: "
+                + (
+                    "there is one broker, so give 1, or -1 for the default."
+                    if self._cluster.standby is None
+                    else "there are two brokers, and each has all."
+                ),
+            )
+        if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
+            raise KafkaError(
+                Code.INVALID_PARTITIONS,
+                f"A topic cannot have {topic_request.num_partitions} partitions: give a number "
+                "from 1 on, or "
+                "-1 for the broker's num.partitions.",
+            )
+        return self._requested_count(topic_request)
+
+    def _check_assignments(self, assignments: Sequence[CreatableReplicaAssignment]) -> None:
+        indexes = sorted(assignment.partition_index for assignment in assignments)
+        for assignment in assignments:
+            self._check_replicas(assignment.partition_index, assignment.broker_ids)
+        if indexes != list(range(len(indexes))):
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"The partitions {indexes} are assigned: number them from 0 on, each once and "
+                "without a gap.",
+            )
+        if len({len(assignment.broker_ids) for assignment in assignments}) > 1:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                "Partitions are assigned to different numbers of brokers: give each as many.",
+            )
+
+    def _check_replicas(self, index: int, broker_ids: Sequence[int]) -> None:
+        if not self._cluster.is_one:
+            self._cluster.check_replicas(index, broker_ids)
+            return
+        if (
+            list(broker_ids) != [self._cluster.node_id]
+            and sorted(broker_ids) != self._cluster.node_ids
+        ):
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Partition {index} cannot lie on {list(broker_ids)}: broker "
+                f"{self._cluster.node_id} is the only one, so give [{self._cluster.node_id}].",
+            )
+
+    def on_delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Answer:
+        """Remove topics, named by name or (version 6 on) by id.
+
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
+        delete.topic.enable is false; INVALID_REQUEST for one given twice, by both or by neither;
+        INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too
+        many.
+        """
+        return self._requests.answer_in_slices(context, self._delete_topics(request, context))
+
+    def _delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
+        now_ms = yield
+        if context.api_version >= BY_ID_SINCE:
+            wanted: list[tuple[str | None, uuid.UUID]] = [
+                (state.name, state.topic_id or NO_ID) for state in request.topics
+            ]
+        else:
+            wanted = [(name, NO_ID) for name in request.topic_names]
+        keys = [self._existing_id(name, topic_id) or (name, topic_id) for name, topic_id in wanted]
+        counts = _counts(keys)
+        if len(wanted) > CHECKED_AT_ONCE:
+            now_ms = yield
+        mutations = self._mutations(context)
+        rows = []
+        answered: set[Hashable] = set()
+        deletable: list[str] = []
+        for number, (key, (name, topic_id)) in enumerate(zip(keys, wanted, strict=True), 1):
+            if number % CHECKED_AT_ONCE == 0:
+                now_ms = yield
+            code, message = Code.NONE, None
+            try:
+                if counts[key] > 1 and key != (None, NO_ID):
+                    if key in answered:
+                        continue
+                    answered.add(key)
+                    raise KafkaError(
+                        Code.INVALID_REQUEST,
+                        "The topic is given more than once in this request: give it once.",
+                    )
+                if len(wanted) > MOST_TOPICS_DELETED_AT_ONCE:
+                    raise KafkaError(
+                        Code.POLICY_VIOLATION,
+                        f"This request is for {len(wanted)} topics: delete at most "
+                        f"{MOST_TOPICS_DELETED_AT_ONCE} at once.",
+                    )
+                name, topic_id = self._checked_for_deletion(name, topic_id, context)
+                if mutations is not None:
+                    mutations.record(self._topics.metadata.topics[name].partition_count)
+                deletable.append(name)
+            except KafkaError as error:
+                code, message = error.code, error.message
+            rows.append(DeletableTopicResult(name, topic_id, code, message))
+        if deletable:
+            yield from self._deletion.delete_topics(deletable, now_ms)
+        answer = DeleteTopicsResponse(responses=rows)
+        return (yield from self._in_slices(answer, "responses", context))
+
+    def _existing_id(self, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
+        """The id of the topic that is meant, the same whether it is given by name or by id."""
+        if name is None:
+            return (
+                topic_id
+                if topic_id != NO_ID and self._topics.metadata.topic_by_id(topic_id) is not None
+                else None
+            )
+        topic = self._topics.metadata.topic(name)
+        return None if topic is None else topic.topic_id
+
+    def _checked_for_deletion(
+        self, name: str | None, topic_id: uuid.UUID, context: RequestContext
+    ) -> tuple[str, uuid.UUID]:
+        """(name, id) of what goes. Raises KafkaError where it cannot."""
+        if not self._config.delete_topic_enable:
+            code = (
+                Code.TOPIC_DELETION_DISABLED
+                if context.api_version >= DELETION_DISABLED_SINCE
+                else Code.INVALID_REQUEST
+            )
+            raise KafkaError(
+                code,
+                "This broker deletes no topics: set delete.topic.enable=true in its config to "
+                "allow it.",
+            )
+        if name is not None and topic_id != NO_ID:
+            raise KafkaError(
+                Code.INVALID_REQUEST, "The topic is given by name and by id: give one of them."
+            )
+        if name is None and topic_id == NO_ID:
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                "The topic is given neither by name nor by id: give one of them.",
+            )
+        topic = (
+            self._topics.metadata.topic_by_id(topic_id)
+            if name is None
+            else self._topics.metadata.topic(name)
+        )
+        if topic is None:
+            if name is None:
                 raise KafkaError(
-                    Code.POLICY_VIOLATION,
-                    f"This request is for {total} partitions: ask for at most "
-                    f"{MOST_PARTITIONS_AT_ONCE} at once.",
+                    Code.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}."
                 )
-            topic = _checked_topic(broker, topic_request, taken)
-            if mutations is not None:
-                mutations.record(topic.partition_count)
-            taken.add(topic.name)
-            if not request.validate_only:
-                wanted.append(topic)
-            key = tuple(topic.configs.items())
-            if key not in config_rows:
-                config_rows[key] = _config_rows(broker, topic.configs)
-            topic_id = NO_ID if request.validate_only else topic.topic_id
-            row = _created(topic, topic_id, config_rows[key], len(broker.cluster.node_ids))
-            rows.append(row if may_see is None else may_see(row))
-        except KafkaError as error:
-            rows.append(_not_created(topic_request.name, error))
-    if wanted:
-        lacking = set((yield from broker.topics.create_topics(wanted, now_ms)))
-        _refuse_for_space(rows, lacking)
-    answer = CreateTopicsResponse(topics=rows)
-    return (yield from _in_slices(broker, answer, "topics", context))
+            raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+        _refuse_internal(topic.name, "deleted")
+        return topic.name, topic.topic_id
+
+    def on_create_partitions(
+        self, request: CreatePartitionsRequest, context: RequestContext
+    ) -> Answer:
+        """Let topics grow, or only say whether they could.
+
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth),
+        INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for
+        too many at once, INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where
+        there is no room.
+        """
+        return self._requests.answer_in_slices(context, self._create_partitions(request, context))
+
+    def _create_partitions(
+        self, request: CreatePartitionsRequest, context: RequestContext
+    ) -> Slices:
+        now_ms = yield
+        mutations = self._mutations(context)
+        counts = _counts(topic_request.name for topic_request in request.topics)
+        total = sum(self._added_count(topic_request) for topic_request in request.topics)
+        if len(request.topics) > CHECKED_AT_ONCE:
+            now_ms = yield
+        wanted: dict[str, int] = {}
+        rows: list[CreatePartitionsTopicResult] = []
+        for topic_request in {
+            topic_request.name: topic_request for topic_request in request.topics
+        }.values():
+            if rows and len(rows) % CHECKED_AT_ONCE == 0:
+                now_ms = yield
+            code, message = Code.NONE, None
+            try:
+                if counts[topic_request.name] > 1:
+                    raise KafkaError(
+                        Code.INVALID_REQUEST,
+                        f"The topic '{topic_request.name}' is named more than once in this "
+                        "request: name it "
+                        "once.",
+                    )
+                self._check_growth(topic_request, total)
+                if mutations is not None:
+                    mutations.record(self._added_count(topic_request))
+                if not request.validate_only:
+                    self._assign_growth(topic_request)
+                    wanted[topic_request.name] = topic_request.count
+            except KafkaError as error:
+                code, message = error.code, error.message
+            rows.append(CreatePartitionsTopicResult(topic_request.name, code, message))
+        if wanted:
+            lacking = set((yield from self._topics.add_partitions(wanted, now_ms)))
+            for row in rows:
+                if row.name in lacking:
+                    row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_DISK_SPACE
+        answer = CreatePartitionsResponse(results=rows)
+        return (yield from self._in_slices(answer, "results", context))
+
+    def _added_count(self, topic_request: CreatePartitionsTopic) -> int:
+        """How many partitions a topic would get, whether valid or not."""
+        topic = self._topics.metadata.topic(topic_request.name)
+        return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
+
+    def _check_growth(self, topic_request: CreatePartitionsTopic, total: int) -> None:
+        topic = self._topics.metadata.topic(topic_request.name)
+        if topic is None:
+            raise KafkaError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{topic_request.name}'."
+            )
+        _refuse_internal(topic.name, "grown")
+        added_count = topic_request.count - topic.partition_count
+        if added_count <= 0:
+            raise KafkaError(
+                Code.INVALID_PARTITIONS,
+                f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and "
+                f"{topic_request.count} "
+                "would not be more: give a higher number.",
+            )
+        if total > MOST_PARTITIONS_AT_ONCE:
+            raise KafkaError(
+                Code.POLICY_VIOLATION,
+                f"This request is for {total} more partitions: ask for at most "
+                f"{MOST_PARTITIONS_AT_ONCE} at once.",
+            )
+        if topic_request.assignments is not None:
+            if len(topic_request.assignments) != added_count:
+                raise KafkaError(
+                    Code.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(topic_request.assignments)} partitions are assigned and {added_count} "
+                    "would be new: "
+                    "assign each of the new ones.",
+                )
+            for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
+                self._check_replicas(index, assignment.broker_ids)
+
+    def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
+        """Keep where the new partitions of a topic of several brokers lie, if the request says
+        it."""
+        if self._cluster.is_one or topic_request.assignments is None:
+            return
+        name = topic_request.name
+        present = [one.replicas for one in self._cluster.leaderships(name)]
+        added = [tuple(one.broker_ids) for one in topic_request.assignments]
+        self._topics.metadata.set_topic_replicas(name, (*present, *added))
+
+    def _mutations(self, context: RequestContext) -> Mutations | None:
+        """Where each change is recorded; None: no quota bounds them."""
+        return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
@@ -164,103 +576,6 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     )
 
 
-def _settings_shown(
-    broker: Broker, context: RequestContext
-) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
-    """What leaves a topic's settings out of its row, where they may not be described. None: every
-    client may see all.
-    """
-    access = broker.access_of(context)
-    if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
-        return None
-    from barnabas.broker.security.acls import Operation, ResourceType
-
-    operation, resource_type = Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC
-
-    def without_hidden(row: CreatableTopicResult) -> CreatableTopicResult:
-        if not access.sees(operation, resource_type, row.name):
-            row.num_partitions = row.replication_factor = UNSET
-            row.configs = []
-            row.topic_config_error_code = Code.TOPIC_AUTHORIZATION_FAILED
-        return row
-
-    return without_hidden
-
-
-def _in_slices(
-    broker: Broker, answer: Answered, field: str, context: RequestContext
-) -> Generator[None, int, Answered]:
-    """A long answer, its rows encoded: the settings of thousands of topics take seconds."""
-    rows = getattr(answer, field)
-    if len(rows) <= CHECKED_AT_ONCE:
-        return answer
-    if broker.errors is not None:
-        broker.errors.count_rows(context.api_key, rows)
-    encoded = EncodedRows()
-    for first in range(0, len(rows), CHECKED_AT_ONCE):
-        yield
-        encoded.add(rows[first : first + CHECKED_AT_ONCE], context.api_version)
-    setattr(answer, field, encoded)
-    return answer
-
-
-def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
-    """The topic as it will be. Raises KafkaError where there can be no such topic."""
-    if broker.metadata.topic(topic_request.name) is not None:
-        raise KafkaError(
-            Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."
-        )
-    check_topic_name(topic_request.name)
-    if topic_request.name == CLUSTER_METADATA:
-        raise KafkaError(
-            Code.TOPIC_AUTHORIZATION_FAILED,
-            f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
-        )
-    if topic_request.name in INTERNAL_TOPICS:
-        raise KafkaError(
-            Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{topic_request.name}' is the broker's own and is made when it is first "
-            "needed: "
-            "choose another name.",
-        )
-    taken.check(topic_request.name)
-    configs = _checked_configs(topic_request, broker.config.release)
-    partition_count = _checked_partition_count(broker, topic_request)
-    replicas = () if broker.cluster.is_one else _replicas(broker, topic_request, partition_count)
-    return Topic(topic_request.name, broker.ids.uuid(), partition_count, configs, replicas)
-
-
-def _replicas(
-    broker: Broker, topic_request: CreatableTopic, partition_count: int
-) -> tuple[tuple[int, ...], ...]:
-    """The replicas of each partition of a topic of several brokers."""
-    if topic_request.assignments:
-        return tuple(
-            tuple(one.broker_ids)
-            for one in sorted(topic_request.assignments, key=lambda one: one.partition_index)
-        )
-    cluster = broker.cluster
-    factor = topic_request.replication_factor
-    if factor == UNSET:
-        factor = cluster.default_factor(topic_request.name)
-    return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
-
-
-def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=entry.setting.name,
-            value=configs.get(
-                entry.setting.name, entry.value
-            ),  # a topic's own are shown as they were given
-            read_only=False,
-            config_source=entry.source,
-            is_sensitive=entry.is_sensitive,
-        )
-        for entry in topic_entries(broker.config, configs)
-    ]
-
-
 def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[str, str]:
     configs = {config.name: config.value for config in topic_request.configs}
     try:
@@ -270,185 +585,6 @@ def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[st
     return {name: value for name, value in configs.items() if value is not None}
 
 
-def _requested_count(broker: Broker, topic_request: CreatableTopic) -> int:
-    """How many partitions a topic would have, whether valid or not."""
-    if topic_request.assignments:
-        return len(topic_request.assignments)
-    count: int = (
-        broker.config.num_partitions
-        if topic_request.num_partitions == UNSET
-        else max(0, topic_request.num_partitions)
-    )
-    return count
-
-
-def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> int:
-    if topic_request.assignments:
-        if topic_request.num_partitions != UNSET or topic_request.replication_factor != UNSET:
-            raise KafkaError(
-                Code.INVALID_REQUEST,
-                "Replicas are assigned by hand: leave the partition count and the replication "
-                "factor at -1 then.",
-            )
-        _check_assignments(broker, topic_request.assignments)
-    elif not broker.cluster.is_one and topic_request.replication_factor != UNSET:
-        broker.cluster.check_factor(topic_request.replication_factor)
-    elif topic_request.replication_factor not in (UNSET, 1, len(broker.cluster.node_ids)):
-        raise KafkaError(
-            Code.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {topic_request.replication_factor} cannot be had: "
-            + (
-                "there is one broker, so give 1, or -1 for the default."
-                if broker.cluster.standby is None
-                else "there are two brokers, and each has all."
-            ),
-        )
-    if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
-        raise KafkaError(
-            Code.INVALID_PARTITIONS,
-            f"A topic cannot have {topic_request.num_partitions} partitions: give a number from "
-            "1 on, or "
-            "-1 for the broker's num.partitions.",
-        )
-    return _requested_count(broker, topic_request)
-
-
-def _check_assignments(broker: Broker, assignments: Sequence[CreatableReplicaAssignment]) -> None:
-    indexes = sorted(assignment.partition_index for assignment in assignments)
-    for assignment in assignments:
-        _check_replicas(broker, assignment.partition_index, assignment.broker_ids)
-    if indexes != list(range(len(indexes))):
-        raise KafkaError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"The partitions {indexes} are assigned: number them from 0 on, each once and without "
-            "a gap.",
-        )
-    if len({len(assignment.broker_ids) for assignment in assignments}) > 1:
-        raise KafkaError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            "Partitions are assigned to different numbers of brokers: give each as many.",
-        )
-
-
-def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> None:
-    if not broker.cluster.is_one:
-        broker.cluster.check_replicas(index, broker_ids)
-        return
-    if list(broker_ids) != [broker.node_id] and sorted(broker_ids) != broker.cluster.node_ids:
-        raise KafkaError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} cannot lie on {list(broker_ids)}: broker {broker.node_id} is the "
-            f"only one, so give [{broker.node_id}].",
-        )
-
-
-# --- DeleteTopics -------------------------------------------------------------------------------
-
-
-def on_delete_topics(
-    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
-) -> Answer:
-    """Remove topics, named by name or (version 6 on) by id.
-
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
-    delete.topic.enable is false; INVALID_REQUEST for one given twice, by both or by neither;
-    INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too many.
-    """
-    return broker.answer_in_slices(context, _delete_topics(broker, request, context))
-
-
-def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
-    now_ms = yield
-    if context.api_version >= BY_ID_SINCE:
-        wanted: list[tuple[str | None, uuid.UUID]] = [
-            (state.name, state.topic_id or NO_ID) for state in request.topics
-        ]
-    else:
-        wanted = [(name, NO_ID) for name in request.topic_names]
-    keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
-    counts = _counts(keys)
-    if len(wanted) > CHECKED_AT_ONCE:
-        now_ms = yield
-    mutations = _mutations(broker, context)
-    rows = []
-    answered: set[Hashable] = set()
-    deletable: list[str] = []
-    for number, (key, (name, topic_id)) in enumerate(zip(keys, wanted, strict=True), 1):
-        if number % CHECKED_AT_ONCE == 0:
-            now_ms = yield
-        code, message = Code.NONE, None
-        try:
-            if counts[key] > 1 and key != (None, NO_ID):
-                if key in answered:
-                    continue
-                answered.add(key)
-                raise KafkaError(
-                    Code.INVALID_REQUEST,
-                    "The topic is given more than once in this request: give it once.",
-                )
-            if len(wanted) > MOST_TOPICS_DELETED_AT_ONCE:
-                raise KafkaError(
-                    Code.POLICY_VIOLATION,
-                    f"This request is for {len(wanted)} topics: delete at most "
-                    f"{MOST_TOPICS_DELETED_AT_ONCE} at once.",
-                )
-            name, topic_id = _checked_for_deletion(broker, name, topic_id, context)
-            if mutations is not None:
-                mutations.record(broker.metadata.topics[name].partition_count)
-            deletable.append(name)
-        except KafkaError as error:
-            code, message = error.code, error.message
-        rows.append(DeletableTopicResult(name, topic_id, code, message))
-    if deletable:
-        yield from broker.deletion.delete_topics(deletable, now_ms)
-    answer = DeleteTopicsResponse(responses=rows)
-    return (yield from _in_slices(broker, answer, "responses", context))
-
-
-def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
-    """The id of the topic that is meant, the same whether it is given by name or by id."""
-    if name is None:
-        return (
-            topic_id
-            if topic_id != NO_ID and broker.metadata.topic_by_id(topic_id) is not None
-            else None
-        )
-    topic = broker.metadata.topic(name)
-    return None if topic is None else topic.topic_id
-
-
-def _checked_for_deletion(
-    broker: Broker, name: str | None, topic_id: uuid.UUID, context: RequestContext
-) -> tuple[str, uuid.UUID]:
-    """(name, id) of what goes. Raises KafkaError where it cannot."""
-    if not broker.config.delete_topic_enable:
-        code = (
-            Code.TOPIC_DELETION_DISABLED
-            if context.api_version >= DELETION_DISABLED_SINCE
-            else Code.INVALID_REQUEST
-        )
-        raise KafkaError(
-            code,
-            "This broker deletes no topics: set delete.topic.enable=true in its config to allow "
-            "it.",
-        )
-    if name is not None and topic_id != NO_ID:
-        raise KafkaError(
-            Code.INVALID_REQUEST, "The topic is given by name and by id: give one of them."
-        )
-    if name is None and topic_id == NO_ID:
-        raise KafkaError(
-            Code.INVALID_REQUEST, "The topic is given neither by name nor by id: give one of them."
-        )
-    topic = broker.metadata.topic_by_id(topic_id) if name is None else broker.metadata.topic(name)
-    if topic is None:
-        if name is None:
-            raise KafkaError(Code.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}.")
-        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
-    _refuse_internal(topic.name, "deleted")
-    return topic.name, topic.topic_id
-
-
 def _refuse_internal(name: str, what: str) -> None:
     """The coordinators live in their topics as they were when the broker started."""
     if name in INTERNAL_TOPICS:
@@ -456,118 +592,6 @@ def _refuse_internal(name: str, what: str) -> None:
             Code.INVALID_TOPIC_EXCEPTION,
             f"The topic '{name}' is the broker's own: it cannot be {what}.",
         )
-
-
-# --- CreatePartitions ---------------------------------------------------------------------------
-
-
-def on_create_partitions(
-    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
-) -> Answer:
-    """Let topics grow, or only say whether they could.
-
-    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth), INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for too many at once,
-    INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where there is no room.
-    """
-    return broker.answer_in_slices(context, _create_partitions(broker, request, context))
-
-
-def _create_partitions(
-    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
-) -> Slices:
-    now_ms = yield
-    mutations = _mutations(broker, context)
-    counts = _counts(topic_request.name for topic_request in request.topics)
-    total = sum(_added_count(broker, topic_request) for topic_request in request.topics)
-    if len(request.topics) > CHECKED_AT_ONCE:
-        now_ms = yield
-    wanted: dict[str, int] = {}
-    rows: list[CreatePartitionsTopicResult] = []
-    for topic_request in {
-        topic_request.name: topic_request for topic_request in request.topics
-    }.values():
-        if rows and len(rows) % CHECKED_AT_ONCE == 0:
-            now_ms = yield
-        code, message = Code.NONE, None
-        try:
-            if counts[topic_request.name] > 1:
-                raise KafkaError(
-                    Code.INVALID_REQUEST,
-                    f"The topic '{topic_request.name}' is named more than once in this request: "
-                    "name it "
-                    "once.",
-                )
-            _check_growth(broker, topic_request, total)
-            if mutations is not None:
-                mutations.record(_added_count(broker, topic_request))
-            if not request.validate_only:
-                _assign_growth(broker, topic_request)
-                wanted[topic_request.name] = topic_request.count
-        except KafkaError as error:
-            code, message = error.code, error.message
-        rows.append(CreatePartitionsTopicResult(topic_request.name, code, message))
-    if wanted:
-        lacking = set((yield from broker.topics.add_partitions(wanted, now_ms)))
-        for row in rows:
-            if row.name in lacking:
-                row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_DISK_SPACE
-    answer = CreatePartitionsResponse(results=rows)
-    return (yield from _in_slices(broker, answer, "results", context))
-
-
-def _added_count(broker: Broker, topic_request: CreatePartitionsTopic) -> int:
-    """How many partitions a topic would get, whether valid or not."""
-    topic = broker.metadata.topic(topic_request.name)
-    return 0 if topic is None else max(0, topic_request.count - topic.partition_count)
-
-
-def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: int) -> None:
-    topic = broker.metadata.topic(topic_request.name)
-    if topic is None:
-        raise KafkaError(
-            Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{topic_request.name}'."
-        )
-    _refuse_internal(topic.name, "grown")
-    added_count = topic_request.count - topic.partition_count
-    if added_count <= 0:
-        raise KafkaError(
-            Code.INVALID_PARTITIONS,
-            f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and "
-            f"{topic_request.count} "
-            "would not be more: give a higher number.",
-        )
-    if total > MOST_PARTITIONS_AT_ONCE:
-        raise KafkaError(
-            Code.POLICY_VIOLATION,
-            f"This request is for {total} more partitions: ask for at most "
-            f"{MOST_PARTITIONS_AT_ONCE} at once.",
-        )
-    if topic_request.assignments is not None:
-        if len(topic_request.assignments) != added_count:
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"{len(topic_request.assignments)} partitions are assigned and {added_count} "
-                "would be new: "
-                "assign each of the new ones.",
-            )
-        for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
-            _check_replicas(broker, index, assignment.broker_ids)
-
-
-def _assign_growth(broker: Broker, topic_request: CreatePartitionsTopic) -> None:
-    """Keep where the new partitions of a topic of several brokers lie, if the request says it."""
-    if broker.cluster.is_one or topic_request.assignments is None:
-        return
-    name = topic_request.name
-    present = [one.replicas for one in broker.cluster.leaderships(name)]
-    added = [tuple(one.broker_ids) for one in topic_request.assignments]
-    broker.metadata.set_topic_replicas(name, (*present, *added))
-
-
-def _mutations(broker: Broker, context: RequestContext) -> Mutations | None:
-    """Where each change is recorded; None: no quota bounds them."""
-    return None if broker.quotas is None else broker.quotas.mutations(context)
 
 
 def _counts(keys: Iterable[Key]) -> dict[Key, int]:

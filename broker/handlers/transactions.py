@@ -5,11 +5,11 @@ EndTxn is in broker/transactions/transaction_end.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from barnabas.broker.outbox import PARKED, Answer, Parked, Work
+from barnabas.broker.outbox import PARKED, Answer, Parked
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
@@ -22,7 +22,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     ProducerIdAndEpoch,
     TransactionState,
 )
-from barnabas.protocol.client_hosts import TransactionWithHost
+from barnabas.protocol.client_hosts import DescribeTransactionsWithHostsRequest, TransactionWithHost
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -54,24 +54,63 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.producers.producer_state import ActiveProducer
 
 
-def client_host(broker: Broker, transactional_id: str) -> str | None:
+def client_host(
+    connections: Mapping[int, ConnectionState],
+    transactions: TransactionCoordinator,
+    transactional_id: str,
+) -> str | None:
     """From where the producer last added to its transaction; None where that connection is gone."""
-    connection = broker.connections.get(broker.transactions.latest_connection(transactional_id))
+    connection = connections.get(transactions.latest_connection(transactional_id))
     return None if connection is None else connection.client_host.removeprefix("/")
 
 
-def add_client_hosts(broker: Broker, answer: DescribeTransactionsResponse) -> None:
+def _add_client_hosts(
+    connections: Mapping[int, ConnectionState],
+    transactions: TransactionCoordinator,
+    answer: DescribeTransactionsResponse,
+) -> None:
     """Tell of each open transaction from which host its producer works."""
     open_states = {state.value for state in (TransactionState.ONGOING, *PREPARED)}
     for index, row in enumerate(answer.transaction_states):
-        host = client_host(broker, row.transactional_id)
+        host = client_host(connections, transactions, row.transactional_id)
         if host is not None and row.transaction_state in open_states:
             answer.transaction_states[index] = TransactionWithHost(row, host)
+
+
+def on_describe_transactions(
+    requests: Requests,
+    transactions: TransactionCoordinator,
+    transaction_ends: TransactionEnds,
+    connections: Mapping[int, ConnectionState],
+    request: DescribeTransactionsWithHostsRequest,
+    context: RequestContext,
+) -> Parked:
+    """How transactional ids stand; with the hosts of their producers for clients of ours that ask.
+
+    Errors: see `TransactionCoordinator`.
+    """
+    if request.asks_for_hosts:
+        requests.amend(context.ticket, partial(_add_client_hosts, connections, transactions))
+    requests.park(context)
+    result = transactions.on_describe_transactions(request, context, context.now_ms)
+    transaction_ends.run(result, context.now_ms)
+    return PARKED
 
 
 def _visible_to(access: Access | None) -> Callable[[str], bool]:
@@ -84,7 +123,12 @@ def _visible_to(access: Access | None) -> Callable[[str], bool]:
 
 
 def on_list_transactions(
-    broker: Broker, request: ListTransactionsRequest, context: RequestContext
+    requests: Requests,
+    access: ClientAccess,
+    cluster: Cluster,
+    transactions: TransactionCoordinator,
+    request: ListTransactionsRequest,
+    context: RequestContext,
 ) -> Parked:
     """The transactions that pass all filters, of the ids that the client may describe.
 
@@ -93,9 +137,7 @@ def on_list_transactions(
     also where the pattern is longer than 32,767 bytes, or takes too long to run.
     """
     pattern = request.transactional_id_pattern
-    broker.park(context)
-
-    is_visible = _visible_to(broker.access_of(context))
+    is_visible = _visible_to(access.of(context))
 
     def reply(found: transaction_listing.Rows | EncodedRows | None) -> None:
         response = transaction_listing.answer(request)
@@ -103,10 +145,10 @@ def on_list_transactions(
             response = ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
         else:
             response.transaction_states = cast("transaction_listing.Rows", found)
-        broker.reply(context.ticket, response)
+        requests.reply(context.ticket, response)
 
     def match_elsewhere(found: transaction_listing.Rows) -> None:
-        is_encoded = broker.cluster.is_one  # of several, each hides what others coordinate
+        is_encoded = cluster.is_one  # of several, each hides what others coordinate
 
         def run() -> transaction_listing.Rows | EncodedRows | None:
             matched = transaction_listing.matching(found, pattern)
@@ -117,11 +159,11 @@ def on_list_transactions(
                 row.write(data, context.api_version)
             return EncodedRows(len(matched), bytes(data))
 
-        broker.outbox.work.append(Work(context.connection_id, run, lambda found, _: reply(found)))
+        requests.run_elsewhere(context, run, lambda found, _: reply(found))
 
     def list_in_slices() -> Slices:
         now_ms = yield
-        found = yield from broker.transactions.listed(request, is_visible, now_ms)
+        found = yield from transactions.listed(request, is_visible, now_ms)
         if transaction_listing.takes_long(found, pattern):
             match_elsewhere(found)
         else:
@@ -129,76 +171,108 @@ def on_list_transactions(
         return PARKED
 
     if transaction_listing.is_too_long(pattern):
+        requests.park(context)
         reply(None)
-    else:
-        broker.work.begin(context.ticket, list_in_slices(), context.now_ms)
-    return PARKED
+        return PARKED
+    return requests.answer_by(context, list_in_slices())
 
 
-def on_txn_offset_commit(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | Parked:
-    """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
+class TxnOffsetCommitHandler:
+    """Answers TxnOffsetCommit: offsets that a group commits with a transaction."""
 
-    Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at; those of
-    `TransactionCoordinator.verify_offsets`, and of the group.
-
-    From version 5 on it adds the group's partition to the transaction by itself, once the last
-    transaction of the id is complete.
-    """
-    if not request.group_id:
-        return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
-    producer = (request.producer_id, request.producer_epoch)
-    broker.transactions.check_connection(
-        request.transactional_id,
-        producer,
-        context.connection_id,
-        (Channel.OFFSETS,),
-        node_id=context.node_id,
+    __slots__ = (
+        "_endings",
+        "_group_runtime",
+        "_groups",
+        "_requests",
+        "_topics",
+        "_transaction_ends",
+        "_transactions",
     )
-    if context.api_version < OFFSETS_ADD:
-        return _commit_offsets(broker, request, context)
-    broker.park(context)
 
-    def commit(now_ms: int) -> None:
-        answer = _commit_offsets(broker, request, context._replace(now_ms=now_ms))
-        if not isinstance(answer, Parked):
-            broker.reply(context.ticket, answer)
+    def __init__(
+        self,
+        requests: Requests,
+        topics: TopicRegistry,
+        transactions: TransactionCoordinator,
+        endings: Endings,
+        transaction_ends: TransactionEnds,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+    ) -> None:
+        self._requests = requests
+        self._topics = topics
+        self._transactions = transactions
+        self._endings = endings
+        self._transaction_ends = transaction_ends
+        self._groups = groups
+        self._group_runtime = group_runtime
 
-    broker.transaction_ends.hold_back(request.transactional_id, commit, context.now_ms)
-    return PARKED
+    def on_txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, context: RequestContext
+    ) -> TxnOffsetCommitResponse | Parked:
+        """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
 
+        Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at; those of
+        `TransactionCoordinator.verify_offsets`, and of the group.
 
-def _commit_offsets(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | Parked:
-    broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
-    index = partition_for(request.group_id, len(broker.topics.partitions_of(OFFSETS_TOPIC)))
-    producers = broker.topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
-    is_open = producers.has_ongoing_transaction_of(request.producer_id)
-    transactions, name = broker.transactions, request.transactional_id
-    if context.api_version >= OFFSETS_ADD:
-        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        added = transactions.on_writing_offsets(name, producer, request.group_id, context.now_ms)
-        broker.runtime.run_transactions(added, context.now_ms)
-    code = transactions.verify_offsets(
-        name,
-        request.producer_id,
-        request.producer_epoch,
-        request.group_id,
-        context.api_version,
-        producers.producer_epoch_of(request.producer_id) if is_open else None,
-    )
-    if code is not Code.NONE:
-        return _offset_commit_refused(request, code)
-    broker.park(context)
-    result = broker.groups.on_txn_offset_commit(request, context, context.now_ms)
-    two_phase = broker.runtime.two_phase_logs(name, context.now_ms)
-    if two_phase:
-        broker.runtime.run_groups_durably(result, two_phase, context.now_ms)
-    else:
-        broker.runtime.run_groups(result, context.now_ms)
-    return PARKED
+        From version 5 on it adds the group's partition to the transaction by itself, once the last
+        transaction of the id is complete.
+        """
+        if not request.group_id:
+            return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
+        producer = (request.producer_id, request.producer_epoch)
+        self._transactions.check_connection(
+            request.transactional_id,
+            producer,
+            context.connection_id,
+            (Channel.OFFSETS,),
+            node_id=context.node_id,
+        )
+        if context.api_version < OFFSETS_ADD:
+            return self._commit_offsets(request, context)
+        self._requests.park(context)
+
+        def commit(now_ms: int) -> None:
+            answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
+            if not isinstance(answer, Parked):
+                self._requests.reply(context.ticket, answer)
+
+        self._endings.hold_back(request.transactional_id, commit, context.now_ms)
+        return PARKED
+
+    def _commit_offsets(
+        self, request: TxnOffsetCommitRequest, context: RequestContext
+    ) -> TxnOffsetCommitResponse | Parked:
+        self._topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
+        index = partition_for(request.group_id, len(self._topics.partitions_of(OFFSETS_TOPIC)))
+        producers = self._topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
+        is_open = producers.has_ongoing_transaction_of(request.producer_id)
+        transactions, name = self._transactions, request.transactional_id
+        if context.api_version >= OFFSETS_ADD:
+            producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+            added = transactions.on_writing_offsets(
+                name, producer, request.group_id, context.now_ms
+            )
+            self._transaction_ends.run(added, context.now_ms)
+        code = transactions.verify_offsets(
+            name,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            context.api_version,
+            producers.producer_epoch_of(request.producer_id) if is_open else None,
+        )
+        if code is not Code.NONE:
+            return _offset_commit_refused(request, code)
+        self._requests.park(context)
+        result = self._groups.on_txn_offset_commit(request, context, context.now_ms)
+        two_phase = self._transaction_ends.two_phase_logs(name, context.now_ms)
+        if two_phase:
+            self._group_runtime.run_durably(result, two_phase, context.now_ms)
+        else:
+            self._group_runtime.run(result, context.now_ms)
+        return PARKED
 
 
 def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
@@ -212,109 +286,122 @@ def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOf
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def on_write_txn_markers(
-    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse | Parked:
-    """Markers that an operator writes (KIP-664), where the coordinator knows no transaction.
+class WriteTxnMarkersHandler:
+    """Answers WriteTxnMarkers: markers that an operator writes (KIP-664)."""
 
-    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
-    TRANSACTION_COORDINATOR_FENCED;
-    UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
-    INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction can be open;
-    INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room for the partition's files.
-    """
-    topics_here = broker.topics_of(context)
-    without_files = {
-        log: None
-        for marker in request.markers
-        for topic in marker.topics
-        for index in topic.partition_indexes
-        if (log := topics_here.partition(topic.name, index)) is not None and not log.has_files
-    }
-    if len(without_files) <= broker.files_ahead.most_by_request:
-        return _write_markers(broker, request, context)
-    broker.park(context)
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        groups: GroupCoordinator,
+        progress: LogProgress,
+        files_ahead: Lazy[FilesAhead],
+    ) -> None:
+        self._requests, self._cluster, self._groups = requests, cluster, groups
+        self._progress, self._files_ahead = progress, files_ahead
 
-    def write(now_ms: int) -> None:
-        if context.connection_id in broker.connections:
-            answer = _write_markers(broker, request, context._replace(now_ms=now_ms))
-            broker.reply(context.ticket, answer)
+    def on_write_txn_markers(
+        self, request: WriteTxnMarkersRequest, context: RequestContext
+    ) -> WriteTxnMarkersResponse | Parked:
+        """Write markers, where the coordinator knows no transaction.
 
-    broker.files_ahead.make(list(without_files), write)
-    return PARKED
+        Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several
+        brokers); TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or
+        epoch, as Kafka has it; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no
+        transaction can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room
+        for the partition's files.
+        """
+        topics_here = self._cluster.topics_here(context)
+        without_files = {
+            log: None
+            for marker in request.markers
+            for topic in marker.topics
+            for index in topic.partition_indexes
+            if (log := topics_here.partition(topic.name, index)) is not None and not log.has_files
+        }
+        files_ahead = self._files_ahead.get()
+        if len(without_files) <= files_ahead.most_by_request:
+            return self._write(request, context)
+        self._requests.park(context)
 
+        def write(now_ms: int) -> None:
+            if self._requests.is_waited_for(context):
+                answer = self._write(request, context._replace(now_ms=now_ms))
+                self._requests.reply(context.ticket, answer)
 
-def _write_markers(
-    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse:
-    markers = []
-    for marker in request.markers:
-        topics = []
-        for topic in marker.topics:
-            rows = [
-                WritableTxnMarkerPartitionResult(
-                    index, _write_marker(broker, marker, topic.name, index, context)
-                )
-                for index in topic.partition_indexes
-            ]
-            topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
-        markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
-    return WriteTxnMarkersResponse(markers)
+        files_ahead.make(list(without_files), write)
+        return PARKED
 
+    def _write(
+        self, request: WriteTxnMarkersRequest, context: RequestContext
+    ) -> WriteTxnMarkersResponse:
+        markers = []
+        for marker in request.markers:
+            topics = []
+            for topic in marker.topics:
+                rows = [
+                    WritableTxnMarkerPartitionResult(
+                        index, self._write_one(marker, topic.name, index, context)
+                    )
+                    for index in topic.partition_indexes
+                ]
+                topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
+            markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+        return WriteTxnMarkersResponse(markers)
 
-def _write_marker(
-    broker: Broker, marker: WritableTxnMarker, name: str, index: int, context: RequestContext
-) -> Code:
-    topics, now_ms = broker.topics_of(context), context.now_ms
-    if marker.producer_epoch < 0 or marker.producer_id < 0:
-        return Code.UNKNOWN_SERVER_ERROR
-    if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
-        return Code.INVALID_TOPIC_EXCEPTION
-    log = topics.partition(name, index)
-    if log is None:
-        return topics.missing_code(name, index)
-    try:
-        info = log.append_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            commit=marker.transaction_result,
-            now_ms=now_ms,
-            is_decided=False,
-            transaction_version=marker.transaction_version,
-        )
-    except KafkaError as error:
-        return error.code
-    except OSError as error:
-        if log.has_files or not is_out_of_resources(error):
-            raise
-        return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
-    if name == OFFSETS_TOPIC:
-        broker.groups.replay_marker(
-            index,
-            info.first_offset,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.transaction_result,
-        )
-    broker.progress.on_appended([log], now_ms)
-    return Code.NONE
+    def _write_one(
+        self, marker: WritableTxnMarker, name: str, index: int, context: RequestContext
+    ) -> Code:
+        topics, now_ms = self._cluster.topics_here(context), context.now_ms
+        if marker.producer_epoch < 0 or marker.producer_id < 0:
+            return Code.UNKNOWN_SERVER_ERROR
+        if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
+            return Code.INVALID_TOPIC_EXCEPTION
+        log = topics.partition(name, index)
+        if log is None:
+            return topics.missing_code(name, index)
+        try:
+            info = log.append_marker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                commit=marker.transaction_result,
+                now_ms=now_ms,
+                is_decided=False,
+                transaction_version=marker.transaction_version,
+            )
+        except KafkaError as error:
+            return error.code
+        except OSError as error:
+            if log.has_files or not is_out_of_resources(error):
+                raise
+            return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
+        if name == OFFSETS_TOPIC:
+            self._groups.replay_marker(
+                index,
+                info.first_offset,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+            )
+        self._progress.on_appended([log], now_ms)
+        return Code.NONE
 
 
 def on_describe_producers(
-    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+    requests: Requests, cluster: Cluster, request: DescribeProducersRequest, context: RequestContext
 ) -> Answer:
     """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER.
     """
-    return broker.read_in_slices(context, _describe_producers(broker, request, context))
+    return requests.read_in_slices(context, _describe_producers(cluster, request, context))
 
 
 def _describe_producers(
-    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+    cluster: Cluster, request: DescribeProducersRequest, context: RequestContext
 ) -> Slices:
     yield
-    here = broker.topics_of(context)
+    here = cluster.topics_here(context)
     topics = []
     left = ROWS_READ_AT_ONCE
     for topic in request.topics:

@@ -14,14 +14,14 @@ from barnabas.protocol.messages.update_features import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.settings.current_features import CurrentFeatures
 
 UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # versions of the request
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe one may lose metadata
 
 
 def on_update_features(
-    broker: Broker, request: UpdateFeaturesRequest, context: RequestContext
+    features: CurrentFeatures, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
     """Let features have other levels. They hold from now on, and after a restart, where the setting
     `barnabas.features` does not say otherwise.
@@ -35,7 +35,7 @@ def on_update_features(
     for update in request.feature_updates:
         code, message = Code.NONE, None
         try:
-            _check(broker, update, updated, context.api_version)
+            _check(features, update, updated, context.api_version)
             updated[update.feature] = update.max_version_level
         except KafkaError as error:
             code, message = error.code, error.message
@@ -45,18 +45,18 @@ def on_update_features(
         return UpdateFeaturesResponse(
             error_code=refused.code, error_message=f"Nothing was changed. {refused.message}"
         )
-    known = {feature.name for feature in broker.features.supported}
+    known = {feature.name for feature in features.finalized.supported}
     updated = {name: level for name, level in updated.items() if name in known}
     validate_only = request.validate_only and context.api_version >= UPGRADE_TYPES_SINCE
     if updated and not validate_only:
-        broker.update_features(updated)
+        features.update(updated)
     if context.api_version >= ALL_OR_NONE_SINCE:
         return UpdateFeaturesResponse(error_message=None)
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
 def _check(
-    broker: Broker, update: FeatureUpdateKey, updated: dict[str, int], api_version: int
+    features: CurrentFeatures, update: FeatureUpdateKey, updated: dict[str, int], api_version: int
 ) -> None:
     """Refuse what cannot be. Raises: KafkaError INVALID_UPDATE_VERSION."""
     name, level = update.feature, update.max_version_level
@@ -67,14 +67,14 @@ def _check(
         raise _refusal(update, f"there is no upgrade type {kind}: use 1, 2 or 3")
     if level < 0:
         raise _refusal(update, "a level is not below 0")
-    feature = next((one for one in broker.features.supported if one.name == name), None)
+    feature = next((one for one in features.finalized.supported if one.name == name), None)
     if feature is None:
         if level > 0:  # one that is not there is at level 0
             raise _refusal(update, "this broker does not know it")
         return
     if not feature.min_version <= level <= feature.max_version:
         raise _refusal(update, f"it may have {feature.min_version} to {feature.max_version}")
-    if level < updated.get(name, broker.features.level(name)) and kind == UPGRADE:
+    if level < updated.get(name, features.finalized.level(name)) and kind == UPGRADE:
         raise _refusal(update, "that is a downgrade: ask for one (upgrade type 2 or 3)")
 
 

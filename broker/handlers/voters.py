@@ -22,15 +22,16 @@ from barnabas.protocol.messages.unregister_broker import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.storage.directory.log_manager import LogManager
 
 
 def on_unregister_broker(
-    broker: Broker, request: UnregisterBrokerRequest, context: RequestContext
+    cluster: Cluster, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
     """BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for a broker that there is, since it runs."""
     node_id = request.broker_id
-    if node_id in broker.cluster.nodes:
+    if node_id in cluster.nodes:
         return UnregisterBrokerResponse(
             error_code=Code.INVALID_REQUEST,
             error_message=f"Broker {node_id} is this process: stop it to be without it.",
@@ -41,25 +42,25 @@ def on_unregister_broker(
 
 
 def on_add_raft_voter(
-    broker: Broker, request: AddRaftVoterRequest, context: RequestContext
+    logs: LogManager, request: AddRaftVoterRequest, context: RequestContext
 ) -> AddRaftVoterResponse:
     """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
-    code, message = _refusal(broker, request.cluster_id)
+    code, message = _refusal(logs, request.cluster_id)
     return AddRaftVoterResponse(error_code=code, error_message=message)
 
 
 def on_remove_raft_voter(
-    broker: Broker, request: RemoveRaftVoterRequest, context: RequestContext
+    logs: LogManager, request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
     """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
-    code, message = _refusal(broker, request.cluster_id)
+    code, message = _refusal(logs, request.cluster_id)
     return RemoveRaftVoterResponse(error_code=code, error_message=message)
 
 
-def _refusal(broker: Broker, cluster_id: str | None) -> tuple[Code, str]:
-    if cluster_id not in (None, broker.logs.cluster_id):
+def _refusal(logs: LogManager, cluster_id: str | None) -> tuple[Code, str]:
+    if cluster_id not in (None, logs.cluster_id):
         return (
             Code.INCONSISTENT_CLUSTER_ID,
-            f"This is the cluster {broker.logs.cluster_id}, not {cluster_id}.",
+            f"This is the cluster {logs.cluster_id}, not {cluster_id}.",
         )
     return Code.UNSUPPORTED_VERSION, "The one process is the only voter: its quorum cannot change."

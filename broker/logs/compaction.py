@@ -1,15 +1,15 @@
-"""When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done
-elsewhere (`Outbox.cleanings`).
+"""When compacted logs are cleaned: one at a time, the dirtiest first. Another process cleans
+(`Outbox.cleanings`).
 
-The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out ->
-`on_cleaned` -> the recovery point is written down -> the new segments are swapped in, a few at each
-tick -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
-harms the log, which is as it was.
+The order of effects: the log is flushed up to the end of the part that is cleaned -> the job is
+sent -> `on_cleaned` -> the recovery point is written -> the new segments are swapped in, a few at
+each tick -> the cleaner's checkpoint is written. A failure is logged and tried again later; the log
+is unchanged.
 
-A start replays the logs of internal topics from their first record to their last, and a segment of
-theirs may take 100 MB, of which each record but the last of its key says what no longer holds. So
-where they are dirty by more than barnabas.internal.topics.dirty.bytes together, their active
-segments are closed before they are full.
+A start replays the logs of internal topics from their first record to their last. A segment may
+have 100 MB, in which each record but the last of its key is outdated. So when these logs are dirty
+by more than barnabas.internal.topics.dirty.bytes together, their active segments are closed before
+they are full.
 """
 
 from __future__ import annotations
@@ -43,15 +43,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
-SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
+SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and no client is served meanwhile
 ROLLED_AT_ONCE = 4
 LEAST_SHARE = 1 / 16  # of barnabas.internal.topics.dirty.bytes: with less a segment stays open
 
 
 class Compaction:
-    """The cleaning of one broker's logs. Each log has at most one job, and there is at most one
-    job.
-    """
+    """The cleaning of a broker's logs. There is at most one job."""
 
     def __init__(
         self,
@@ -74,13 +72,13 @@ class Compaction:
         self._told_unreadable: set[TopicPartition] = set()
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again; None: while a job is under way, or for ever."""
+        """When to look again; None: while a job runs, or never."""
         if self._under_way is not None:
             return None if self._result is None else self._next_ms
         return self._next_ms if self._is_enabled else None
 
     def on_tick(self, now_ms: int) -> None:
-        """Begin with the dirtiest log, if one is dirty enough."""
+        """Begin to clean the dirtiest log, if one is dirty enough."""
         deadline = self.next_deadline_ms()
         if deadline is None or now_ms < deadline:
             return
@@ -103,7 +101,7 @@ class Compaction:
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
-        """A job ended. Takes: result, None where it failed: then the error says why."""
+        """A job ended. Takes: result, None where it failed, with the reason in error."""
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
         key = TopicPartition(log.topic, log.partition)
@@ -124,7 +122,7 @@ class Compaction:
         self._swap(now_ms)
 
     def _swap(self, now_ms: int) -> None:
-        """Take in a few of the segments that are ready; with the last, the cleaning is over."""
+        """Swap in a few of the new segments; with the last one the cleaning is finished."""
         log, job, result = self._under_way, self._job, self._result
         assert log is not None and job is not None and result is not None
         if not self._is_wanted(log):
@@ -136,7 +134,7 @@ class Compaction:
         except OSError as error:
             if not is_out_of_resources(error):
                 raise
-            discard_result(log, self._rest)  # what was cleaned takes the room that is wanted
+            discard_result(log, self._rest)  # the new segments use the space that is missing
             self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
             self._end(now_ms)
             return
@@ -161,10 +159,10 @@ class Compaction:
     def _end(self, now_ms: int) -> None:
         self._under_way = self._job = self._result = None
         self._rest = ()
-        self._next_ms = now_ms  # another may wait
+        self._next_ms = now_ms  # another log may wait
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """Forget what is known of logs that are deleted."""
+        """Forget deleted logs."""
         was_cleaned = False
         for key in keys:
             self._failures.pop(key, None)
@@ -206,7 +204,7 @@ class Compaction:
         return best
 
     def _compactable(self, now_ms: int) -> list[Log]:
-        """The compacted logs but those whose cleaning has failed and is not yet tried again."""
+        """The compacted logs without those whose cleaning failed and is not yet due again."""
         waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
         return [
             log
@@ -222,7 +220,7 @@ class Compaction:
         try:
             with self._logs.cache.putting_off():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
-        except BuildPutOff as put_off:  # its turn comes when it is built
+        except BuildPutOff as put_off:  # it is cleaned when its index is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
         except (CorruptLog, OSError) as error:
@@ -230,13 +228,13 @@ class Compaction:
             return None
 
     def _begin(self, now_ms: int) -> None:
-        """The log is on the disk: send the job out, if there is still one."""
+        """Send the job of a log that is flushed, if there is still one."""
         log = self._under_way
         assert log is not None and self._job is None
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # it has grown by a segment meanwhile: its turn comes again
+            dirt = None  # it has a new segment meanwhile: it is tried again
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():
@@ -259,7 +257,7 @@ class Compaction:
         self._outbox.cleanings.append(self._job)
 
     def _note_unreadable(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
-        """Try it later where it is damaged, or no descriptor is left to read it with."""
+        """Try again later a log that is damaged, or that cannot be read for lack of descriptors."""
         if isinstance(error, OSError) and not is_out_of_descriptors(error):
             raise error
         self._note_failure(key, str(error), now_ms)
@@ -278,7 +276,7 @@ class Compaction:
     # --- the checkpoint --------------------------------------------------------------------------
 
     def _try_write(self) -> None:
-        """Write it down; without room a start cleans again what is clean."""
+        """Write the checkpoint; if the disk is full, a start cleans clean segments again."""
         try:
             self._write()
         except OSError as error:
@@ -292,7 +290,7 @@ class Compaction:
     def _load(self) -> Offsets:
         try:
             data = self._logs.disk.read(self._path())
-            return decode_offsets(data) if data else {}  # Apache Kafka makes it empty
+            return decode_offsets(data) if data else {}  # Apache Kafka makes an empty one
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
@@ -304,7 +302,7 @@ class Compaction:
             return {}
 
     def _write(self) -> None:
-        """Without a sync: an old one, or none, only means more to clean."""
+        """Write without a sync: with an old checkpoint, or none, there is only more to clean."""
         self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
 
 

@@ -1,4 +1,4 @@
-"""How much clients may still write: a full disk refuses them before it stops the broker."""
+"""How much clients may still write: writes are refused before a full disk stops the broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MEASURED_EVERY_BYTES = 16 << 20
 class DiskSpace:
     """What clients may write, counted against the space that was free when it was last measured.
 
-    What is left of the disk below `reserve_bytes` is kept for markers, offsets and checkpoints, so
-    that transactions can still be ended and readers go on. Measured anew after every 16 MB, and
-    each time there seems to be too little. is_full: the last reservation was refused.
+    The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
+    transactions can still be ended and readers can continue. The free space is measured again after
+    every 16 MB, and each time it seems too small. is_full: the last reservation was refused.
     """
 
     def __init__(self, free_bytes: Callable[[], int], reserve_bytes: int) -> None:
@@ -21,7 +21,7 @@ class DiskSpace:
         self.is_full = False
 
     def reserve(self, count: int) -> bool:
-        """Whether so many bytes may be written; they count as written then."""
+        """Reserve bytes. Gives: whether they may be written; they count as written then."""
         if self._left_bytes < count:
             self._left_bytes = min(
                 self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count)

@@ -1,19 +1,19 @@
-"""Group commit: who waits for which logs to be on the disk, and which flush serves them.
+"""Group commit: which requests wait for which logs to be durable, and which flush serves them.
 
-At most one flush is under way. All who come while it runs are served together by the next one, so
-that a hundred transactions that end at the same time cost the disk no more than one. Order of
-effects: what of a log is not durable is collected only when a flush begins.
+At most one flush runs at a time. All requests that arrive while it runs are served together by the
+next one, so a hundred transactions that end at the same time cost the disk as much as one. Order of
+effects: the end of a log that is not durable is computed only when a flush begins.
 
-Where several logs have only a little that is not durable, a flush writes it to the flush journal
-and brings that one file to the disk. A full or old journal is rolled: the next one follows it, and
-its logs are then checkpointed: their own files are flushed, a few with each flush that others wait
-for, more when nobody waits. Then the journal is deleted.
+Where several logs have few bytes that are not durable, a flush writes these to the flush journal
+and flushes that one file. A full or old journal is rolled: the next journal is begun, and the logs
+of the full one are checkpointed: their own files are flushed, a few with each flush that requests
+wait for, more when no request waits. Then the journal is deleted.
 
-A frame of the journal takes along records of those who wait for it (`wait_for_frame`): a record is
-durable together with the last data that it is about, so that one flush does for both. What follows
-from such a record can be made again from the journal, and nobody waits for it: it goes with the
-next flush, or a little later (`flush_later`). The queue has files, logs and records; what they mean
-is the business of others.
+Requests that wait for a frame of the journal may add records to it (`wait_for_frame`): a record
+becomes durable together with the last data that it is about, with one flush for both. The effects
+of such a record can be made again from the journal, and no request waits for them: they are flushed
+with the next flush, or a little later (`flush_later`). The queue does not interpret files, logs and
+records.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import FlushJob, Outbox
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.disk_space import DiskSpace
     from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 Continuation = Callable[[int], None]
 
-# more goes to the log's own file and is not written twice, unless it is within the log's share of a
-# flush: then nobody who waits for the frame needs a flush more
+# above this size data are flushed in the log's own file instead of being written twice, unless they
+# are within the log's share of a flush: then no request that waits for the frame needs another
+# flush
 MOST_BYTES_OF_A_LOG = 32 << 10
 MOST_BYTES_OF_A_FLUSH = 1 << 20
 FULL_JOURNAL_BYTES = 64 << 20
@@ -42,7 +44,7 @@ LONGEST_LATER_MS = 100
 
 
 class Frame:
-    """A frame of the flush journal while it is made: the records that it takes along."""
+    """A frame of the flush journal while it is made: the records that are added to it."""
 
     __slots__ = ("followers", "logs", "records")
 
@@ -52,10 +54,10 @@ class Frame:
         self.followers: list[Continuation] = []
 
     def add(self, record: JournalRecord, log: Log, then: Continuation) -> None:
-        """Take a record along that is not appended to `log` yet.
+        """Add a record that is not appended to `log` yet.
 
-        Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and gives
-                what follows from it to `FlushQueue.flush_later`.
+        Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and
+                passes the logs of its effects to `FlushQueue.flush_later`.
         """
         self.records.append(record)
         self.logs.append(log)
@@ -66,7 +68,7 @@ FrameContinuation = Callable[[Frame | None, int], None]
 
 
 class FlushQueue:
-    """Waiters by what they wait for; `then(now_ms)` runs once, when all of it is on the disk.
+    """Callbacks by the logs that they wait for; each runs once, when these are durable.
 
     full_journal_bytes: at which size a journal is rolled.
     """
@@ -80,28 +82,29 @@ class FlushQueue:
         journal_roll_ms: int = 60_000,
         logs_to_checkpoint: Iterable[Log] = (),
         keeps_earlier_journals: Callable[[], bool] = lambda: False,
-        has_disk_space: Callable[[], bool] = lambda: True,
+        disk_space: DiskSpace | None = None,
         on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
-        """A queue in which nobody waits. Eight parameters: each is a setting or a hook of its own.
+        """An empty queue. Eight parameters: each is a setting or a hook of its own.
 
-        Takes: journal, None: there is none. fewest_logs, from so many on the journal is used; 0:
-               never. journal_roll_ms, how old one may become. logs_to_checkpoint, those of which an
-               earlier run left journals. keeps_earlier_journals, whether these have to stay.
-               has_disk_space, whether the disk has space for journals; without it they go.
-               on_advanced, given each log whose high watermark a flush has moved, and the time.
+        Takes: journal, None: there is none. fewest_logs, the number of logs from which on the
+               journal is used; 0: never. journal_roll_ms, the maximum age of a journal.
+               logs_to_checkpoint, the logs of journals that an earlier run left.
+               keeps_earlier_journals, whether these must not be deleted. disk_space, of journals;
+               while it is full there are none. None: there is always space. on_advanced, called
+               with each log whose high watermark a flush has moved, and the time.
         """
         self._outbox = outbox
         self._journal = journal
         self._fewest_logs = fewest_logs
         self._journal_roll_ms = journal_roll_ms
         self._keeps_earlier_journals = keeps_earlier_journals
-        self._has_disk_space = has_disk_space
+        self._disk_space = disk_space
         self.full_journal_bytes = FULL_JOURNAL_BYTES
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
-        self._followers: list[Continuation] = []  # of the frame that is under way
+        self._followers: list[Continuation] = []  # of the current frame
         self._later: dict[Log, LogEnd] = {}
         self._later_due_ms = 0
         self._next: dict[Log, bool] = {}  # logs of the next flush: whether in their own files
@@ -119,9 +122,9 @@ class FlushQueue:
     def wait(
         self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
     ) -> None:
-        """Run `then` when everything appended so far to `logs` is on the disk: at once if it is.
+        """Call `then` when everything appended so far to `logs` is durable: at once if it is.
 
-        Takes:  in_place, whether it has to be in the logs' own files.
+        Takes:  in_place, whether it has to be durable in the logs' own files.
         """
         missing = _missing([(log, log.log_end_offset) for log in logs], in_place)
         if not missing:
@@ -133,10 +136,10 @@ class FlushQueue:
         self._begin(now_ms)
 
     def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
-        """Run `then` when what was appended to `logs` is on the disk, or goes there with a frame.
+        """Call `then` when the data of `logs` are durable, or become so with the next frame.
 
         Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
-                the frame is None, and the data are on the disk.
+                the frame is None, and the data are durable.
         """
         missing = []
         for log in logs:
@@ -147,11 +150,11 @@ class FlushQueue:
         self._begin(now_ms)
 
     def flush_later(self, logs: Iterable[Log], now_ms: int) -> None:
-        """Bring to the disk, soon, what was appended to `logs` and follows from a journal's record.
+        """Flush soon the effects of a journal's record, which were appended to `logs`.
 
-        Nobody waits for it. It comes there before any record that a later frame takes along, for
-        whoever made that one may have seen it. The journal stays until it is in the logs' own
-        files.
+        No request waits for them. They become durable before any record of a later frame, since
+        the author of that record may have read them. The journal stays until they are in the logs'
+        own files.
         """
         journal = self._journal
         assert journal is not None
@@ -166,7 +169,7 @@ class FlushQueue:
                 self._to_checkpoint[log] = None
 
     def forget(self, log: Log, now_ms: int) -> None:
-        """The log is gone (its topic was deleted): nobody waits for it any more."""
+        """Stop waiting for a log whose topic was deleted."""
         self._next.pop(log, None)
         self._later.pop(log, None)
         self._in_journal.pop(log, None)
@@ -181,7 +184,7 @@ class FlushQueue:
             self._begin(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
-        """The rim brought the job's files to the disk."""
+        """The rim has flushed the job's files."""
         assert self._under_way is job, "a flush ended that was not under way"
         advanced: list[Log] = []
         for log, token in job.tokens:
@@ -189,21 +192,21 @@ class FlushQueue:
                 advanced.append(log)
         journal = self._journal
         if journal is not None:
-            journal.note_flushed()  # no frame is written while a flush is under way
+            journal.note_flushed()  # no frame is written while a flush runs
             if journal.has_older:
                 self._delete_journals()
         followers, self._followers = self._followers, []
         for then in followers:
             then(now_ms)
         if self._waiting:
-            self._release(now_ms)  # what these wait for next is served by one flush
+            self._release(now_ms)  # what the callbacks wait for next is served by one flush
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
         self._begin(now_ms)
 
     def _release(self, now_ms: int) -> bool:
-        """Let those go on whose logs are on the disk. Gives whether there was anybody."""
+        """Call the callbacks whose logs are durable. Gives: whether there were any."""
         ready, waiting = [], []
         for missing, in_place, then in self._waiting:
             missing[:] = _missing(missing, in_place)
@@ -219,9 +222,9 @@ class FlushQueue:
     # --- a flush ---------------------------------------------------------------------------------
 
     def _begin(self, now_ms: int) -> None:
-        """Begin a flush, unless one is under way, or is being begun.
+        """Begin a flush, unless one runs or is being begun.
 
-        Whoever hears that a frame is made may ask for another flush.
+        The second case: a callback that gets a frame may ask for another flush.
         """
         if self._is_beginning:
             return
@@ -231,15 +234,18 @@ class FlushQueue:
             return
         self._is_beginning = True
         try:
+            disk_space = self._disk_space
             may_journal = (
-                self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
+                self._journal is not None
+                and self._fewest_logs > 0
+                and (disk_space is None or not disk_space.is_full)
             )
             if not may_journal:
                 while self._waiting_for_frame and self._try_release_without_frame(now_ms):
-                    pass  # whoever went on may wait again, for what is on the disk already
+                    pass  # a callback may wait again, for data that are durable already
             if self._under_way is None:
                 self._begin_one(may_journal, now_ms)
-        finally:  # an error of one request ends its connection, and no other's flushes
+        finally:  # an error of one request ends its connection, and not the flushes of others
             self._is_beginning = False
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
@@ -249,15 +255,15 @@ class FlushQueue:
             is_heard = self._take_next(tokens, files, may_journal, now_ms)
             if tokens or files:
                 break
-            # who waited for a log that was flushed meanwhile without the queue, goes on by itself
+            # callbacks for a log that was flushed meanwhile without the queue are called
             is_released = self._release(now_ms)
             if not is_heard and not is_released:
-                break  # else whoever went on may ask for a flush, or wait again
+                break  # otherwise a callback may ask for a flush, or wait again
         if self._to_checkpoint:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
             self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
-            each = tuple(dict.fromkeys(files))  # new logs have the data directory in common
+            each = tuple(dict.fromkeys(files))  # new logs share the data directory
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
@@ -271,9 +277,9 @@ class FlushQueue:
         may_journal: bool,
         now_ms: int,
     ) -> bool:
-        """Take what the next flush is to bring to the disk: by the journal, or in its own files.
+        """Take what the next flush makes durable: by the journal, or in the logs' own files.
 
-        Gives whether anybody who waits for a frame was offered it.
+        Gives: whether a callback that waits for a frame was called.
         """
         journal = self._journal
         is_full = journal is not None and journal.size_bytes >= self.full_journal_bytes
@@ -291,7 +297,7 @@ class FlushQueue:
             in_place = next_logs.get(log, False)
             end_offset = log.log_end_offset if end is None else end.offset
             if not in_place and log.durability.durable_offset >= end_offset:
-                continue  # the flush that was under way meanwhile has brought it to the disk
+                continue  # the previous flush has made it durable
             begun = None
             if uses_journal and not in_place:
                 begun = log.durability.try_begin_journal(most_bytes, end)
@@ -310,10 +316,10 @@ class FlushQueue:
         files: list[Syncable],
         now_ms: int,
     ) -> bool:
-        """Write a frame of the entries, and of what those add who wait for one.
+        """Write a frame of the entries, and of the records that waiting callbacks add.
 
-        Gives whether anybody was offered it. Beside what of `later` goes to its own files a frame
-        takes no records: a power loss may keep the frame, and not the files.
+        Gives: whether a callback was called. While logs of `later` are flushed in their own files a
+        frame takes no records: a power loss may keep the frame and lose the files.
         """
         frame, is_heard = Frame(), False
         if not later or all(
@@ -325,7 +331,7 @@ class FlushQueue:
         return is_heard
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
-        """Let those add to the frame whose data are on the disk, or go there with it."""
+        """Call the callbacks whose data are durable, or become so with the frame."""
         waiting, self._waiting_for_frame = self._waiting_for_frame, []
         is_heard = False
         for missing, then in waiting:
@@ -356,9 +362,9 @@ class FlushQueue:
             files += journal.append(entries.values(), frame.records)
 
     def _try_release_without_frame(self, now_ms: int) -> bool:
-        """There is no journal, or no space for it: those go on whose data are in their own files.
+        """Without a journal, or space for it: call those whose data are durable in the logs' files.
 
-        Gives whether there was anybody.
+        Gives: whether there were any.
         """
         waiting, self._waiting_for_frame = self._waiting_for_frame, []
         ready = []
@@ -387,7 +393,7 @@ class FlushQueue:
     # --- the journal's end -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has something to do; None: never."""
+        """When `on_tick` has work; None: never."""
         if self._to_checkpoint:
             return 0 if self._under_way is None else None
         roll_ms = self._journal_began_ms + self._journal_roll_ms if self._in_journal else None
@@ -400,7 +406,7 @@ class FlushQueue:
         return roll_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Begin the flushes that nobody waits for; roll a journal that is old."""
+        """Begin the flushes that no request waits for; roll an old journal."""
         deadline = self.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             if (
@@ -419,19 +425,19 @@ class FlushQueue:
     def _take_to_checkpoint(
         self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
     ) -> None:
-        """Add the files of a few logs that are to be checkpointed."""
+        """Add the files of a few logs of the checkpoint."""
         before = len(tokens)
         while self._to_checkpoint and len(tokens) - before < most:
             self._take_files(next(iter(self._to_checkpoint)), tokens, files)
 
     def _delete_journals(self) -> None:
-        """No flush is under way. Where no log is left to checkpoint, journals of before go."""
+        """Delete the older journals if no log is left to checkpoint. No flush is running."""
         if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
             self._journal.forget_older(keep_earlier=self._keeps_earlier_journals())
 
 
 def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
-    """Those of the ends that are not on the disk yet."""
+    """The ends that are not durable yet."""
     if in_place:
         return [(log, offset) for log, offset in ends if log.durability.recovery_point < offset]
     return [(log, offset) for log, offset in ends if log.durability.durable_offset < offset]

@@ -1,4 +1,4 @@
-"""What follows from an append: fetches that wait are answered, and what is due reaches the disk."""
+"""The effects of an append: waiting fetches are answered, and due logs are flushed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class LogProgress:
-    """The progress of logs, told to those who wait for it; and flushes by time (`flush.ms`).
+    """Notifies waiting fetches of the progress of logs, and flushes by time (`flush.ms`).
 
-    next_due_ms: when the next log is to be flushed by time; None: none is.
+    next_due_ms: when the next flush by time is due; None: none is.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
@@ -23,10 +23,10 @@ class LogProgress:
         self.next_due_ms: int | None = None
 
     def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
-        """Something was appended to the logs, or became stable in them.
+        """Notify the waiting fetches: the logs have grown, or their last stable offsets have.
 
-        Those who wait for them are told. What readers may not see before the disk has it
-        (`flush.messages=1`) is brought there, in one flush.
+        Logs whose records are visible only when they are durable (`flush.messages=1`) are flushed,
+        in one flush.
         """
         for log in logs:
             if log.high_watermark < log.log_end_offset:
@@ -46,14 +46,14 @@ class LogProgress:
                 self._purgatory.on_progress(log, now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
-        """Something was appended that is to be on the disk by then (`flush.ms`)."""
+        """Note that appended records have to be durable by that time (`flush.ms`)."""
         if log not in self._due_ms:
             self._due_ms[log] = due_ms
             if self.next_due_ms is None or due_ms < self.next_due_ms:
                 self.next_due_ms = due_ms
 
     def on_deleted(self, log: Log, now_ms: int) -> None:
-        """The log is gone with its topic: fetches that wait for it learn so, and no flush comes."""
+        """Answer the fetches that wait for a deleted log, and drop its flush."""
         self._purgatory.on_progress(log, now_ms)
         self._due_ms.pop(log, None)
         self._flushes.forget(log, now_ms)

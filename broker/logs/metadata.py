@@ -1,6 +1,6 @@
-"""What the broker knows of its topics and itself, kept in a journal.
+"""Topics, dynamic settings, users, ACLs and producer ids, stored in a journal.
 
-A journal is a file of frames, each appended by one write and flushed before it is acted upon:
+A journal is a file of frames, each appended by one write and flushed before it takes effect:
 
     at  size  field
      0   4    length of the body
@@ -28,12 +28,12 @@ A journal is a file of frames, each appended by one write and flushed before it 
     producer_ids     next: ids below it may be in use
     changes          changes: several of these, which hold together or not at all
 
-A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is
-wrong with good ones behind it is damage, and so is a file that does not begin with the header,
-which was flushed before anything followed: the broker says so and touches nothing. When most frames
-are out of date the journal is written again beside itself and renamed. Where it holds much, what
-still counts is encoded a part at each tick; changes that come meanwhile go to the old file, and
-behind that part of the new one: each says what holds from then on, whatever was before it.
+A kill at any byte leaves a torn last frame, which is cut off and logged. A wrong frame with good
+frames after it is damage, and so is a file that does not begin with the header, which was flushed
+before any other frame: the broker reports it and changes nothing. When most frames are outdated the
+journal is written again to another file, which is then renamed. For a large journal the frames that
+still count are encoded a part at each tick; changes that are made meanwhile are appended to the old
+file and to the new content. That is right since each change contains the whole of the new value.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _FRAME = struct.Struct(">II")
 
 
 class JournalError(LogDirectoryError):
-    """The journal is damaged; the text says where, and what to do."""
+    """The journal is damaged; the text says where, and what an operator can do."""
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
@@ -75,7 +75,9 @@ of its type.
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of a user's password (RFC 5802). It proves the password and does not tell it."""
+    """What is stored for a user's password (RFC 5802): it verifies the password without containing
+    it.
+    """
 
     salt: bytes
     stored_key: bytes
@@ -84,8 +86,8 @@ class ScramCredential(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """What a principal may or may not do, as Kafka's AccessControlEntryRecord has it. Numbers are
-    those of the protocol (KIP-140, KIP-290).
+    """What a principal may or may not do: Kafka's AccessControlEntryRecord, with the numbers of the
+    protocol (KIP-140, KIP-290).
     """
 
     resource_type: int
@@ -115,14 +117,12 @@ class Topic:
 
 
 class ClusterMetadata:
-    """All topics in the order of their making, the dynamic settings, and the producer ids given
-    out.
+    """All topics in the order of creation, the dynamic settings, and the next producer id.
 
-    deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
-    coming: by id, the topics whose creation has begun; nobody else is told of them, and a start
-    after a kill ends it.
-    change_count: the changes that the journal held at the start, and those since; it only rises.
-    Takes:  disk and the journal's path; made if it is not there.
+    deletions: name by id, of the topics whose deletion has begun and may not be finished. coming:
+    by id, the topics whose creation has begun; they are not visible yet, and a start after a kill
+    finishes the creation. change_count: the changes of the journal so far; it only rises.
+    Takes:  disk, and the journal's path; it is created if it does not exist.
     Raises: JournalError.
     """
 
@@ -147,7 +147,7 @@ class ClusterMetadata:
         self._frames = 0
         self.generation = 0
         self._rewriting: _Rewriting | None = None
-        self._torn_at = -1  # where a change begins that was not finished, until it is cut off
+        self._torn_at = -1  # the start of an unfinished change, until it is cut off
         self._file = self._open()
         self.change_count = self._frames
 
@@ -164,15 +164,15 @@ class ClusterMetadata:
     def create_topic(
         self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]
     ) -> Topic:
-        """Keep a new topic. Its name and id are free."""
+        """Store a new topic. Its name and id are free."""
         topic = Topic(name, topic_id, partition_count, dict(configs))
         self.begin_topics([topic])
         self.end_creation(topic)
         return topic
 
     def begin_topics(self, topics: Sequence[Topic]) -> None:
-        """Keep new topics, with one flush. Their names and ids are free. Each is among `topics`
-        from `end_creation` on.
+        """Store new topics, with one flush. Their names and ids are free. Each is in `topics` from
+        `end_creation` on.
         """
         for topic in topics:
             assert topic.name not in self.topics and topic.topic_id not in self._by_id, (
@@ -183,7 +183,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def end_creation(self, topic: Topic) -> None:
-        """All of the topic is there."""
+        """Make the topic visible: all its logs exist."""
         del self.coming[topic.topic_id]
         self._take(topic)
         self.generation += 1
@@ -195,10 +195,10 @@ class ClusterMetadata:
         partition_count: int,
         configs: dict[str, str] | None = None,
     ) -> Topic:
-        """Keep a topic that was found in the data directory alone.
+        """Store a topic that was found only in the data directory.
 
-        Takes: configs, as whoever wrote it had them; None where that is not known: then nothing of
-               it is let go until it is given some.
+        Takes: configs, those of the broker that wrote it; None where they are unknown: then
+               retention deletes nothing of it until its settings are changed.
         """
         if name in INTERNAL_TOPICS:
             logger.info(
@@ -242,11 +242,11 @@ class ClusterMetadata:
         return [topic.topic_id for topic in topics]
 
     def end_deletion(self, topic_id: uuid.UUID) -> None:
-        """Nothing of the topic is left; may be said twice.
+        """Note that nothing of the topic is left; may be called twice.
 
-        It is written with the next change: what is deleted once more does no harm. A frame of its
-        own, not flushed, could be lost by a power loss that spares the next one, and the journal
-        would look damaged.
+        It is written with the next change: a repeated deletion does no harm. In a frame of its own,
+        without a flush, it could be lost by a power loss that spares the next frame, and the
+        journal would look damaged.
         """
         if self.deletions.pop(topic_id, None) is not None:
             self._gone.append(topic_id)
@@ -255,7 +255,7 @@ class ClusterMetadata:
         self.grow_topics({name: new_count})
 
     def grow_topics(self, counts: Mapping[str, int]) -> list[Topic]:
-        """Topics get these numbers of partitions, with one flush."""
+        """Store new partition counts of topics, with one flush."""
         topics = [self.topics[name] for name in counts]
         for topic, new_count in zip(topics, counts.values(), strict=True):
             assert new_count > topic.partition_count, "a topic grows"
@@ -286,7 +286,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_client_metrics(self, name: str, configs: dict[str, str]) -> None:
-        """Keep a subscription; without configs it is forgotten."""
+        """Store a subscription; without configs it is deleted."""
         self._append(_client_metrics_frame(name, configs))
         self._take_client_metrics(name, configs)
         self._maybe_rewrite()
@@ -294,40 +294,41 @@ class ClusterMetadata:
     def set_scram_credentials(
         self, changes: Mapping[tuple[str, int], ScramCredential | None]
     ) -> None:
-        """Keep credentials by (user, mechanism's number), with one flush; None forgets one."""
+        """Store credentials by (user, number of the mechanism), with one flush; None deletes
+        one."""
         self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
         for key, credential in changes.items():
             self._take_scram_credential(key, credential)
         self._maybe_rewrite()
 
     def add_acls(self, acls: Mapping[uuid.UUID, Acl]) -> None:
-        """Keep ACLs by id, with one flush."""
+        """Store ACLs by id, with one flush."""
         self._append(*(_acl_frame(acl_id, acl) for acl_id, acl in acls.items()))
         self.acls.update(acls)
         self._maybe_rewrite()
 
     def remove_acls(self, ids: Sequence[uuid.UUID]) -> None:
-        """Forget ACLs, with one flush."""
+        """Delete ACLs, with one flush."""
         self._append(*({"kind": "acl_removed", "id": acl_id.bytes} for acl_id in ids))
         for acl_id in ids:
             del self.acls[acl_id]
         self._maybe_rewrite()
 
     def set_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Keep what holds for entities, whole, with one flush; no quotas: nothing holds."""
+        """Store all quotas of entities, with one flush; an empty mapping deletes them."""
         self._append(*(_client_quota_frame(entity, quotas) for entity, quotas in changes.items()))
         for entity, quotas in changes.items():
             self._take_client_quotas(entity, quotas)
         self._maybe_rewrite()
 
     def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Keep the settings of a group, whole; none: it has none."""
+        """Store all settings of a group; an empty mapping deletes them."""
         self._append(_group_configs_frame(name, configs))
         self._take_group_configs(name, configs)
         self._maybe_rewrite()
 
     def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None:
-        """Keep the levels of all features, and what requests have set, with the next epoch."""
+        """Store the levels of all features, and those that requests set, with the next epoch."""
         epoch = self.features_epoch + 1
         self._append(_features_frame(levels, epoch, updated))
         self.feature_levels, self.features_epoch = dict(levels), epoch
@@ -335,18 +336,18 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
-        """Note the next id: from its return on, ids below may be given out."""
+        """Store the next id, durably: after the return ids below it may be given out."""
         self._append({"kind": "producer_ids", "next": next_producer_id})
         self.next_producer_id = next_producer_id
         self._maybe_rewrite()
 
     @property
     def is_torn(self) -> bool:
-        """Whether the journal ends in a change that is not whole, and may lack topics with it."""
+        """Whether the journal ends in an incomplete change, which may have contained topics."""
         return self._torn_at >= 0
 
     def cut_torn(self) -> None:
-        """Cut off a change that was not finished. Until then the next start finds it, too."""
+        """Cut off an unfinished change. Until then the next start finds it, too."""
         if self._torn_at >= 0:
             self._file.truncate(self._torn_at)
             self._file.fsync()
@@ -401,8 +402,8 @@ class ClusterMetadata:
             del self._by_id[topic.topic_id]
 
     def _append(self, *changes: dict[str, Any]) -> None:
-        """Write the changes, and what has gone since the last ones, as one frame: a power loss
-        takes it whole or not at all.
+        """Write the changes, and the deletions finished since the last ones, as one frame: a power
+        loss keeps or loses all of it.
         """
         bodies = [
             *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
@@ -438,14 +439,14 @@ class ClusterMetadata:
         if good == 0:
             file.append(_HEADER)
             self._frames = 1
-        # a kill may have come between a write and its flush, or between the file's making and its
+        # a kill may have come between a write and its flush, or between the file's creation and its
         # name's flush
         file.fsync()
         self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
         return file
 
     def _read(self, data: bytes) -> int:
-        """Take in every frame; gives where the good ones end."""
+        """Read every frame. Gives: the end of the good ones."""
         position = 0
         while position < len(data):
             body = _decode(data, position)
@@ -463,8 +464,8 @@ class ClusterMetadata:
         return position
 
     def _check_torn(self, data: bytes, position: int) -> None:
-        """A frame that cannot be read is the torn last one, unless a good one follows, or it is the
-        first of a file that holds more.
+        """Check that an unreadable frame is the torn last one: it is not if a good one follows, or
+        if it is the first of a file with more bytes.
         """
         if position == 0 and not _is_torn_header(data):
             raise JournalError(
@@ -483,7 +484,8 @@ class ClusterMetadata:
                 )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
-        """Let one change of the journal hold. One function, since it is a table: a row a kind."""
+        """Apply one change of the journal. One function, since it is a table: a row for each
+        kind."""
         try:
             kind = body["kind"]
             if kind == "topic":
@@ -582,13 +584,13 @@ class ClusterMetadata:
                 self.on_tick()
 
     def _living_frames(self) -> Iterator[dict[str, Any]]:
-        """Frames of all that counts now. What changes later may be in them as it is then."""
+        """Frames of the whole state. A later change may already be in those not yet made."""
         return chain(
-            # first: a topic of that name may be there again
+            # first: a topic of that name may exist again
             starmap(_deletion_frame, list(self.deletions.items())),
             map(_topic_frame, [*self.topics.values(), *self.coming.values()]),
             [{"kind": "broker_configs", "configs": self.broker_configs}],
-            # a kind that earlier versions do not know
+            # a kind that is unknown to earlier versions
             [{"kind": "broker_default_configs", "configs": self.broker_default_configs}]
             if self.broker_default_configs
             else (),
@@ -605,11 +607,11 @@ class ClusterMetadata:
 
     @property
     def is_rewriting(self) -> bool:
-        """Whether `on_tick` has something to do."""
+        """Whether `on_tick` has work."""
         return self._rewriting is not None
 
     def on_tick(self) -> None:
-        """Encode some more of what a journal that is being written again is to hold."""
+        """Encode the next part of a journal that is being written again."""
         rewriting = self._rewriting
         if rewriting is None or not rewriting.encode_some():
             return
@@ -621,7 +623,7 @@ class ClusterMetadata:
 
 
 class _Rewriting:
-    """A journal that is being written again. frame_count: of all that it has so far."""
+    """A journal that is being written again. frame_count: of its frames so far."""
 
     def __init__(self, living: Iterator[dict[str, Any]]) -> None:
         self._living = living
@@ -630,7 +632,7 @@ class _Rewriting:
         self.frame_count = 1
 
     def encode_some(self) -> bool:
-        """Encode some of what counted when it began. Gives whether that is all."""
+        """Encode some more frames of the state. Gives: whether they were the last ones."""
         for count, body in enumerate(islice(self._living, ENCODED_AT_ONCE), 1):
             self._encoded += _encode(body)
             self.frame_count += 1
@@ -639,12 +641,12 @@ class _Rewriting:
         return True
 
     def add_change(self, frame: bytes, count: int) -> None:
-        """Add what has changed since it began."""
+        """Add a change that was made since the beginning."""
         self._changes.append(frame)
         self.frame_count += count
 
     def content(self) -> bytes:
-        """The whole of the file."""
+        """The content of the new file."""
         return b"".join([self._encoded, *self._changes])
 
 
@@ -707,7 +709,7 @@ _HEADER = _encode({"kind": "header", "version": VERSION})
 
 
 def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(position, end, body) of the whole frames that a journal begins with, for tools."""
+    """(position, end, body) of the complete frames at the start of a journal, for tools."""
     position = 0
     while (body := _decode(data, position)) is not None:
         end = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
@@ -716,7 +718,7 @@ def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
 
 def topics_in(data: bytes) -> dict[str, Topic]:
-    """The topics that a journal has at its end, by name; it is only read."""
+    """The topics at the end of a journal, by name; the journal is only read."""
     topics: dict[str, Topic] = {}
     position = 0
     while (body := _decode(data, position)) is not None:
@@ -732,8 +734,8 @@ def topics_in(data: bytes) -> dict[str, Topic]:
 
 
 def _is_torn_header(data: bytes) -> bool:
-    """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where
-    bytes did not reach the disk.
+    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros
+    for bytes that did not reach the disk.
     """
     return len(data) <= len(_HEADER) and all(
         actual in (0, meant) for actual, meant in zip(data, _HEADER, strict=False)
@@ -741,7 +743,7 @@ def _is_torn_header(data: bytes) -> bool:
 
 
 def _decode(data: bytes, position: int) -> dict[str, Any] | None:
-    """The frame's body, or None where it is not whole or not right."""
+    """The frame's body, or None where it is incomplete or wrong."""
     if position + _FRAME.size > len(data):
         return None
     length, crc = _FRAME.unpack_from(data, position)

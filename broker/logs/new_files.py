@@ -1,7 +1,7 @@
-"""The files of partitions that were just made: a thread makes them, before anything is written.
+"""The files of new partitions: a thread makes them before the first write.
 
-A partition gets its directory and files when it is first written to, which takes the loop up to
-2.3 ms while something is flushed. Where many are to be written to, a thread makes them:
+A partition gets its directory and files with its first write, which takes the loop up to 2.3 ms
+while a flush runs. Where many partitions are written to, a thread makes them:
 
     when                                                whose files
     topics come or grow, by 9 to 1,000 partitions       all of these; internal topics, too
@@ -11,14 +11,14 @@ A partition gets its directory and files when it is first written to, which take
     a transaction ends that has more than four, or      all of these
     an operator writes markers to as many
 
-The thread makes 16 at a time, and the log takes what is made with one rename. A Produce whose log's
-files are under way is parked until they are made, as where its batches take long to check. An end
-of a transaction waits before anything of it is decided. What the thread cannot make is tried again
-by the loop, whose error is the request's. A coordinator's write waits for nothing: its log takes
-what is made, or makes its own files.
+The thread makes 16 at a time, and the log adopts them with one rename. A Produce to a log whose
+files are being made is parked until they are there, as are those with batches that take long to
+check. The end of a transaction waits before anything of it is decided. Files that the thread cannot
+make are tried again by the loop, whose error is the request's. A coordinator's write does not wait:
+its log adopts the files that are ready, or makes its own.
 
-A partition that is never written to costs a start as much as one that is, which is why larger
-topics get no files before.
+Files of a partition that is never written to cost a start as much as others, which is why larger
+topics get none in advance.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ NO_CONNECTION = 0
 
 
 class FilesAhead:
-    """The logs whose files are to be made, and those that the thread is at.
+    """The logs whose files will be made, and those that the thread is making.
 
-    fewest: for how many the thread is used. most_by_request: how many logs make their files
-    themselves for one request.
+    fewest: the number of logs from which on the thread is used. most_by_request: the number of logs
+    that make their own files for one request.
     """
 
     def __init__(self, outbox: Outbox, logs: LogManager) -> None:
@@ -54,7 +54,7 @@ class FilesAhead:
         self.fewest, self.most_by_request = FEWEST_AHEAD, MADE_BY_A_REQUEST
 
     def begin(self, logs: Sequence[Log]) -> None:
-        """Have the files made of those of these logs that have none, where they are many."""
+        """Have the missing files of these logs made, if they are many."""
         without = [log for log in logs if not log.has_files and log.new_files is None]
         if self.fewest <= len(without) <= MOST_AHEAD:
             self._waiting += [(log, self._logs.begin_files(log)) for log in without]
@@ -77,9 +77,9 @@ class FilesAhead:
         self._make([self._waiting.popleft() for _ in range(count)], on_made)
 
     def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
-        """Have the files made that these logs lack; `then(now_ms)` is called when that is done.
+        """Have the missing files of these logs made; `then(now_ms)` is called at the end.
 
-        A log whose files cannot be made has none then.
+        A log whose files cannot be made still has none then.
         """
         some = [log for log in logs[:MADE_AT_ONCE] if not log.has_files]
         rest = logs[MADE_AT_ONCE:]
@@ -93,7 +93,7 @@ class FilesAhead:
         self._make([(log, log.new_files or self._logs.begin_files(log)) for log in some], go_on)
 
     def _make(self, some: Sequence[tuple[Log, NewFiles]], then: Callable[[int], None]) -> None:
-        """Have the thread make some files, and the logs take them."""
+        """Have the thread make some files, and the logs adopt them."""
 
         def run() -> None:
             for _, files in some:
@@ -109,9 +109,10 @@ class FilesAhead:
     def for_write(
         self, log: Log, topic: Sequence[Log | None], made: int, now_ms: int
     ) -> NewFiles | None:
-        """What a log's first batch has to wait for; None: nothing, and what it lacks it makes.
+        """What a log's first batch has to wait for; None: nothing; it makes its own files.
 
-        Takes: topic, the logs of its topic; made, how many logs make their files for the request.
+        Takes: topic, the logs of its topic; made, the number of logs that make their files for this
+               request.
         """
         files = log.new_files
         if files is None:

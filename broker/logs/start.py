@@ -1,18 +1,18 @@
-"""What a start makes of an opened data directory, before the first client is heard.
+"""What a start does with an opened data directory, before the first client is served.
 
 | step | by |
 |---|---|
-| deletions that a kill cut short take the directories that are left | `adopt_logs` |
-| topics of another broker are taken over; every topic gets its logs | `adopt_logs` |
+| interrupted deletions delete the directories that are left | `adopt_logs` |
+| topics of another broker are adopted; every topic gets its logs | `adopt_logs` |
 | internal topics are replayed into the coordinators | `resume` |
 | decisions that only a flush journal holds are appended | `resume` |
-| producer ids that logs tell of are skipped | `resume` |
-| what is decided is completed, what nobody can decide is aborted | `resume` |
-| after a power loss: transactional producers are fenced, groups look at their offsets | `resume` |
-| the same in a standby's copy that may lack answers (`broker.replication.following`) | `resume` |
-| groups that have committed beyond the end of a log go on from where it was cut | `resume` |
-| the offsets of deleted topics go | `resume` |
-| what readers may have seen is brought to the disk | `resume` |
+| producer ids that logs contain are skipped | `resume` |
+| decided transactions are completed; those that no client can end are aborted | `resume` |
+| after a power loss: transactional producers are fenced, offsets of groups are checked | `resume` |
+| the same in a copy that may lack acknowledged data (`broker.replication.following`) | `resume` |
+| offsets that groups committed beyond the end of a log are set back to the end | `resume` |
+| the offsets of deleted topics are deleted | `resume` |
+| data that readers may have seen are flushed | `resume` |
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.kafka_directory.take_over import take_over_topics
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -33,10 +32,11 @@ from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.log.segment import CorruptLog
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
+    from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
@@ -49,17 +49,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 LAST_LIKELY_PRODUCER_ID = 1 << 62
-UNHEARD_PRODUCER_IDS = 1_000_000_000  # more than a leader gives out before its standby hears of it
+# More than a leader gives out before its standby receives them.
+UNHEARD_PRODUCER_IDS = 1_000_000_000
 
 
 def adopt_logs(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int, now_ms: int
 ) -> None:
-    """Give every topic its logs; topics that only the directories tell of are taken over."""
+    """Give every topic its logs; adopt topics that are only in the directories."""
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
-    take_over_topics(topics, producer_ids, ids, node_id)
+    logs = topics.logs
+    if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
+        from barnabas.broker.kafka_directory.take_over import (
+            take_over_topics,  # few starts have any
+        )
+
+        take_over_topics(topics, producer_ids, ids, node_id)
     for topic in list(topics.metadata.topics.values()):
         topics.load(topic, now_ms)
 
@@ -67,8 +74,8 @@ def adopt_logs(
 def _delete_what_is_left(
     topics: TopicRegistry, topic_id: uuid.UUID, name: str, now_ms: int
 ) -> None:
-    """A deletion was cut short by a kill: the directories that it did not come to would be taken
-    for another broker's topic.
+    """Finish deletions that a kill interrupted: otherwise the remaining directories would be
+    adopted as another broker's topic.
     """
     logs = topics.logs
     for key in [key for key in (*logs.logs, *logs.offline) if key[0] == name]:
@@ -82,7 +89,7 @@ def _delete_what_is_left(
 
 
 class Start:
-    """The part of a start that the coordinators take part in."""
+    """The part of a start with coordinators."""
 
     def __init__(
         self,
@@ -90,17 +97,19 @@ class Start:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         producer_ids: ProducerIdAllocator,
-        runtime: CoordinatorRuntime,
+        group_runtime: GroupRuntime,
+        ends: TransactionEnds,
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
-        self._producer_ids, self._runtime, self._deletion = producer_ids, runtime, deletion
+        self._producer_ids, self._deletion = producer_ids, deletion
+        self._group_runtime, self._ends = group_runtime, ends
         self._recovery = recovery
 
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
-        """Feed the internal topics to the coordinators, then end what a crash left half-ended.
+        """Replay the internal topics into the coordinators, then finish what a crash interrupted.
 
         Takes: sync, which fsyncs many files.
         """
@@ -108,7 +117,7 @@ class Start:
         self._transactions.is_loaded = True
         self._recovery.redo_decisions(self._logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
-        self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
+        self._group_runtime.run(self._groups.on_loaded(now_ms), now_ms)
         self._recovery.complete_transactions(now_ms)
         self._logs.decisions = []
         if self._logs.config.may_lack_acknowledged:
@@ -118,7 +127,7 @@ class Start:
         self._set_offsets_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
-            # not before: a crash until here must find the power loss again
+            # not before: a start after a crash until here must detect the power loss again
             self._logs.note_boot()
         deletions = dict(self._topics.metadata.deletions)
         if deletions:
@@ -158,11 +167,12 @@ class Start:
                     self._groups.replay(index, record.offset, record.key, record.value, producer)
 
     def _highest_producer_id(self) -> int:
-        """The highest producer id that logs and transactional ids tell of.
+        """The highest producer id in logs and transactional ids.
 
-        Another broker gave them out, where our journal does not have them; given out again, a
-        producer's first batches would pass for repeated ones of the earlier producer, and be lost.
-        Ids that no broker comes to are left out: any client can write a batch with one.
+        Those that our journal does not have were given out by another broker. If one were given out
+        again, the first batches of the producer would be taken for repetitions of the earlier
+        producer's, and be lost. Ids that no broker reaches are ignored: any client can write a
+        batch with one.
         """
         highest = -1
         for log in self._logs.logs.values():
@@ -174,22 +184,22 @@ class Start:
         return highest
 
     def _fence(self, now_ms: int) -> None:
-        """Fence every transactional producer once: what it believes acknowledged may be gone.
+        """Fence every transactional producer once: records acknowledged to it may be lost.
 
-        One whose transaction was decided is fenced with the end of it, which is not waited for: a
-        kill before it would leave a producer that the next start does not fence.
+        A producer with a decided transaction is fenced together with its end and not after it: a
+        kill in between would leave a producer that the next start does not fence.
         """
         ended = self._transactions.on_power_loss(
             now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
         )
-        self._runtime.run_transactions(ended, now_ms)
+        self._ends.run(ended, now_ms)
         self._recovery.end_all(now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
-        self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)
+        self._group_runtime.run(self._groups.on_power_loss(now_ms), now_ms)
 
     def _warn_of_undecided(self) -> None:
-        """Name the open transactions of two-phase commit where the settings let nobody commit."""
+        """Log the open transactions of two-phase commit where the settings let no client commit."""
         if self._transactions.settings.two_phase_commit_enable:
             return
         for name, metadata in self._transactions.snapshot().items():
@@ -202,8 +212,8 @@ class Start:
                 )
 
     def _set_offsets_back(self, now_ms: int) -> None:
-        """Groups that have committed beyond the end of a log go on from where it was cut; durably,
-        before anybody writes there.
+        """Set offsets beyond the end of a log back to the end; durably, before any client can write
+        there.
         """
 
         def log_end(topic: str, index: int) -> int | None:
@@ -228,7 +238,7 @@ class Start:
                 row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
                 extra={"group": row.group_id, "topic": row.topic, "partition": row.partition},
             )  # fmt: skip
-        self._runtime.run_groups(self._groups.reset_offsets(rows), now_ms)
+        self._group_runtime.run(self._groups.reset_offsets(rows), now_ms)
         for log in self._topics.logs_of(OFFSETS_TOPIC):
             log.flush()
 
@@ -241,7 +251,7 @@ def records_of_log(log: Log) -> Iterator[Record]:
 
 
 def _flush_what_readers_saw(logs: LogManager, sync: Callable[[list[Syncable]], None]) -> None:
-    """Bring to the disk what readers may have seen before a kill: nothing says that it is there."""
+    """Flush what readers may have seen before a kill: it may be only in the page cache."""
     tokens: list[tuple[Log, FlushToken]] = []
     files: dict[Syncable, None] = {}
     for log in logs.logs.values():

@@ -1,5 +1,5 @@
-"""The deletion of topics, with all that hangs on them: logs, waiting fetches, flushes, and the
-offsets that groups committed on them.
+"""The deletion of topics, with their logs, waiting fetches, flushes, and the offsets that groups
+committed on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
@@ -29,37 +29,38 @@ if TYPE_CHECKING:
 class TopicDeletion:
     """Deletes topics, in this order:
 
-    1. the topics leave the journal, and nobody finds them from then on;
-    2. which transactions are completed is being brought to the disk;
+    1. the topics are removed from the journal, and are invisible from then on;
+    2. a flush of the records of completed transactions begins;
     3. their logs are moved away, a few in each slice, and the renames made durable;
     4. the offsets that groups committed on them are deleted;
     5. when those tombstones are on the disk, the journal forgets the deletion.
 
-    A start goes on from wherever a kill cut it short. Other topics of these names come when what 2
-    and 5 wait for is on the disk (`before_creation`).
+    A start continues an interrupted deletion. Topics of the same names are made when the flushes of
+    2 and 5 have ended (`before_creation`).
     """
 
     def __init__(
         self,
         topics: TopicRegistry,
         groups: GroupCoordinator,
-        runtime: CoordinatorRuntime,
+        group_runtime: GroupRuntime,
         transaction_ends: TransactionEnds,
         progress: LogProgress,
         flushes: FlushQueue,
         compaction: Compaction,
         cluster: Cluster,
     ) -> None:
-        self._topics, self._groups, self._runtime = topics, groups, runtime
+        self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster = cluster
         topics.before_creation = self.before_creation
 
     def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
-        """What has to be on the disk before topics of these names are made; None: it is there.
+        """What has to be durable before topics of these names are made; None: it is.
 
-        The offsets of the topics that had the names before, and which transactions are completed.
+        The tombstones of offsets of earlier topics with these names, and the Complete records of
+        transactions.
         """
         logs = self._transaction_ends.undurable()
         if any(name in names for name in self._topics.metadata.deletions.values()):
@@ -77,10 +78,10 @@ class TopicDeletion:
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
         self._transaction_ends.flush_completions(now_ms)
-        self._cluster.generation += 1  # fetches that wait for these logs learn that they are gone
+        self._cluster.generation += 1  # fetches that wait for these logs are answered
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
-            # whoever holds a log last frees it: not all of them in one slice
+            # the last reference to a log frees it: not all of them in one slice
             self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
             if partitions:
                 now_ms = yield
@@ -95,16 +96,16 @@ class TopicDeletion:
         self._compaction.forget([TopicPartition(name, index) for name, index, _ in partitions])
 
     def end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """The topics' logs are gone: so go the offsets that groups committed on them, or they would
-        hold for topics of the same names.
+        """Delete the offsets that groups committed on topics whose logs are deleted: otherwise they
+        would apply to later topics of the same names.
         """
         metadata = self._topics.metadata
-        # after a start there may be a topic of the same name already, with offsets of its own
+        # after a start there may already be a topic of the same name with its own offsets
         absent = [name for name in names.values() if metadata.topic(name) is None]
         for number, result in enumerate(self._groups.on_topics_deleted(absent)):
             if number:
                 now_ms = yield
-            self._runtime.run_groups(result, now_ms)
+            self._group_runtime.run(result, now_ms)
 
         def end(_: int) -> None:
             for topic_id in names:

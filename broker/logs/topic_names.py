@@ -1,4 +1,4 @@
-"""What a topic may be called: Apache Kafka's rules."""
+"""Valid names of topics: Apache Kafka's rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from barnabas.protocol.errors import Code, KafkaError
 
 LONGEST_NAME = (
-    249  # a directory's name is at most 255 bytes, and holds the partition and a suffix as well
+    249  # a directory's name is at most 255 bytes, and includes the partition and a suffix
 )
 CLUSTER_METADATA = "__cluster_metadata"
 
@@ -16,7 +16,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises: KafkaError INVALID_TOPIC_EXCEPTION where no topic may be called so."""
+    """Raises: KafkaError INVALID_TOPIC_EXCEPTION where the topic name is not valid."""
     if not name:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, "The topic's name is empty: give it one.")
     if name in (".", ".."):
@@ -38,8 +38,8 @@ def check_topic_name(name: str) -> None:
 
 
 class TakenNames:
-    """The names of all topics, with '.' and '_' taken for the same letter: metrics are named so,
-    and two topics would share theirs.
+    """The names of all topics, in which '.' and '_' count as the same letter: in the names of
+    Kafka's metrics they are, and two topics would share these.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -49,8 +49,8 @@ class TakenNames:
         self._by_unified[_unified(name)] = name
 
     def check(self, name: str) -> None:
-        """Raises: KafkaError INVALID_TOPIC_EXCEPTION where another topic's name differs by '.' and
-        '_' alone.
+        """Raises: KafkaError INVALID_TOPIC_EXCEPTION where another topic's name differs only by '.'
+        and '_'.
         """
         other = self._by_unified.get(_unified(name))
         if other is not None and other != name:

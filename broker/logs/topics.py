@@ -1,9 +1,9 @@
 """The registry of topics: their partitions' logs, leader epochs and settings; creation and growth.
 
-The metadata journal goes first, as `slices.py` has it. A topic that is made is journaled before its
-first log is, and `partition` gives its logs when all of them are there. One that is deleted leaves
-the journal and this registry before its first log goes. A start ends what was cut short.
-What else hangs on a topic that goes (waiting fetches, flushes, offsets of groups) is in
+The metadata journal is written first (see `slices.py`). A new topic is journaled before its first
+log is made, and `partition` returns its logs when all of them exist. A deleted topic is removed
+from the journal and this registry before its first log. A start finishes what was interrupted. The
+other effects of a deletion (waiting fetches, flushes, offsets of groups) are in
 `topic_deletion.py`.
 """
 
@@ -51,11 +51,11 @@ LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
-    A partition whose log is damaged, or of another topic by the id in its directory, is off line:
-    it exists, and `partition` gives None for it.
+    A partition whose log is damaged, or belongs to another topic by the id in its directory, is off
+    line: it exists, and `partition` returns None for it.
 
-    before_creation: what has to be on the disk before topics of some names are made
-    (`TopicDeletion`). on_created: given the logs of topics that have come or grown.
+    before_creation: what has to be durable before topics of some names are made
+    (`TopicDeletion`). on_created: called with the new logs of topics.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space, self.on_created = disk_space, on_created
-        self.version = 0  # it rises whenever a topic comes, grows or goes
+        self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._configuring: Iterator[None] | None = None
@@ -78,11 +78,11 @@ class TopicRegistry:
     # --- partitions ------------------------------------------------------------------------------
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is such a topic, with all its logs."""
+        """Whether the topic exists, with all its logs."""
         return name in self._partitions
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition; None where there is none, or it is off line."""
+        """The log of a partition; None where it does not exist, or is off line."""
         logs = self._partitions.get(topic)
         if logs is None or not 0 <= index < len(logs):
             return None
@@ -104,15 +104,13 @@ class TopicRegistry:
         return [log for log in self._partitions.get(topic, ()) if log is not None]
 
     def partition_exists(self, topic: str, index: int) -> bool:
-        """Whether there is such a partition, be it off line: then offsets on it and transactions
-        with it wait for it to return.
+        """Whether the partition exists, also off line: then its offsets and transactions wait for
+        its return.
         """
         return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """Why `partition` gave None: there is no such partition, or its log is damaged and off
-        line.
-        """
+        """The error code for None of `partition`: it does not exist, or is damaged and off line."""
         return (
             Code.KAFKA_STORAGE_ERROR
             if (topic, index) in self.logs.offline
@@ -122,8 +120,8 @@ class TopicRegistry:
     # --- leader epochs ---------------------------------------------------------------------------
 
     def leader_epochs(self, topic: str) -> tuple[int, ...]:
-        """The leader epoch of each partition of a topic; of one that is off line the one that it
-        comes back with, at the least.
+        """The leader epoch of each partition of a topic; of one that is off line a lower bound of
+        the epoch with which it returns.
         """
         epochs = self._leader_epochs.get(topic)
         if epochs is None:
@@ -135,12 +133,12 @@ class TopicRegistry:
         return epochs
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """The leader epoch of a partition; 0, its first one, where it is not there yet."""
+        """The leader epoch of a partition; 0, its first one, where it does not exist yet."""
         log = self.partition(topic, index)
         return 0 if log is None else log.leader_epoch
 
     def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:
-        """Begin a leader epoch in partitions whose leaders have changed. Gives their logs."""
+        """Begin a leader epoch in partitions whose leaders have changed. Gives: their logs."""
         logs = []
         for name, index in partitions:
             self._leader_epochs.pop(name, None)
@@ -151,7 +149,7 @@ class TopicRegistry:
         return logs
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """The log of a partition for a reader that believes the leader to be in that epoch.
+        """The log of a partition, for a reader that gives the leader's epoch.
 
         Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH
                 where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
@@ -164,7 +162,7 @@ class TopicRegistry:
     # --- internal topics -------------------------------------------------------------------------
 
     def internal_partition_count(self, name: str) -> int:
-        """How many partitions an internal topic has, or will have."""
+        """The partition count of an internal topic, also before it is made."""
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
@@ -207,7 +205,7 @@ class TopicRegistry:
         now_ms: int,
     ) -> Topic:
         """Make a topic and its logs, at once. The name is free and everything is valid: handlers
-        see to that.
+        check that.
         """
         topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
         wait = self.before_creation([name], now_ms)
@@ -219,7 +217,7 @@ class TopicRegistry:
 
     def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
         """Make topics and their logs. Names and ids are free and everything is valid. A topic is
-        there once all its logs are.
+        visible once all its logs exist.
 
         Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
@@ -234,7 +232,8 @@ class TopicRegistry:
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
-        """Let topics grow to these numbers of partitions. A topic's new ones are there all at once.
+        """Grow topics to these numbers of partitions. New partitions of a topic become visible
+        together.
 
         Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
@@ -258,7 +257,7 @@ class TopicRegistry:
         self.metadata.begin_topics(topics)
 
     def _end_deletions_of_namesakes(self, names: set[str]) -> None:
-        """Topics of these names come: the offsets of those before them are gone, on the disk."""
+        """Make the deletion of offsets of earlier topics of these names durable."""
         deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
@@ -282,16 +281,16 @@ class TopicRegistry:
             self.version += 1
             self._leader_epochs.pop(topic.name, None)
             if is_interrupted and self._log_config(topic) != config:
-                self._configure(topic)  # it was altered between two slices
+                self._configure(topic)  # its settings were altered between two slices
             if topic.topic_id in self.metadata.coming:
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
-        """At a start: give a topic the logs that are loaded, and new ones where a kill came before
-        they were made.
+        """At a start: give a topic its loaded logs, and new logs where a kill came before they were
+        made.
 
-        The new ones begin with the leader epoch of this start, since clients may know the
-        partitions.
+        The new ones begin with the leader epoch of this start, since clients may have metadata of
+        the partitions.
         """
         self._leader_epochs.pop(topic.name, None)
         config = self._log_config(topic)
@@ -304,7 +303,7 @@ class TopicRegistry:
         ]
         if topic.internal:
             for log in self.logs_of(topic.name):
-                log.make_files()  # a coordinator's write must not be the one that finds no space
+                log.make_files()  # so that a coordinator's write does not find the disk full
 
     def make_internal_files(self) -> None:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
@@ -348,8 +347,8 @@ class TopicRegistry:
     # --- deletion --------------------------------------------------------------------------------
 
     def forget(self, names: Sequence[str]) -> list[tuple[str, int, Log | None]]:
-        """Let go of topics that the journal has no more. Gives: topic, index and log of each
-        partition that they had; the logs are still on the disk.
+        """Remove topics that the journal no longer has. Gives: topic, index and log of each of
+        their partitions; the logs are still on the disk.
         """
         self.version += 1
         for name in names:
@@ -363,31 +362,31 @@ class TopicRegistry:
     # --- settings --------------------------------------------------------------------------------
 
     def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Replace a topic's configs; its logs heed them from the next append on."""
+        """Replace a topic's configs; its logs apply them from the next append on."""
         self.metadata.set_topic_configs(name, configs)
         topic = self.metadata.topic(name)
         assert topic is not None
         self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of this broker; topics heed those that are their defaults.
+        """Replace the dynamic configs of this broker, which include defaults of topics.
 
-        Where there are many logs, a part of them does so at each tick. Apache Kafka, too, answers
-        before all heed it.
+        Where there are many logs, a part of them applies the change at each tick. Apache Kafka,
+        too, answers before all logs apply it.
         """
         self.metadata.set_broker_configs(configs)
         self._config.set_dynamic(configs)
         self._configure_all()
 
     def set_broker_default_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of every broker; topics heed their defaults among them."""
+        """Replace the dynamic configs of every broker, which include defaults of topics."""
         self.metadata.set_broker_default_configs(configs)
         self._config.set_dynamic_defaults(configs)
         self._configure_all()
 
     def min_in_sync_replicas(self, name: str) -> int:
-        """How many replicas of a topic have to be in sync for acks=all, and for what coordinators
-        write.
+        """How many replicas of a topic have to be in sync for acks=all, and for writes of
+        coordinators.
         """
         topic = self.metadata.topic(name)
         has_own = topic is not None and "min.insync.replicas" in topic.configs
@@ -400,7 +399,7 @@ class TopicRegistry:
         return count
 
     def has_unclean_election(self, name: str) -> bool:
-        """Whether a replica of a topic that was not in sync may lead."""
+        """Whether a replica of the topic that was not in sync may lead."""
         return bool(self._setting(name, "unclean.leader.election.enable"))
 
     def _setting(self, name: str, setting: str) -> Any:
@@ -408,17 +407,17 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        self._configuring = self._configuring_all()  # by what holds when each is done
+        self._configuring = self._configuring_all()  # by the settings at the time of each
         self.on_tick()
 
     def on_tick(self) -> None:
-        """Let some more logs heed a change of the broker's settings."""
+        """Apply a change of the broker's settings to some more logs."""
         if self._configuring is not None:
             self._configuring = None if next(self._configuring, True) else self._configuring
 
     @property
     def is_configuring(self) -> bool:
-        """Whether `on_tick` has something to do."""
+        """Whether `on_tick` has work."""
         return self._configuring is not None
 
     def _configuring_all(self) -> Iterator[None]:
@@ -432,7 +431,7 @@ class TopicRegistry:
             while index < len(logs):
                 if left <= 0:
                     left = LOGS_CONFIGURED_AT_ONCE
-                    yield  # it may be deleted or grow, and its own settings may change
+                    yield  # meanwhile it may be deleted or grow, and its own settings may change
                     logs = self._partitions.get(topic.name, [])
                     config = self._log_config(self.metadata.topics.get(topic.name, topic))
                     continue
@@ -452,11 +451,11 @@ class TopicRegistry:
 
 
 def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
-    """Refuse a reader that believes the leader of a partition to be in another epoch, so that it
-    asks for metadata and compares logs.
+    """Refuse a reader that gives another epoch of the leader, so that it requests metadata and
+    compares logs.
 
-    The one place where a leader epoch fences. NO_LEADER_EPOCH: the reader does not know one, or its
-    version cannot tell.
+    The one place where a leader epoch fences. NO_LEADER_EPOCH: the reader gives none, or its
+    version has no field for it.
 
     Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
             is ahead.
@@ -475,7 +474,7 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
 
 
 def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
-    """The error that ends a start where the log of an internal topic cannot be read."""
+    """The error that ends a start: the log of an internal topic cannot be read."""
     return LogDirectoryError(
         f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: "
         f"{error}"
@@ -483,7 +482,7 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
 
 
 def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
-    """The error of a directory that was restored from an earlier topic of that name, or copied."""
+    """The error of a directory that was copied, or restored from an earlier topic of that name."""
     return ForeignLog(
         f"{log.directory}/{PARTITION_METADATA_NAME}",
         0,
@@ -496,7 +495,8 @@ def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
 
 
 def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
-    """Give a log without a topic's id that of its topic; where the disk is full, a later start."""
+    """Give a log without a topic id that of its topic; if the disk is full, a later start does
+    so."""
     try:
         log.adopt_topic_id(topic_id)
     except OSError as error:

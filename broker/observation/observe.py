@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.coordinator.groups.group import Group
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
 ROWS_AT_ONCE = 100
@@ -120,10 +123,10 @@ def _open_transactions(log: Log) -> tuple[OpenTransaction, ...]:
     )
 
 
-def look_at_partitions(broker: Broker) -> Look[tuple[PartitionState, ...]]:
-    """All partitions that are online, with those of internal topics."""
+def look_at_partitions(logs: LogManager) -> Look[tuple[PartitionState, ...]]:
+    """All partitions that are on line, those of internal topics too."""
     rows: list[PartitionState] = []
-    for log in list(broker.logs.logs.values()):
+    for log in list(logs.logs.values()):
         rows.append(partition_state(log))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
@@ -131,12 +134,11 @@ def look_at_partitions(broker: Broker) -> Look[tuple[PartitionState, ...]]:
 
 
 def look_at_transactional_ids(
-    broker: Broker, now_ms: int
+    transactions: TransactionCoordinator, wall_ms: int
 ) -> Look[tuple[TransactionalIdState, ...]]:
     """All transactional ids, with their open transactions."""
-    wall_ms = now_ms + broker.wall.ahead_ms
     rows: list[TransactionalIdState] = []
-    for metadata in list(broker.transactions.snapshot().values()):
+    for metadata in list(transactions.snapshot().values()):
         is_open = metadata.state not in AT_REST
         rows.append(
             TransactionalIdState(
@@ -154,20 +156,20 @@ def look_at_transactional_ids(
     return tuple(rows)
 
 
-def look_at_groups(broker: Broker) -> Look[tuple[GroupState, ...]]:
-    """All groups, with their committed offsets and lags."""
-    groups: list[GroupState] = []
-    for group in broker.groups.all_groups():
-        groups.append((yield from _look_at_group(broker, group)))
-        if len(groups) % ROWS_AT_ONCE == 0:
+def look_at_groups(groups: GroupCoordinator, topics: TopicRegistry) -> Look[tuple[GroupState, ...]]:
+    """All groups, with what they have committed and how far they are behind."""
+    rows: list[GroupState] = []
+    for group in groups.all_groups():
+        rows.append((yield from _look_at_group(group, topics)))
+        if len(rows) % ROWS_AT_ONCE == 0:
             yield
-    return tuple(groups)
+    return tuple(rows)
 
 
-def _look_at_group(broker: Broker, group: Group) -> Look[GroupState]:
+def _look_at_group(group: Group, topics: TopicRegistry) -> Look[GroupState]:
     rows: list[CommittedOffsetState] = []
     for partition, committed in list(group.offsets.committed.items()):
-        log = broker.topics.partition(*partition)
+        log = topics.partition(*partition)
         lag = None if log is None else max(0, log.high_watermark - committed.offset)
         rows.append(CommittedOffsetState(*partition, committed.offset, lag))
         if len(rows) % ROWS_AT_ONCE == 0:

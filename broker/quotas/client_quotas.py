@@ -19,7 +19,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.outbox import NO_RESPONSE, Answer, ConnectionState, Encoded
+from barnabas.broker.connections import ConnectionState
+from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -34,11 +35,16 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Route
+    from collections.abc import Callable, Mapping
+
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext
+    from barnabas.protocol.wall_clock import WallClock
 
 PRODUCE, FETCH, WRITE_TXN_MARKERS = 0, 1, 27
 EXEMPT = frozenset({WRITE_TXN_MARKERS})
@@ -120,13 +126,21 @@ _FREE = _Client()
 class ClientQuotas:
     """What clients have used, and which ones have to wait.
 
-    Takes: broker, whose metadata has the quotas, whose outbox gets the waits, and whose `busy_ns`
-           is the time that the core has worked.
+    Takes: metadata, which has the quotas; outbox, which gets the waits; busy_ns, the time that the
+           core works.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        wall: WallClock,
+        busy_ns: Callable[[], int],
+    ) -> None:
+        self._metadata, self._connections, self._outbox = metadata, connections, outbox
+        self._wall, self._busy_ns = wall, busy_ns
         self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._mutation_windows = Windows(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
@@ -160,7 +174,7 @@ class ClientQuotas:
                 client.produced.record(self._frame_bytes, context.now_ms)
             worked = None if api.key in EXEMPT else client.worked
             if worked is not None:
-                self._ticket, self._since_ns = context.ticket, self._broker.busy_ns()
+                self._ticket, self._since_ns = context.ticket, self._busy_ns()
             try:
                 answer = row.handle(request, context)
                 if answer is NO_RESPONSE:
@@ -266,11 +280,11 @@ class ClientQuotas:
 
     def _now_ms(self, context: RequestContext) -> int:
         """The time of the current event, which may be later than the request."""
-        return max(context.now_ms, self._broker.wall.now_ms or 0)
+        return max(context.now_ms, self._wall.now_ms or 0)
 
     def _client(self, context: RequestContext) -> _Client:
         """The quotas of the client of a request."""
-        connection = self._broker.connections.get(context.connection_id)
+        connection = self._connections.get(context.connection_id)
         if connection is None:
             return _FREE
         client = self._clients.get((connection.principal, context.client_id))
@@ -279,7 +293,7 @@ class ClientQuotas:
     def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
         self._make_room(context.now_ms)
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
-        quotas = self._broker.metadata.client_quotas
+        quotas = self._metadata.client_quotas
         client = _Client(
             self._usage_of(PRODUCER_BYTE_RATE, user, client_id),
             self._usage_of(CONSUMER_BYTE_RATE, user, client_id),
@@ -292,7 +306,7 @@ class ClientQuotas:
         return client
 
     def _usage_of(self, key: str, user: str, client_id: str) -> _Usage | None:
-        limit = limit_of_client(self._broker.metadata.client_quotas, key, user, client_id)
+        limit = limit_of_client(self._metadata.client_quotas, key, user, client_id)
         if limit is None:
             return None
         place = (key, limit.user, limit.client_id)
@@ -305,7 +319,7 @@ class ClientQuotas:
     def _count_work(self, worked: _Usage, context: RequestContext) -> None:
         """Record the time that the core has worked on the request since the last call."""
         if context.ticket == self._ticket:
-            now_ns = self._broker.busy_ns()
+            now_ns = self._busy_ns()
             worked.record((now_ns - self._since_ns) * PERCENT_PER_NS, self._now_ms(context))
             self._since_ns = now_ns
 
@@ -321,7 +335,7 @@ class ClientQuotas:
         """Mute the connection for the longest of these times."""
         throttle_ms = max(throttles_ms)
         if throttle_ms:
-            self._broker.outbox.mutes.append((context.connection_id, throttle_ms))
+            self._outbox.mutes.append((context.connection_id, throttle_ms))
         return throttle_ms
 
     def _make_room(self, now_ms: int) -> None:

@@ -1,1 +1,1 @@
-"""A standby: a second process that holds the same data directory, byte for byte."""
+"""A standby: a second process with a byte-for-byte copy of the data directory."""

@@ -1,14 +1,14 @@
-"""Which of the connections to a leader's replication port is its standby's; sans-IO.
+"""Which of the connections to a leader's replication port is that of its standby; sans-IO.
 
-    it happens                      what becomes of the connection
-    it connects                     it greets; the place of the standby is not taken
-    too many greet                  the eldest ends, of the host that has most of them
-    it sends what is not expected   it ends without a word, since it may be a stranger's
-    it shows the secret             it is the standby's; or it is refused in words, and ends
-    GREETING_MS have passed         it ends, if it still greets (the rim has the timer)
-    it ends                         its place is free
+    event                           effect on the connection
+    it connects                     it is greeting; the standby's place is not taken
+    too many are greeting           the oldest one is closed, of the host that has most of them
+    it sends unexpected bytes       it is closed without an error, since it may be a stranger's
+    it proves the secret            it is the standby's; or it is refused with an error, and closed
+    GREETING_MS have passed         it is closed, if it is still greeting (the rim has the timer)
+    it is closed                    its place is free
 
-A leader without such bounds could be kept from its standby by strangers who hold connections.
+Without these bounds strangers with many connections could keep the standby out.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Generic, NamedTuple, TypeVar
 from barnabas.broker.replication.leading import Leading, StandbyLink, State
 from barnabas.broker.replication.wire import WireError, frame
 
-MOST_GREETING = 128  # connections that have not shown the secret
+MOST_GREETING = 128  # connections that have not proved the secret
 
 Peer = TypeVar("Peer", bound=Hashable)
 
 
 class Reply(NamedTuple):
-    """What comes of received bytes.
+    """The result of received bytes.
 
-    data: what is sent for them. end: why the connection ends after that; empty where it goes on.
-    is_admitted: it is the standby's from now on.
+    data: the answer. end: why the connection is closed after it; empty where it stays open.
+    is_admitted: whether it is the standby's from now on.
     """
 
     data: bytes = b""
@@ -38,36 +38,38 @@ class Reply(NamedTuple):
 
 
 class MadeRoom(NamedTuple, Generic[Peer]):
-    """A connection that ends since another one came. reason: for the log."""
+    """A connection to close because another one arrived. reason: for the log."""
 
     peer: Peer
     reason: str
 
 
 class _Greeting(NamedTuple):
-    """host: where the connection comes from. link: None until TLS is set up, where there is TLS."""
+    """A greeting connection. host: its address. link: None until the TLS handshake is done."""
 
     host: str
     link: StandbyLink | None
 
 
 class Admission(Generic[Peer]):
-    """The connections of one leader, each named by a value of the rim's. standby: the one that is
-    the standby's.
+    """The connections of one leader, each identified by a value of the rim.
+
+    standby: the standby's one.
     """
 
     def __init__(self, leading: Leading) -> None:
         self._leading = leading
-        self._greeting: dict[Peer, _Greeting] = {}  # the eldest first
+        self._greeting: dict[Peer, _Greeting] = {}  # the oldest first
         self.standby: Peer | None = None
 
     @property
     def greeting(self) -> list[Peer]:
-        """The connections that have not shown the secret, the eldest first."""
+        """The connections that have not proved the secret, the oldest first."""
         return list(self._greeting)
 
     def on_accepted(self, peer: Peer, host: str) -> MadeRoom[Peer] | None:
-        """A connection came; it may still set up TLS. Gives the one that has to end for it."""
+        """Add a connection, before its TLS handshake. Gives: the one that has to be closed for
+        it."""
         made_room = self._make_room() if len(self._greeting) >= MOST_GREETING else None
         self._greeting[peer] = _Greeting(host, None)
         return made_room
@@ -81,20 +83,20 @@ class Admission(Generic[Peer]):
         return MadeRoom(eldest, reason)
 
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:
-        """A connection is set up; bytes may come from now on."""
+        """A connection is set up; bytes may arrive from now on."""
         greeting = self._greeting.get(peer)
-        if greeting is not None:  # else it has made room meanwhile
+        if greeting is not None:  # otherwise it has made room meanwhile
             self._greeting[peer] = greeting._replace(link=self._leading.new_link(nonce, now_ms))
 
     def on_bytes(self, peer: Peer, data: bytes, now_ms: int) -> Reply:
-        """Take what came on a connection."""
+        """Process received bytes of a connection."""
         try:
             if peer == self.standby:
                 self._leading.on_bytes(data, now_ms)
                 return Reply()
             greeting = self._greeting.get(peer)
             if greeting is None or greeting.link is None:
-                return Reply()  # it is about to end
+                return Reply()  # it is being closed
             greeting.link.on_bytes(data, now_ms)
         except (OSError, WireError) as error:
             return Reply(end=str(error))
@@ -103,7 +105,7 @@ class Admission(Generic[Peer]):
         return self._admit(peer, greeting.link)
 
     def _admit(self, peer: Peer, link: StandbyLink) -> Reply:
-        """A connection has shown the secret."""
+        """Admit or refuse a connection that has proved the secret."""
         try:
             self._leading.admit(link)
         except WireError as error:
@@ -113,7 +115,7 @@ class Admission(Generic[Peer]):
         return Reply(is_admitted=True)
 
     def on_closed(self, peer: Peer) -> bool:
-        """A connection has ended. Gives whether it was the standby's."""
+        """Remove a closed connection. Gives: whether it was the standby's."""
         self._greeting.pop(peer, None)
         if peer != self.standby:
             return False

@@ -1,15 +1,15 @@
 """Brings a copy of a data directory up to date while the directory is written to.
 
-The leader goes through its directory, one entry of it after the other; what the copy has already is
-compared by checksums of its pieces, and the rest is sent. Meanwhile operations go on, and each is
-either sent at its place among the rest, or left out because what it does is seen later:
+The leader visits the entries of its directory one after the other. Data that the copy has are
+compared by checksums of their pieces, and the rest is sent. Operations continue meanwhile. Each is
+either sent at its place in the stream, or omitted because a later visit includes its effect:
 
-    the operation is about          what becomes of it
-    an entry not gone through yet   left out
-    a file not compared whole yet   APPEND: left out; the rest: sent, and the comparing follows it
+    the operation concerns          it is
+    an entry not visited yet        omitted
+    a file that is being compared   omitted if APPEND; otherwise sent, and the comparison follows it
     anything else                   sent
 
-When nothing is left the copy is what the directory is, and from then on each operation keeps it so.
+When nothing is left the copy equals the directory, and from then on each operation keeps it equal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
-PIECES_AT_ONCE = 16  # of a file, between two signs of life
+PIECES_AT_ONCE = 16  # of a file, between two messages
 
 
 class Held(NamedTuple):
-    """A file as the copy has it. checksums: the CRC-32C of each piece of PIECE_BYTES, and of the
-    rest.
-    """
+    """A file of the copy. checksums: the CRC-32C of each piece of PIECE_BYTES, and of the rest."""
 
     size: int
     checksums: tuple[int, ...]
@@ -39,7 +37,7 @@ Inventory = Mapping[str, Held]
 
 
 def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
-    """The files of a copy, by their paths below it, and its directories, with a slash behind.
+    """The files of a copy, by their relative paths, and its directories, with a slash at the end.
 
     A large file comes in parts, PIECES_AT_ONCE of its checksums in each: `add_to_inventory`.
     """
@@ -57,14 +55,14 @@ def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
 
 
 def add_to_inventory(inventory: dict[str, Held], path: str, part: Held) -> None:
-    """Add what `take_inventory` gave: a file's next part is joined to those before it."""
+    """Add a result of `take_inventory`: a file's next part is joined to those before it."""
     earlier = inventory.get(path)
     checksums = part.checksums if earlier is None else earlier.checksums + part.checksums
     inventory[path] = Held(part.size, checksums)
 
 
 def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:
-    """The files in a directory of the data directory, and below; those that stay here left out."""
+    """The files in a directory of the data directory, and below, without local ones."""
     prefix = f"{entry}/" if entry else ""
     for name in disk.list(f"{data_dir}/{entry}" if entry else data_dir):
         path = prefix + name
@@ -75,8 +73,9 @@ def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:
 
 
 class _Pending:
-    """A file that is not compared whole. position: up to where the copy is right; the pieces of
-    `held` behind it are not compared yet.
+    """A file that is being compared.
+
+    position: the end of the compared part; the pieces of `held` after it are not compared yet.
     """
 
     __slots__ = ("held", "position", "size")
@@ -87,23 +86,23 @@ class _Pending:
         self.held = held
 
     def checksum(self) -> tuple[int, int] | None:
-        """The next piece of the copy: its length and its checksum."""
+        """The length and the checksum of the copy's next piece."""
         held, position = self.held, self.position
         if held is None or position >= self.size or position % PIECE_BYTES:
             return None
         index = position // PIECE_BYTES
-        if index >= len(held.checksums):  # the copy does not say what it has there
+        if index >= len(held.checksums):  # the copy has sent no checksum for it
             return None
         return min(PIECE_BYTES, self.size - position), held.checksums[index]
 
     def cut(self, size: int) -> None:
-        """The copy was cut; what is left and was not compared is compared no more, but sent."""
+        """Record a cut of the copy: the rest that was not compared is sent without comparison."""
         self.size, self.held = size, None
         self.position = min(self.position, size)
 
 
 class CatchUp:
-    """What a copy lacks, as long as it lacks something.
+    """The process that brings one copy up to date.
 
     not_sent: the directories that no standby had before.
     """
@@ -119,22 +118,22 @@ class CatchUp:
 
     @property
     def is_done(self) -> bool:
-        """Whether the copy is what the directory is."""
+        """Whether the copy equals the directory."""
         return not (self._unvisited or self._pending or self._held)
 
     def next_operations(self) -> Sequence[Operation]:
-        """The next step: of a file, or into an entry. It may need nothing to be sent."""
+        """The operations of the next step: of a file, or of an entry. There may be none to send."""
         if self._pending:
             return self._compare(next(iter(self._pending)))
         if self._unvisited:
             return self._visit(next(iter(self._unvisited)))
-        if self._held:  # what the directory does not have any more
+        if self._held:  # entries that the directory no longer has
             name = next(iter(self._held))
             return self._remove(name, self._held.pop(name))
         return ()
 
     def on_operation(self, operation: Operation) -> Sequence[Operation]:
-        """What is sent of an operation of the directory's."""
+        """The operations to send for an operation of the directory."""
         kind, path, new_path = operation.kind, operation.path, operation.new_path
         entry = _entry(path)
         if entry in self._unvisited:
@@ -156,7 +155,7 @@ class CatchUp:
         return (*before, operation)
 
     def _make_way(self, entry: str) -> Sequence[Operation]:
-        """A new entry takes a name under which the copy has an older one."""
+        """Remove an older entry of the copy whose name a new entry takes."""
         if entry in self._unvisited or entry not in self._held:
             return ()
         return self._remove(entry, self._held.pop(entry))
@@ -170,7 +169,7 @@ class CatchUp:
 
     def _move(self, path: str, new_path: str | None) -> None:
         if new_path not in (None, path):
-            self._pending.pop(new_path, None)  # the file that had the name is gone
+            self._pending.pop(new_path, None)  # the file with that name was removed
         inside = path + "/"
         for known in [one for one in self._pending if one == path or one.startswith(inside)]:
             pending = self._pending.pop(known)
@@ -178,7 +177,7 @@ class CatchUp:
                 self._pending[new_path + known[len(path) :]] = pending
 
     def _visit(self, entry: str) -> Sequence[Operation]:
-        """Begin to compare an entry: remove what it does not have, and make what the copy lacks."""
+        """Begin to compare an entry: remove surplus files, and create missing ones."""
         del self._unvisited[entry]
         held = self._held.pop(entry, {})
         path = f"{self._data_dir}/{entry}"
@@ -217,7 +216,7 @@ class CatchUp:
         return (Operation(kind, entry),)
 
     def _compare(self, path: str) -> Sequence[Operation]:
-        """Go on with a file: one piece of it."""
+        """Compare or send the next piece of a file."""
         pending = self._pending[path]
         file = self._disk.open(f"{self._data_dir}/{path}")
         position = pending.position
@@ -243,5 +242,5 @@ class CatchUp:
 
 
 def _entry(path: str) -> str:
-    """The entry of the data directory that a path is in."""
+    """The entry of the data directory that contains a path."""
     return path.partition("/")[0]

@@ -1,16 +1,16 @@
-"""The standby's side, sans-IO: what the leader says goes in, and what it is told comes out.
+"""The standby's side of the link, sans-IO: bytes of the leader go in, and answers come out.
 
-The directory's note `barnabas-standby` says in one line what the copy is worth: `catching up`,
-which no broker starts on, or `following`: all that the leader had done up to some moment. A standby
-that connects and compares changes nothing yet: what its copy was worth it is worth until the first
-operation comes.
+The directory's note `barnabas-standby` has the state of the copy in one line: `catching up`, on
+which no broker starts, or `following`: everything that the leader had done up to some moment. A
+standby that connects and compares changes nothing yet: the state of its copy is unchanged until the
+first operation arrives.
 
-With `following` stands which answers of the leader waited for this copy (`AnswersWait`). A broker
-that goes on from it begins
+With `following` the note has which answers of the leader waited for this copy (`AnswersWait`). A
+broker that starts on it begins
 
-    the note says       by hand                      by a claim of the lease
-    never               as after a loss of power     as after a loss of power
-    while in sync       as after a loss of power     as after a kill: the claimer is in the set
+    the note has        by hand                      by a claim of the lease
+    never               as after a power loss        as after a power loss
+    while in sync       as after a power loss        as after a kill: the claimer is in the set
     always              as after a kill              as after a kill
 """
 
@@ -54,14 +54,14 @@ NOWHERE = NodeAddresses("", {})
 
 
 class StandbyNote:
-    """What a directory is worth that a standby had, or has."""
+    """The note of a standby's directory."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk, self._data_dir = disk, data_dir
         self._path = f"{data_dir}/{STANDBY_NOTE_NAME}"
 
     def read(self) -> str | None:
-        """CATCHING_UP or FOLLOWING; None where no standby has it."""
+        """CATCHING_UP or FOLLOWING; None where it is not a standby's directory."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class StandbyNote:
         return FOLLOWING if text.partition(":")[0] == FOLLOWING else CATCHING_UP
 
     def answers_wait(self) -> AnswersWait:
-        """Which answers of the leader waited for this copy; NEVER where the note does not say."""
+        """Which answers of the leader waited for this copy; NEVER where the note has none."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
             return AnswersWait(text.partition(": answers wait ")[2])
@@ -77,7 +77,7 @@ class StandbyNote:
             return AnswersWait.NEVER
 
     def may_lack_acknowledged(self, *, is_claimed: bool) -> bool:
-        """Whether the leader may have answered what is not here; see the module's table."""
+        """Whether the copy may lack answered writes of the leader; see the module's table."""
         answers_wait = self.answers_wait()
         if answers_wait is AnswersWait.WHILE_IN_SYNC:
             return not is_claimed
@@ -93,15 +93,15 @@ class StandbyNote:
         self._disk.write_atomic(self._path, f"{text}\n".encode())
 
     def remove(self) -> None:
-        """The directory is a broker's from now on."""
+        """Remove the note: the directory is a broker's from now on."""
         self._disk.unlink(self._path)
         self._disk.fsync_dir(self._data_dir)
 
     def check(self) -> bool:
-        """Whether a standby had it.
+        """Whether a standby had the directory.
 
         Raises: LogDirectoryError where its copy is not whole, or may not be any more: while it
-                follows, a standby leaves to the system when the disk gets what it writes.
+                follows, a standby lets the system decide when data are written to the disk.
         """
         state = self.read()
         if state == CATCHING_UP:
@@ -112,7 +112,7 @@ class StandbyNote:
         if state == FOLLOWING and not RunNote(self._disk, self._data_dir).is_same_run():
             raise LogDirectoryError(
                 f"{self._data_dir} is a standby's, and its machine was down since, or the file "
-                "system was mounted anew: the disk may lack what it had. Start it with "
+                "system was mounted again: the disk may lack data that it had. Start it with "
                 f"--standby-of again; or, to go on with what is there, remove {self._path}"
             )
         return state is not None
@@ -121,10 +121,9 @@ class StandbyNote:
 class Following:
     """One connection to a leader.
 
-    Takes: make_durable, which brings all that was written to the disk. node_id, addresses: what the
-           leader is told. on_holding, which is called before the directory is worth less, and when
-           it is worth more.
-    After: the directory is what the leader's is, once `has_caught_up`.
+    Takes: make_durable, which flushes all written data. node_id, addresses: sent to the leader.
+           on_holding, called before the state of the directory gets worse, and after it got better.
+    After: the directory equals the leader's, once `has_caught_up`.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        self._applied = -1  # nothing: what is sent while it catches up is at no position
+        self._applied = -1  # nothing: operations during the catch-up have no position
         self.has_caught_up = False
 
     def greeting(self) -> bytes:
@@ -156,9 +155,9 @@ class Following:
         return frame(["hello", VERSION, self._nonce])
 
     def on_bytes(self, data: bytes) -> Iterator[bytes]:
-        """What is to be sent for it; it may be long, and is made as it is taken.
+        """The answer to received bytes; it may be long, and is made as it is consumed.
 
-        Raises: WireError, DivergedError: close the connection and begin anew. OSError.
+        Raises: WireError, DivergedError: close the connection and start again. OSError.
         """
         for message in self._frames.feed(data):
             yield from self._on_message(message)
@@ -218,20 +217,21 @@ class Following:
             rows.append([path, part.size, list(part.checksums)])
             piece_count += len(part.checksums)
             if len(rows) >= PARTS_IN_A_FRAME or piece_count >= PIECES_AT_ONCE:
-                yield frame(["have", rows])  # soon: the leader takes who says nothing for gone
+                # Soon: the leader takes a silent standby for disconnected.
+                yield frame(["have", rows])
                 rows, piece_count = [], 0
         yield frame(["have", rows])
         yield frame(["end"])
 
     def _begin_to_change(self) -> None:
-        """The copy is nothing whole from now on; no clean stop is believed that it had before."""
+        """Note that the copy is not whole from now on, and remove the mark of a clean stop."""
         self._on_holding(Holding.NOTHING)
         self._note.write_catching_up()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         self._is_noted = True
 
     def _take_over_from_here(self, answers_wait: AnswersWait) -> None:
-        """The copy is whole: note that a broker may go on with it, and how."""
+        """Note that the copy is whole, and how a broker may start on it."""
         self._make_durable()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         RunNote(self._disk, self._data_dir).write()
@@ -242,7 +242,7 @@ class Following:
 
 
 def holding_of(disk: Disk, data_dir: str) -> Holding:
-    """What a directory is worth that no process has open."""
+    """The state of a directory that no process has open."""
     note = StandbyNote(disk, data_dir).read()
     run = RunNote(disk, data_dir)
     if note is not None:
@@ -254,7 +254,7 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """What a leader says to people, who has not shown yet that it knows the secret."""
+    """The bounded text of a leader that has not proved the secret yet, for the log."""
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
@@ -266,7 +266,7 @@ def _answers_wait(value: Any) -> AnswersWait:
 
 
 def cluster_id_of(disk: Disk, data_dir: str) -> str:
-    """The cluster that a directory is of; empty where it does not say. Raises: OSError."""
+    """The cluster id of a directory; empty where it has none. Raises: OSError."""
     try:
         properties = decode_properties(disk.read(f"{data_dir}/{META_PROPERTIES_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):
@@ -275,10 +275,10 @@ def cluster_id_of(disk: Disk, data_dir: str) -> str:
 
 
 def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
-    """Refuse to follow with a directory in which all would be removed.
+    """Refuse to follow with a directory whose whole content would be removed.
 
-    Raises: LogDirectoryError where it is of another cluster, or does not say of which: the file may
-            have been lost. A copy that was catching up may lack it.
+    Raises: LogDirectoryError where it belongs to another cluster, or has no cluster id: the file
+            may have been lost. A copy that was catching up may lack it.
     """
     own = cluster_id_of(disk, data_dir)
     is_begun = StandbyNote(disk, data_dir).read() == CATCHING_UP

@@ -1,5 +1,7 @@
-"""Answers to clients that may not go out yet: until the standby has what was done before them, and
-only within the lease where there is one.
+"""Answers to clients that may not be sent yet.
+
+They wait until the standby has everything that was done before them, and are sent only within the
+lease.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ Answer = TypeVar("Answer")
 
 
 class HeldAnswers(Generic[Answer]):
-    """The answers that wait, in their order.
+    """The waiting answers, in order.
 
-    Takes: may_go_out, whether an answer may that was ready at a position.
+    Takes: may_go_out, whether an answer that was ready at a position may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:
@@ -25,18 +27,18 @@ class HeldAnswers(Generic[Answer]):
         return len(self._waiting)
 
     def holds(self, position: int, answer: Answer) -> bool:
-        """Whether an answer has to wait; it is kept then. None goes before an earlier one."""
+        """Whether an answer has to wait; it is kept then. No answer overtakes an earlier one."""
         if not self._waiting and self._may_go_out(position):
             return False
         self._waiting.append((position, answer))
         return True
 
     def released(self) -> Iterator[Answer]:
-        """The answers that need not wait any more, each when the one before has been sent."""
+        """The answers that may be sent, each after the one before has been sent."""
         waiting = self._waiting
         while waiting and self._may_go_out(waiting[0][0]):
             yield waiting.popleft()[1]
 
     def clear(self) -> None:
-        """No answer goes out any more."""
+        """Drop all answers."""
         self._waiting.clear()

@@ -1,57 +1,59 @@
-"""Who of two nodes leads: decided by one record with compare-and-swap, kept by an engine outside.
+"""Which of two nodes leads: decided by one record with compare-and-swap, in an external engine.
 
 Sans-IO: answers of the engine and the clock go in; requests to the engine come out. Neither node
-decides by the other's silence. The engine needs no clock, no leases of its own: it has one record
-(`lease_record`) with a version, that can be read (linearizably) and be replaced where its version
-is still the one that was read. etcd has that, and Kubernetes has nothing else.
+decides by the other's silence. The engine needs no clock and no leases of its own: it has one
+record (`lease_record`) with a version, which can be read (linearizably), and replaced if its
+version is still the one that was read. etcd and Kubernetes have that.
 
 **The right to answer.** A leader renews: it writes the record again. Its right ends `ttl - margin`
 after it SENT the last write that is known to be in the record. Another node claims when it has seen
-the same version for a whole `ttl`, from when it RECEIVED that version on. It replaces that very
-version, so no renewal came between. Each goes by its own clock, which has to be right only in its
-rate, and only within `margin` of `ttl`. Past its right a leader answers nobody (`may_answer`); it
-goes on trying, and leads again if its next write succeeds: then nobody has led in between. If the
-record names another, it is DEPOSED, and begins anew as a standby.
+the same version for a whole `ttl`, from the time when it RECEIVED that version. It replaces exactly
+that version, so no renewal came between. Each node uses its own clock, whose rate has to be right
+within `margin` of `ttl`. After the end of its right a leader sends no answers (`may_answer`); it
+keeps trying, and leads again if its next write succeeds: then no other node has led in between. If
+the record names another node, it is DEPOSED, and restarts as a standby.
 
-**Who may claim.** Who is in the record's set `in_sync`. What holds at each moment, with `sync`, in
-whatever order messages, crashes and expiries come: *what was acknowledged is on every node of the
-set*. For this the leader
+**The right to claim.** Nodes in the record's set `in_sync` may claim. With `sync` this invariant
+holds at each moment, for any order of messages, crashes and expiries: *every acknowledged write is
+on every node of the set*. So the leader
 
-    does                                        only when
+    does this                                   only if
     answers                                     each other node that may be in the set has applied
-                                                what was done before the answer (`may_be_in_sync`)
-    asks for a standby to be in the set         answers wait for it, and it has applied all that
-                                                was done before they began to
-    lets a standby's copy be changed out of     that node is certainly not in the set
-    order (a catch-up)
+                                                everything before the answer (`may_be_in_sync`)
+    adds a standby to the set                   answers wait for it, and it has applied everything
+                                                that was done before they began to
+    changes a standby's copy out of order       that node is certainly not in the set
+    (a catch-up)
 
-A write whose outcome is unknown may be applied at any later time, as long as the version that it
-replaces is there. So a node *may be* in the set that is in the record last seen, or in such a write
-(`may_be_in_sync`); once another version has been seen, the writes before it are done with.
+A write with an unknown outcome may be applied at any later time, as long as the version that it
+replaces is the current one. So a node *may be* in the set if it is in the record last seen, or in
+such a write (`may_be_in_sync`). Once another version has been seen, the writes before it have
+failed.
 
-**What a directory is worth** (`Holding`) decides whether a node in the set may make use of it:
+**The state of a directory** (`Holding`) decides whether a node in the set may claim:
 
     holding     the directory                                     may claim      leaves the set
-    WHOLE       has all that was written to it                    in the set     no
+    WHOLE       has everything that was written to it             in the set     no
     POWER_LOST  a leader's, and the machine was down: it lacks    alone in it    where others are
-                what was not flushed                                             in it, and it was
+                unflushed data                                                   in it, and it was
                                                                                  not the last leader
     NOTHING     empty, or a standby's that is not whole or        never          where others are
                 whose machine was down: it flushed nothing                       in it
 
-A directory that is WHOLE as it was found, and has had lower leader epochs alone than the record
-knows of it (`held_epochs`), is an older copy, and worth NOTHING until it has followed.
+A directory that was found WHOLE, but has only had lower leader epochs than the record has for it
+(`held_epochs`), is an older copy, and counts as NOTHING until it has followed.
 
-When both machines lose power the standby leaves the set, and the leader goes on with what its disk
-has. A record that is not there is made by the first node, and by one whose directory is empty only
-after a `ttl`, so that one with data comes first. A record without a `cluster_id` is of a first
-leader that died before its directory was one: who is alone in its set claims, with NOTHING.
+When both machines lose power the standby leaves the set, and the leader continues with the data of
+its disk. The first node creates a missing record; one with an empty directory does so only after a
+`ttl`, so that one with data comes first. A record without a `cluster_id` belongs to a first leader
+that died before it had opened its
+directory: a node that is alone in its set claims, with NOTHING.
 
-    role      after                              what goes out
+    role      after                              requests to the engine
     WATCHING  the start                          a read each `ttl / 12`; a claim
     LEADING   a claim that is in the record      a write each `ttl / 6`, and at each change
     RELEASED  `release`, once it was written     nothing
-    DEPOSED   another's claim was seen           nothing
+    DEPOSED   another node's claim was seen      nothing
 """
 
 from __future__ import annotations
@@ -68,22 +70,22 @@ from barnabas.broker.replication.lease_record import (
     decode_lease_record,
 )
 
-ABSENT = ""  # the version of a record that is not there
+ABSENT = ""  # the version of a missing record
 POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # of ttl
-# that a node sees of a process that is gone: what it found, and a write that came late
+# versions of a dead process that a node may see: the one it found, and a late write
 MOST_WRITES_OF_THE_DEAD = 2
 
 
-@dataclass(frozen=True)  # an empty tuple would be false
+@dataclass(frozen=True)  # an empty tuple would be falsy
 class Read:
-    """A request to the engine: the record and its version. Answered by Found, or Unknown."""
+    """A request to the engine for the record and its version. Answered by Found, or Unknown."""
 
 
 class Write(NamedTuple):
-    """A request to the engine: replace that version, or make the record where it is ABSENT.
+    """A request to the engine: replace that version, or create the record if it is ABSENT.
 
-    Answered by Written; by Conflict, if the version is another and so nothing was written; or by
-    Unknown.
+    Answered by Written; by Conflict, if the version is another one, so that nothing was written; or
+    by Unknown.
     """
 
     version: str
@@ -91,26 +93,26 @@ class Write(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The engine's answer to a read: the record as it is now."""
+    """The engine's answer to a read: the current record."""
 
     version: str
     value: bytes
 
 
 class Written(NamedTuple):
-    """The record is what was asked for. version: its new one."""
+    """The write succeeded. version: the record's new one."""
 
     version: str
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """The version was another: nothing was written, nor will be."""
+    """The version was another one: nothing was written, nor will be."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """No answer: what was asked for may have been done, or may be done later."""
+    """No answer: the request may have been executed, or may be executed later."""
 
 
 Request = Read | Write
@@ -118,7 +120,7 @@ Answer = Found | Written | Conflict | Unknown
 
 
 class Role(Enum):
-    """What the node is; see the module's table."""
+    """The role of the node; see the module's table."""
 
     WATCHING = auto()
     LEADING = auto()
@@ -127,7 +129,7 @@ class Role(Enum):
 
 
 class Holding(Enum):
-    """What the node's directory is worth; see the module's table."""
+    """The state of the node's directory; see the module's table."""
 
     WHOLE = auto()
     POWER_LOST = auto()
@@ -135,16 +137,21 @@ class Holding(Enum):
 
 
 class LeaseSettings(NamedTuple):
-    """ttl_ms: how long a leader may say nothing. margin_ms: how much earlier its right ends."""
+    """The times of a lease.
+
+    ttl_ms: how long a leader may go without a renewal. margin_ms: how much earlier its right ends.
+    """
 
     ttl_ms: int
     margin_ms: int
 
 
 class Node(NamedTuple):
-    """This node. session: of this process, not used before. leader_epoch: the highest that its
-    directory has had. earlier_session: of the process that had the directory before, if it is
-    certain that it is gone: what it held has ended.
+    """This node.
+
+    session: the unique id of this process. leader_epoch: the highest that its directory has had.
+    earlier_session: of the process that had the directory before, if it has certainly ended, and
+    its lease with it.
     """
 
     node_id: int
@@ -156,28 +163,28 @@ class Node(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A write that is in the record, may be, or may come to be."""
+    """A write that is in the record, or may be now or later."""
 
     record: LeaseRecord
     sent_ms: int
 
 
 class Leadership:
-    """One node's part in deciding who leads.
+    """One node's part in the decision which node leads.
 
-    The rim asks `next_request`, sends it, and feeds `on_answer` with what came of it, one at a
-    time; what comes later than `timeout_ms` is Unknown, and is not fed afterwards. It asks again
+    The rim calls `next_request`, sends the request, and passes its answer to `on_answer`, one at a
+    time. After `timeout_ms` the answer is Unknown, and a later one is dropped. The rim calls again
     after each answer, each change of a wish, and at `next_request_ms`.
 
-    holding: the rim sets it when it changes, before the directory becomes worth less, after it is
-    worth more. node_id: of this node. has_opened: whether the leader's directory is open and no
-    standby's any more (`set_opened`).
+    holding: the rim sets it before the state of the directory gets worse, and after it got better.
+    node_id: of this node. has_opened: whether the leader's directory is open and no longer a
+    standby's (`set_opened`).
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
         assert 0 < settings.margin_ms < settings.ttl_ms, "a margin as long as the lease"
         self._node, self._settings, self._holding = node, settings, holding
-        self._is_as_found = True  # nothing was done in the directory since the start
+        self._is_as_found = True  # no write to the directory since the start
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
         self.role, self.has_opened, self._opened_epoch = Role.WATCHING, False, 0
         self.record: LeaseRecord | None = None
@@ -185,8 +192,8 @@ class Leadership:
         self._wanted_in_sync: frozenset[int] = frozenset()
         self.cluster_id = node.cluster_id
         self._nodes: dict[int, NodeAddresses] = {node.node_id: node.addresses}
-        self._version: str | None = None  # None: nothing was read yet
-        self._seen_ms = now_ms  # when this version was received first
+        self._version: str | None = None  # None: not read yet
+        self._seen_ms = now_ms  # when this version was first received
         self._answers_until_ms: int | None = None
         self._pending: list[_Pending] = []  # writes that replace this version
         self._request: Request | None = None
@@ -198,7 +205,7 @@ class Leadership:
 
     @property
     def holding(self) -> Holding:
-        """What the directory is worth."""
+        """The state of the directory."""
         return self._holding
 
     @holding.setter
@@ -206,41 +213,41 @@ class Leadership:
         self._holding, self._is_as_found = holding, False
 
     def may_answer(self, now_ms: int) -> bool:
-        """Whether this node leads, and certainly no other does: asked before each output."""
+        """Whether this node leads, and certainly no other does: checked before each output."""
         until_ms = self._answers_until_ms
         return until_ms is not None and now_ms < until_ms
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of this node's claim: its partitions are led by no lower one."""
-        assert self.record is not None, "nobody has claimed"
+        """The epoch of this node's claim: it leads its partitions in no lower one."""
+        assert self.record is not None, "there is no claim"
         return self.record.leader_epoch
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The set as it was seen last."""
+        """The set of the record last seen."""
         return frozenset() if self.record is None else self.record.in_sync
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may come to be by what was asked for."""
+        """Every node that is in the set, or may be by a write of unknown outcome."""
         return self.in_sync.union(*(pending.record.in_sync for pending in self._pending))
 
     @property
     def nodes(self) -> Mapping[int, NodeAddresses]:
-        """Where each node is that was ever told of."""
+        """The addresses of all known nodes."""
         known = {} if self.record is None else self.record.nodes
         return {**known, **self._nodes}
 
     def leader(self) -> int | None:
-        """Who leads by the record that was seen last; it may have ended since."""
+        """The leader in the record last seen; its lease may have ended since."""
         return None if self.record is None else self.record.leader
 
     def unchanged_ms(self, now_ms: int) -> int:
-        """For how long the record has been the same, as far as was seen."""
+        """For how long the record has been unchanged, as far as this node has seen."""
         return now_ms - self._seen_ms
 
     def obstacle(self, now_ms: int) -> str:
-        """Why this node does not lead, though nobody has for a while; empty where it is not so."""
+        """Why this node does not lead although no other does for a while; otherwise empty."""
         record = self.record
         if self.role is not Role.WATCHING or record is None:
             return ""
@@ -265,34 +272,38 @@ class Leadership:
         return ""
 
     def set_opened(self, leader_epoch: int) -> None:
-        """The leader's directory is open, no standby's any more, and its partitions are led in that
-        epoch: that of the claim, or a higher one where the directory had one of before the lease.
-        The record tells of it, so that the next claim is above it.
+        """Record that the leader's directory is open, and that its partitions are led in
+        `leader_epoch`.
+
+        It is that of the claim, or a higher one if the directory had one before the lease. It is
+        stored in the record, so that the next claim is above it.
         """
         self.has_opened, self._opened_epoch = True, leader_epoch
         self.holding = Holding.WHOLE
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Whom the leader wants in the set from now on, beside itself; until then, and after a node
-        has left the set, it is whoever is in it.
+        """Set the nodes that the leader wants in the set from now on, beside itself.
+
+        Before the first call, and after a node has left the set, these are the current ones.
         """
         self._wanted_in_sync = frozenset(node_ids)
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        """The standby tells where it is; the record will."""
+        """Add the standby's addresses, which the next write stores."""
         self._nodes[node_id] = addresses
 
     def release(self) -> None:
-        """Give the leadership up: nothing is answered from now on, and another may claim at once.
+        """Release the leadership: no answer is sent from now on, and another node may claim at
+        once.
 
-        The leader has stopped, and its standby has all that it could be given.
+        The leader has stopped, and has sent its standby all that it could.
         """
         self._wants_release, self._answers_until_ms = True, None
 
     # --- requests --------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int) -> Request | None:
-        """What the engine is asked now; None: nothing, ask again at `next_request_ms`."""
+        """The next request to the engine; None: nothing to ask before `next_request_ms`."""
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         record = None
@@ -310,7 +321,7 @@ class Leadership:
         return request
 
     def next_request_ms(self, now_ms: int) -> int | None:
-        """When `next_request` may have one, if nothing happens before; None: never."""
+        """The time at which `next_request` may return one, without other events; None: never."""
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         if self.role is Role.LEADING and not self._must_read:
@@ -318,7 +329,7 @@ class Leadership:
         return max(self._next_ms, now_ms)
 
     def _as_leader(self, now_ms: int) -> LeaseRecord | None:
-        """The record as this leader writes it: at a change, or to renew."""
+        """The record that this leader writes: at a change, or for a renewal."""
         record, me = self.record, self._node.node_id
         assert record is not None, "a leader without a record"
         if self._wants_release:
@@ -330,15 +341,15 @@ class Leadership:
             leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
         )
-        # a write of unknown outcome is overtaken, else what it asks for may still come to be
+        # a write of unknown outcome is superseded: otherwise it might still be applied
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
         return self._written(wanted._replace(held_epochs=self._held_epochs(record, wanted)))
 
     def _held_epochs(self, record: LeaseRecord, wanted: LeaseRecord) -> dict[int, int]:
-        """The leader epoch that each node of the in-sync set is known to hold.
+        """The leader epoch that each node of the in-sync set is known to have.
 
-        Who comes into the set has all that the leader has, as the leader itself does.
+        A node that joins the set has everything that the leader has.
         """
         held = {node_id: epoch for node_id, epoch in record.held_epochs.items()
                 if node_id in wanted.in_sync}  # fmt: skip
@@ -349,7 +360,7 @@ class Leadership:
         return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:
-        """The record that makes this node the leader, or takes it out of the set; None: neither."""
+        """The record that makes this node the leader, or removes it from the set; None: neither."""
         record, me = self.record, self._node.node_id
         has_ended = now_ms - self._seen_ms >= self._settings.ttl_ms
         if record is not None and record.leader == me:
@@ -373,8 +384,9 @@ class Leadership:
         return self._claimed(record)
 
     def _is_worth_less(self, record: LeaseRecord) -> bool:
-        """Whether any other node of the set has more: of two that lost power, who led last. A
-        standby that claimed and lost power before its directory was a leader's has NOTHING.
+        """Whether another node of the set has more: of two that lost power, the last leader.
+
+        A standby that claimed and lost power before its directory was a leader's has NOTHING.
         """
         if self.holding is Holding.POWER_LOST:
             last = record.leader if record.opened_by is None else record.opened_by
@@ -382,7 +394,7 @@ class Leadership:
         return self.holding is Holding.NOTHING or self._is_older(record)
 
     def _is_older(self, record: LeaseRecord) -> bool:
-        """Whether this is an earlier copy of the directory that the node had in the set."""
+        """Whether this is an earlier copy of the directory with which the node was in the set."""
         is_whole = self._is_as_found and self.holding is Holding.WHOLE
         return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
 
@@ -406,7 +418,7 @@ class Leadership:
     # --- answers ---------------------------------------------------------------------------------
 
     def on_answer(self, answer: Answer, now_ms: int) -> None:
-        """What came of the request. Raises: LeaseRecordError."""
+        """Process the answer to the request. Raises: LeaseRecordError."""
         request, self._request = self._request, None
         assert request is not None, "an answer to nothing"
         if isinstance(answer, Found):
@@ -424,7 +436,7 @@ class Leadership:
             self._must_read = True
 
     def _see(self, version: str, value: bytes, now_ms: int) -> None:
-        """Take it that this is the record now."""
+        """Process a record that was seen."""
         self._must_read = False
         if version != self._version:
             record = None if version == ABSENT else decode_lease_record(value)
@@ -448,7 +460,7 @@ class Leadership:
             )
 
     def _check_is_the_only_one_so_called(self, record: LeaseRecord | None) -> None:
-        """Raises: LeaseRecordError where another process goes on to lead as this very node."""
+        """Raises: LeaseRecordError where another process keeps leading as this node."""
         if self.role is not Role.WATCHING or record is None or record.leader != self.node_id:
             return
         name = f"{self.node_id}-{record.session}-"
@@ -461,7 +473,7 @@ class Leadership:
             )
 
     def _on_own_write(self, write: _Pending) -> None:
-        """A write of this node is the record now."""
+        """Process a record that this node wrote."""
         settings = self._settings
         if self._leads_by(write.record):
             if self.role is Role.WATCHING:
@@ -473,7 +485,7 @@ class Leadership:
             self.role = Role.RELEASED
 
     def _on_others_write(self, record: LeaseRecord | None) -> None:
-        """The record is another than this node has written."""
+        """Process a record that another node wrote."""
         if self.role is not Role.LEADING:
             return
         if record is None or not self._leads_by(record):

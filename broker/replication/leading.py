@@ -1,24 +1,24 @@
-"""The leader's side: the order of operations, the one standby that follows, and who waits for it.
+"""The leader's side of the link: the order of operations, the standby, and the waiting answers.
 
-Sans-IO: bytes of the standby and operations of the disk go in, bytes to send come out of
-`take_output`, and the clock as `now_ms`.
+Sans-IO: bytes of the standby, operations of the disk and the clock (`now_ms`) go in; bytes to send
+come out of `take_output`.
 
-    state         entered by                     what is sent
-    GREETING      a connection                   a challenge; the place of the standby is not taken
-    PROVEN        a right proof                  nothing: it waits until it may be changed
-    COMPARING     not being in the in-sync set   a welcome; the standby tells what it has
-    CATCHING_UP   the end of that                what it lacks, and operations (`catch_up`)
-    FOLLOWING     nothing is lacking             each operation
+    state         entered by                     sent bytes
+    GREETING      a connection                   a challenge; the standby's place is not taken
+    PROVEN        a right proof                  none: it waits until its copy may be changed
+    COMPARING     not being in the in-sync set   a welcome; the standby sends its inventory
+    CATCHING_UP   the end of the inventory       missing data, and operations (`catch_up`)
+    FOLLOWING     nothing is missing             each operation
 
-With `sync` an answer to a client waits until the standby has applied all that was done before the
-answer was ready (`position`). It does so from when the standby has first applied all that it lacked
-(`is_awaited`). While nobody follows, or who follows has said nothing for the time-out, answers go
-out at once if the leader may go on alone; else they wait.
+With `sync` an answer to a client waits until the standby has applied everything that was done
+before the answer was ready (`position`). Answers wait from the time when the standby has first
+applied everything (`is_awaited`). Without a standby, or if it has sent nothing for the timeout,
+answers are sent at once if the leader may continue alone; otherwise they wait.
 
-With a lease (`leadership`) who may take over is in the lease's in-sync set. A standby is asked into
-it when it has applied all that was done before answers began to wait for it; it is asked out of it
-when it is gone, unless answers wait for it to come back, and before its copy is changed. As long as
-a node may be in the set that does not follow, answers wait.
+With a lease (`leadership`) the nodes that may take over are in the lease's in-sync set. A standby
+is added when it has applied everything that was done before answers began to wait for it. It is
+removed when it has disconnected, unless answers wait for its return, and before its copy is
+changed. As long as a node that does not follow may be in the set, answers wait.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
-MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
-OPERATION_BYTES = 400  # what one takes of memory beside its data
+MOST_WAITING_BYTES = 64 << 20  # of operations that were not sent to a standby yet
+OPERATION_BYTES = 400  # the memory of an operation beside its data
 FRAME_BYTES = 1 << 20
-GREETING_MS = 5_000  # for all that comes before the proof
-PING_PARTS = 4  # of the time-out, between two pings
+GREETING_MS = 5_000  # for everything before the proof
+PING_PARTS = 4  # of the timeout, between two pings
 
 
 class ReplicationSettings(NamedTuple):
-    """is_sync: answers wait for the standby. may_be_alone: they go out while there is none.
+    """The settings of a leader.
 
-    timeout_ms: how long a standby may say nothing. secret: what both sides know.
+    is_sync: answers wait for the standby. may_be_alone: they are sent while there is none.
+    timeout_ms: how long a standby may be silent. secret: the one that both sides know.
     """
 
     is_sync: bool
@@ -67,22 +68,22 @@ class ReplicationSettings(NamedTuple):
 
 
 class InSyncSet(Protocol):
-    """The lease's in-sync set, as a leader has it: `leadership.Leadership`."""
+    """The lease's in-sync set, for a leader: `leadership.Leadership`."""
 
     node_id: int
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may come to be."""
+        """Every node that is in the set, or may be by a running write."""
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Whom the leader wants in the set, beside itself."""
+        """Set the nodes that the leader wants in the set, beside itself."""
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        """A standby tells where it is."""
+        """Add a standby's addresses."""
 
 
 class State(Enum):
-    """How far a standby is; see the module's table."""
+    """The state of a standby; see the module's table."""
 
     GREETING = auto()
     PROVEN = auto()
@@ -94,9 +95,9 @@ class State(Enum):
 class StandbyLink:
     """One connection of a standby.
 
-    node_id, addresses: its own, once it is PROVEN. is_awaited: answers wait for it, from
-    awaited_from on. answers_wait: what the standby is told of that. not_sent: directories that no
-    standby had before, each with the position from which on this one has it.
+    node_id, addresses: its own, once it is PROVEN. is_awaited: whether answers wait for it, from
+    awaited_from on. answers_wait: the mode that is sent to the standby. not_sent: directories that
+    no standby had before, each with the position from which on this one has it.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -119,7 +120,8 @@ class StandbyLink:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Take what a standby sent. Raises: WireError, OSError."""
-        if self.state is not State.GREETING:  # else who proves nothing could stay by talking
+        # Otherwise a connection could stay without a proof by sending bytes.
+        if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
             self._on_message(message, now_ms)
@@ -167,7 +169,7 @@ class StandbyLink:
         self.state, self.heard_ms = State.PROVEN, now_ms
 
     def welcome(self, cluster_id: str) -> None:
-        """Its copy may be changed from now on: it is to tell what it has."""
+        """Ask the standby for its inventory: its copy may be changed from now on."""
         assert self.state is State.PROVEN, f"a standby that is {self.state.name} is welcome"
         self._control.append(frame(["welcome", cluster_id]))
         self._frames.most_bytes = MOST_BYTES
@@ -184,7 +186,7 @@ class StandbyLink:
     # --- operations ------------------------------------------------------------------------------
 
     def on_operation(self, operation: Operation) -> None:
-        """Something was done to the directory. Raises: WireError where too much waits."""
+        """Queue an operation of the directory. Raises: WireError where too much is queued."""
         if self.state is State.FOLLOWING:
             self._add(operation)
         elif self._catch_up is not None:
@@ -192,33 +194,33 @@ class StandbyLink:
                 self._add(one)
 
     def _add(self, operation: Operation) -> None:
-        if self._waiting_bytes > MOST_WAITING_BYTES:  # one operation alone may be larger
+        if self._waiting_bytes > MOST_WAITING_BYTES:  # a single operation may be larger
             raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
         self._operations.append(operation)
         self._waiting_bytes += _memory_of(operation)
 
     @property
     def waiting_bytes(self) -> int:
-        """What operations hold that are not sent yet."""
+        """The size of the operations that are not sent yet."""
         return self._waiting_bytes
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to be sent now."""
+        """Whether there are more bytes to send."""
         return bool(self._operations or self._control) or self._catch_up is not None
 
     def ping(self) -> None:
-        """Have the standby say that it is there, and hear that the leader is.
+        """Send a ping, which the standby answers: both sides see that the other one is alive.
 
-        Also while it catches up: what both have alike is compared and nothing of it is sent.
+        Also during a catch-up: while equal data are compared nothing is sent.
         """
         if self.state in (State.CATCHING_UP, State.FOLLOWING) and not self._operations:
             self._control.append(frame(["ping"]))
 
     def take_output(self, position: int) -> bytes:
-        """The next bytes to send, about FRAME_BYTES; none where nothing is to be said.
+        """The next bytes to send, about FRAME_BYTES; empty where there are none.
 
-        Takes: position, of the last operation that was given. Raises: OSError.
+        Takes: position, of the last operation. Raises: OSError.
         """
         if self._control:
             control, self._control = b"".join(self._control), []
@@ -234,9 +236,10 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                size += FRAME_BYTES // 4  # a piece was read and compared, while clients wait
+                # A piece was read and compared, during which clients waited.
+                size += FRAME_BYTES // 4
         if rows:
-            if self.state is State.FOLLOWING:  # each operation since is one of those that wait
+            if self.state is State.FOLLOWING:  # each later operation is among the queued ones
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
@@ -247,7 +250,7 @@ class StandbyLink:
         return b""
 
     def _look_further(self) -> bool:
-        """Go on with what the standby lacks; False where nothing is lacking."""
+        """Continue the catch-up. Gives: False where nothing is missing."""
         if self._catch_up is None or self._catch_up.is_done:
             return False
         for operation in self._catch_up.next_operations():
@@ -263,9 +266,9 @@ def _memory_of(operation: Operation) -> int:
 class Leading:
     """The operations of a leader's disk, and the standby that follows them.
 
-    position: the operations since a standby came. release: what is called when the standby has
-    applied more, or answers need not wait for it any more. cluster_id: what the standby is told.
-    level_ms: when the standby had last applied all that was done.
+    position: the number of operations since a standby connected. release: called when the standby
+    has applied more, or answers need no longer wait for it. cluster_id: sent to the standby.
+    level_ms: when the standby had last applied everything.
     """
 
     def __init__(
@@ -283,37 +286,37 @@ class Leading:
         self.position = self.level_ms = 0
         self.link: StandbyLink | None = None
         self._pinged_ms = 0
-        self.lost: str | None = None  # why the link has to be closed
+        self.lost: str | None = None  # the reason to close the link
 
     @property
     def follows(self) -> bool:
-        """Whether a standby has all that was done, but what is under way."""
+        """Whether a standby has everything but the operations in transit."""
         return self.link is not None and self.link.state is State.FOLLOWING
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How long ago a standby last had all that was done; None: it never had."""
+        """How long ago a standby last had everything; None: never."""
         if self.follows and self.link is not None and self.link.applied >= self.position:
             return 0
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
 
     def is_applied(self, position: int) -> bool:
-        """Whether an answer that was ready at this position may go out."""
+        """Whether an answer that was ready at this position may be sent."""
         link, others = self.link, self._others_in_sync()
-        if not self.settings.is_sync:  # but who can take over follows
+        if not self.settings.is_sync:  # every node that can take over follows
             return others <= ({link.node_id} if link is not None and self.follows else set())
         if link is not None and link.is_awaited:
             return link.applied >= position and others <= {link.node_id}
         return self.settings.may_be_alone and not others
 
     def _others_in_sync(self) -> frozenset[int]:
-        """The nodes but this one that may take over, or may come to."""
+        """The other nodes that may take over, now or by a running write."""
         leadership = self._leadership
         if leadership is None:
             return frozenset()
         return leadership.may_be_in_sync() - {leadership.node_id}
 
     def _answers_wait(self) -> AnswersWait:
-        """Which answers wait for a standby that follows, also when it does no more."""
+        """Which answers wait for a standby, also after it has disconnected."""
         if not self.settings.is_sync:
             return AnswersWait.NEVER
         if not self.settings.may_be_alone:
@@ -321,8 +324,9 @@ class Leading:
         return AnswersWait.NEVER if self._leadership is None else AnswersWait.WHILE_IN_SYNC
 
     def on_start(self) -> None:
-        """The broker serves from now on. A node of the set that does not follow is asked out of it,
-        unless answers wait for it.
+        """The broker serves from now on.
+
+        A node of the set that does not follow is removed from it, unless answers wait for it.
         """
         if self._leadership is not None and (
             self.settings.may_be_alone or not self.settings.is_sync
@@ -330,20 +334,21 @@ class Leading:
             self._leadership.want_in_sync(())
 
     def on_in_sync_changed(self) -> None:
-        """The in-sync set has changed, or what may come to be of it."""
+        """The in-sync set has changed, or a write of it has."""
         self._welcome_if_out()
         self._release()
 
     def new_link(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """Somebody connected. `admit` makes it the standby once it has shown the secret; until
-        then it takes no place, and nothing is said to it but a challenge.
+        """A new connection. `admit` makes it the standby once it has proved the secret.
+
+        Before that it does not take the standby's place, and gets only a challenge.
         """
         link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
         link.answers_wait = self._answers_wait()
         return link
 
     def admit(self, link: StandbyLink) -> None:
-        """A connection has shown the secret. Raises: WireError where there is a standby."""
+        """Admit a connection that proved the secret. Raises: WireError if there is a standby."""
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
             raise WireError("another standby is connected, and there can be one")
@@ -352,7 +357,7 @@ class Leading:
         self._on_proven(link)
 
     def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """The standby connected, where nobody else can: its place is kept while it greets."""
+        """Connect the only possible standby: it has its place while it is greeting."""
         assert self.link is None, "two standbys"
         self.link, self.lost = self.new_link(nonce, now_ms), None
         return self.link
@@ -360,7 +365,7 @@ class Leading:
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Take what a standby sent. Raises: WireError, OSError."""
         link = self.link
-        assert link is not None, "bytes of nobody"
+        assert link is not None, "bytes without a link"
         state, applied = link.state, link.applied
         link.on_bytes(data, now_ms)
         if state is State.GREETING and link.state is State.PROVEN:
@@ -369,7 +374,7 @@ class Leading:
             self._on_applied(link, now_ms)
 
     def _on_proven(self, link: StandbyLink) -> None:
-        """The standby is one: before its copy is changed it must not be able to take over."""
+        """Let an admitted standby compare, once it is certainly not able to take over."""
         self._check_node_id(link)
         leadership = self._leadership
         if leadership is not None:
@@ -388,7 +393,7 @@ class Leading:
             link.welcome(self.cluster_id)
 
     def _on_applied(self, link: StandbyLink, now_ms: int) -> None:
-        """The standby has applied more."""
+        """Release answers after the standby has applied more."""
         if link.state is State.FOLLOWING and link.applied >= link.caught_up_at:
             if link.not_sent:
                 self._remove_marks(link)
@@ -403,8 +408,8 @@ class Leading:
         self._release()
 
     def _remove_marks(self, link: StandbyLink) -> None:
-        """The standby has directories that were marked as not sent. A mark that stays is removed by
-        a later connection.
+        """Remove the marks of directories that the standby has now. A mark that cannot be removed
+        is removed during a later connection.
         """
         for name in [name for name, at in link.not_sent.items() if at <= link.applied]:
             del link.not_sent[name]
@@ -412,13 +417,13 @@ class Leading:
                 self._disk.unlink(f"{self._data_dir}/{name}/{NOT_SENT_NAME}")
 
     def on_closed(self) -> None:
-        """The standby is gone."""
+        """The standby has disconnected."""
         self.link = None
         self.on_start()
         self._release()
 
     def publish(self, operation: Operation) -> None:
-        """The disk has done it. What the link makes of it never fails the disk: it is lost then."""
+        """Queue an operation that the disk has done. An error closes the link, not the disk."""
         self.position += 1
         if self.link is not None and self.lost is None:
             if operation.kind is Kind.MAKE_DIRECTORY:
@@ -429,13 +434,11 @@ class Leading:
                 self.lost = str(error)
 
     def take_output(self) -> bytes:
-        """Bytes for the standby. Raises: OSError."""
+        """The next bytes for the standby. Raises: OSError."""
         return b"" if self.link is None else self.link.take_output(self.position)
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passed: a standby that says nothing is lost, and one that has nothing to do is asked
-        whether it is there.
-        """
+        """Drop a standby that was silent for the timeout, and ping an idle one."""
         link = self.link
         if link is None or self.lost is not None:
             return

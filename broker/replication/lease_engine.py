@@ -1,5 +1,7 @@
-"""The engines that keep the lease's record, asked over HTTP with the standard library from a thread
-that may wait (`lease_keeper`). What is asked, and of which endpoint, `lease_exchange` decides.
+"""The engines with the lease's record, asked over HTTP with the standard library.
+
+A thread that may block uses them (`lease_keeper`). `lease_exchange` decides the requests and
+endpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from barnabas.broker.replication.lease_exchange import (
 
 
 class LeaseEngine(Protocol):
-    """What keeps the record. last_error: why the last answer was Unknown."""
+    """The engine with the record. last_error: why the last answer was Unknown."""
 
     @property
     def last_error(self) -> str: ...
@@ -38,7 +40,7 @@ class LeaseEngine(Protocol):
 
 
 class _Http:
-    """A connection to one endpoint at a time, kept open until it fails."""
+    """A connection to one endpoint at a time, which stays open until it fails."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -46,7 +48,7 @@ class _Http:
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, call: HttpCall) -> HttpOutcome:
-        """Waits for the answer, for the time-out at each step; never raises."""
+        """Send and wait for the answer, up to the timeout at each step. Never raises."""
         try:
             connection = self._connected_to(call.endpoint)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -64,7 +66,7 @@ class _Http:
             return HttpFailure(_text_of(error))
 
     def _connected_to(self, endpoint: str) -> http.client.HTTPConnection:
-        """The connection that is open, or a new one. Raises: OSError."""
+        """The open connection, or a new one. Raises: OSError."""
         if self._connection is None or self._endpoint != endpoint:
             self.close()
             self._endpoint, self._connection = endpoint, self._connection_to(endpoint)
@@ -90,7 +92,7 @@ def _text_of(error: Exception) -> str:
 
 
 class _Engine:
-    """What both engines have: each HTTP request of an exchange is sent, and waited for."""
+    """The common base: it sends each HTTP request of an exchange and waits for the answer."""
 
     def __init__(self, settings: EngineSettings, exchange: LeaseExchange) -> None:
         self._http, self._exchange = _Http(settings), exchange

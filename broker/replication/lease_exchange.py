@@ -1,18 +1,18 @@
-"""What the engines of the lease are asked, and what their answers mean: etcd, and Kubernetes.
+"""The HTTP requests to the engines of the lease, etcd and Kubernetes, and their answers.
 
-Sans-IO: an exchange is a generator that gives HTTP requests and takes what came of each. A request
-of the lease is one exchange. An endpoint that refuses the connection is passed over. What is not
-answered in time is Unknown, and the next request goes to the next endpoint.
+Sans-IO: an exchange is a generator that yields HTTP requests and gets the result of each. A request
+of the lease is one exchange. An endpoint that refuses the connection is skipped. A request without
+an answer in time is Unknown, and the next request is sent to the next endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
                                  POST /v3/kv/txn             put, if mod_revision is that
                                  POST /v3/auth/authenticate  a token, where there is a user
 Kubernetes (coordination.k8s.io/v1, one Lease):
-                                 GET .../leases/NAME         404: it is not there
-                                 POST .../leases             make it; 409: it is there
+                                 GET .../leases/NAME         404: it does not exist
+                                 POST .../leases             create it; 409: it exists
                                  PUT .../leases/NAME         with its resourceVersion; 409: another
 
-The Lease has the record in an annotation; its spec shows people who leads.
+The Lease has the record in an annotation; its spec shows the leader to people.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class EngineError(Exception):
-    """The engine cannot be reached, or answers with what is no answer."""
+    """The engine cannot be reached, or its answer is invalid."""
 
 
 class EngineSettings(NamedTuple):
-    """endpoints: URLs, of which one is asked at a time. name: of the record. namespace: of
-    Kubernetes. ca_file: what signs the endpoints' certificates; None: what the system trusts.
+    """The address of the record.
+
+    endpoints: URLs, of which one is used at a time. name: of the record. namespace: of Kubernetes.
+    ca_file: the authority of the endpoints' certificates; None: the system's authorities.
     """
 
     endpoints: tuple[str, ...]
@@ -62,7 +64,7 @@ class EngineSettings(NamedTuple):
 
 
 class HttpCall(NamedTuple):
-    """One HTTP request. body: what is sent as JSON, or None."""
+    """One HTTP request. body: sent as JSON, or None."""
 
     endpoint: str
     method: str
@@ -79,7 +81,7 @@ class HttpAnswer(NamedTuple):
 
 
 class HttpFailure(NamedTuple):
-    """No answer. is_refused: the connection was refused, so that the request was not sent."""
+    """No answer. is_refused: whether the connection was refused, so nothing was sent."""
 
     reason: str
     is_refused: bool = False
@@ -98,7 +100,7 @@ class LeaseExchange:
         self.last_error = ""
 
     def ask(self, request: Request) -> Exchange:
-        """One request of the lease: the HTTP requests, then the answer. It never raises."""
+        """One request of the lease: yields HTTP requests, returns the answer. Never raises."""
         try:
             answer: Answer = yield from (
                 self._read() if isinstance(request, Read) else self._write(request)
@@ -173,7 +175,7 @@ class EtcdExchange(LeaseExchange):
         headers = {"Authorization": self._token} if self._token else None
         status, answer = yield from self._send("POST", path, body, headers)
         if status != http.client.OK:
-            self._token = ""  # it may have expired
+            self._token = ""  # the token may have expired
             raise EngineError(f"etcd answers {status}: {_reason(answer)}")
         return answer
 
@@ -184,12 +186,12 @@ class KubernetesExchange(LeaseExchange):
     def __init__(
         self, settings: EngineSettings, token: Callable[[], str], now: Callable[[], datetime]
     ) -> None:
-        """Takes: token, which may raise OSError; now, for people who look at the Lease."""
+        """Takes: token, which may raise OSError; now, for the times in the Lease."""
         super().__init__(settings)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._now = now
-        self._metadata: dict[str, Any] = {}  # with labels of others
+        self._metadata: dict[str, Any] = {}  # with the labels of other programs
 
     def _read(self) -> Asking:
         status, lease = yield from self._call("GET", f"{self._path}/{self._settings.name}")

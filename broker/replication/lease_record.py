@@ -1,19 +1,19 @@
-"""The one record that the nodes of a pair share, in an engine outside: who leads, who is in sync.
+"""The record that the nodes of a pair share in an external engine: the leader and the in-sync set.
 
-    field        is
+    field        meaning
     cluster_id   of the data; empty until the first leader has opened its directory
-    leader       the node id of who leads; null: the last one has given it up
-    session      of the leader's process; a node that starts again is another
-    leader_epoch of who leads: each claim raises it, and all partitions are led by it
-    in_sync      the node ids that have all that was acknowledged: no other may claim
-    nodes        by node id, where each listens: for the other node, and for clients by listener
-    write_id     of this write; no two writes have the same
-    opened_by    the node id of the last leader that has opened its directory; null: nobody has
-    held_epochs  by node id, a leader epoch that its directory is known to have had since it came
-                 into the set: one that has had lower ones alone is an older copy of it
+    leader       the leader's node id; null: the last one has released it
+    session      of the leader's process; a restarted node has another one
+    leader_epoch of the leader: each claim raises it, and all partitions are led in it
+    in_sync      the node ids that have all acknowledged writes: no other node may claim
+    nodes        by node id, the addresses: for the other node, and for clients by listener
+    write_id     the unique id of this write
+    opened_by    the node id of the last leader that has opened its directory; null: none has
+    held_epochs  by node id, a leader epoch that its directory is known to have had since the node
+                 joined the set: a directory with only lower ones is an older copy
 
-The engine keeps it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
-`leaderelection` with a set beside it.
+The engine stores it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
+`leaderelection`, with the in-sync set added.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ HIGHEST_LEADER_EPOCH = 2**31 - 1
 
 
 class LeaseRecordError(Exception):
-    """The record in the engine cannot be read: it is not of such a pair, or of another version."""
+    """The record in the engine cannot be read: it is not that of a pair, or of another version."""
 
 
 class NodeAddresses(NamedTuple):
-    """Where a node is. replication: HOST:PORT for the other node; listeners: HOST:PORT for clients
-    by the listener's name.
+    """The addresses of a node.
+
+    replication: HOST:PORT for the other node; listeners: HOST:PORT for clients, by listener.
     """
 
     replication: str
@@ -40,7 +41,7 @@ class NodeAddresses(NamedTuple):
 
 
 def addresses_for_clients(node: NodeAddresses) -> dict[str, tuple[str, int]]:
-    """Host and port of each listener; one that is told wrongly is left out."""
+    """Host and port of each listener, without invalid ones."""
     parts = {name: text.rpartition(":") for name, text in node.listeners.items()}
     return {
         name: (host, int(port))
@@ -50,7 +51,7 @@ def addresses_for_clients(node: NodeAddresses) -> dict[str, tuple[str, int]]:
 
 
 class LeaseRecord(NamedTuple):
-    """The record in the engine that says who leads; see the module's table."""
+    """The record in the engine; see the module's table."""
 
     cluster_id: str
     leader: int | None
@@ -63,7 +64,7 @@ class LeaseRecord(NamedTuple):
     held_epochs: Mapping[int, int] = MappingProxyType({})
 
     def encode(self) -> bytes:
-        """The bytes that the engine keeps."""
+        """The record as bytes for the engine."""
         nodes = {
             str(node_id): {"replication": node.replication, "listeners": dict(node.listeners)}
             for node_id, node in sorted(self.nodes.items())
@@ -78,7 +79,7 @@ class LeaseRecord(NamedTuple):
 
 
 def decode_lease_record(value: bytes) -> LeaseRecord:
-    """The record of its bytes. Raises: LeaseRecordError."""
+    """Decode a record. Raises: LeaseRecordError."""
     try:
         fields = json.loads(value)
         leader, opened_by = fields["leader"], fields.get("opened_by")

@@ -1,4 +1,4 @@
-"""What a leader makes of its lease: which nodes clients see, and when it has to end; sans-IO."""
+"""How a leader uses its lease: the nodes that clients see, and when it has to end; sans-IO."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("barnabas.lease")
 
 
 class Keeper(Protocol):
-    """The lease, as it is kept: `lease_keeper.LeaseKeeper`."""
+    """The interface of `lease_keeper.LeaseKeeper`."""
 
     node_id: int
     failure: LeaseRecordError | None
@@ -46,7 +46,7 @@ class Keeper(Protocol):
 
 
 def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
-    """The other node, as clients see it; None where its address is not known."""
+    """The other node, as clients see it; None where its address is unknown."""
     nodes = keeper.nodes
     other = next((one for one in nodes if one != keeper.node_id), None)
     if other is None:
@@ -59,8 +59,9 @@ def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
 
 
 class LeasedLead:
-    """A leader, from when its directory is open until another node leads. standby: the other node,
-    as clients see it.
+    """A leader, from the opening of its directory until another node leads.
+
+    standby: the other node, as clients see it.
     """
 
     def __init__(
@@ -75,8 +76,9 @@ class LeasedLead:
         leading.on_start()
 
     def on_lease_changed(self) -> bool:
-        """After each answer of the lease's engine. Gives whether this node leads; it never does
-        again once it does not.
+        """Called after each answer of the lease's engine. Gives: whether this node leads.
+
+        Once it does not, it never leads again.
         """
         keeper = self._keeper
         if keeper.failure is not None:
@@ -101,7 +103,7 @@ class LeasedLead:
             logger.warning(text, standby.node_id)
 
     def _tell_trouble(self) -> None:
-        """Say once that the engine is away, and once that it is back."""
+        """Log once that the engine cannot be reached, and once that it is back."""
         trouble = self._keeper.trouble
         if bool(trouble) is not self._is_in_trouble:
             self._is_in_trouble = bool(trouble)

@@ -1,10 +1,11 @@
 """Partitions whose directory a leader has lost, and a standby's copy still has.
 
-While a copy catches up, the leader says which directories it does not have: they go here as well.
-That of a partition with records waits until the copy has all else, the metadata journal too. Where
-the journal has the partition, of the same topic, no record says that it was deleted: the directory
-was lost there, and this may be the last copy of it. Unless it was made here, by a leader that no
-standby had it from (`replicated_disk`): its successor never had it.
+During a catch-up the leader sends removals of directories that it does not have. The removal of a
+partition with records waits until the copy has everything else, including the metadata journal. If
+the journal has the partition, of the same topic, it was not deleted: the leader has lost the
+directory, and this may be its last copy. The exception is a directory with the mark of
+`replicated_disk`: this node made it while it led, no standby got it, and so its successor never had
+it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ _SHOWN = 10
 
 
 class LostPartitions:
-    """The directories of partitions that wait for the end of catching up, to go or to stay."""
+    """The directories whose removal waits for the end of the catch-up."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk, self._data_dir = disk, data_dir
         self._waiting: dict[str, None] = {}
 
     def holds_back(self, operation: Operation) -> bool:
-        """Whether the operation is not to be done now. A directory goes when another one takes its
-        name: the leader has made it again.
+        """Whether the operation has to wait.
+
+        A waiting directory is removed when another one takes its name: the leader made it again.
         """
         name = operation.path
         if operation.kind is Kind.REMOVE_TREE and self._has_records(name):
@@ -58,10 +60,10 @@ class LostPartitions:
         return False
 
     def on_caught_up(self) -> None:
-        """Remove what waits. Raises: LogDirectoryError where the leader has lost something."""
+        """Remove the waiting directories. Raises: LogDirectoryError where the leader lost one."""
         if self._waiting:
             self._remove_waiting()
-        for name in self._disk.list(self._data_dir):  # all is the leader's from now on
+        for name in self._disk.list(self._data_dir):  # every directory is the leader's from now on
             mark = f"{self._data_dir}/{name}/{NOT_SENT_NAME}"
             if _PARTITION.fullmatch(name) and self._disk.exists(mark):
                 self._disk.unlink(mark)
@@ -93,7 +95,7 @@ class LostPartitions:
         )
 
     def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
-        """Whether the partition is still one of its topic."""
+        """Whether the topic still has the partition."""
         topic_name, _, number = name.rpartition("-")
         topic = topics.get(topic_name)
         return (

@@ -1,5 +1,6 @@
-"""What one of two nodes that share a lease does until it leads: it follows the node that does, or
-waits; sans-IO, in the steps of `standby_steps`.
+"""The steps of a node of a pair until it leads: it follows the leader, or waits; sans-IO.
+
+The steps are those of `standby_steps`.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 logger = logging.getLogger("barnabas.lease")
 
 POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # before a leader that cannot be followed is tried again
+LONGEST_PAUSE_S = 2.0  # before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # of ttl: a leader that has not renewed for so long may be lost
-CONNECT_PARTS = 4  # an address that does not answer is not waited for while this node could lead
+SYNC_PARTS = 3  # of ttl: a leader without a renewal for this time may be lost
+CONNECT_PARTS = 4  # shorter than the time after which this node could lead
 
 
 def node_of(
     disk: Disk, data_dir: str, node_id: int, addresses: NodeAddresses, session: str
 ) -> Node:
-    """This node, as the lease knows it, by what its directory says. Raises: OSError."""
+    """This node, for the lease, from the notes of its directory. Raises: OSError."""
     return Node(
         node_id,
         addresses,
@@ -53,7 +54,7 @@ def node_of(
 
 
 class MemberKeeper(Protocol):
-    """The lease, as it is kept: `lease_keeper.LeaseKeeper`."""
+    """The interface of `lease_keeper.LeaseKeeper`."""
 
     node_id: int
     failure: LeaseRecordError | None
@@ -77,8 +78,8 @@ class MemberKeeper(Protocol):
 class MemberSteps(StandbySteps):
     """A node of the pair, until it leads.
 
-    Takes: session, of this process, as the lease's record has it when this node leads; now_s, the
-           steady clock; ttl_ms, of the lease.
+    Takes: session, of this process, for the lease's record; now_s, the steady clock; ttl_ms, of the
+           lease.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class MemberSteps(StandbySteps):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the node does not lead, and may come to."""
+        """Whether the node does not lead yet, and may lead later."""
         return self._keeper.role is Role.WATCHING and self._keeper.failure is None
 
     def run(self) -> Steps:
-        """Follow until this node leads, or the lease cannot be kept any more."""
+        """Follow until this node leads, or the lease fails."""
         while self.goes_on:
             leader = self.leader_address()
             if leader is not None:
@@ -119,7 +120,7 @@ class MemberSteps(StandbySteps):
             self._take_directory()
 
     def _follow_after_pause(self) -> Steps:
-        """One connection; before a leader that could not be followed the pause grows."""
+        """Follow over one connection. After failures the pause before it grows."""
         if self.leader != self._followed:
             self._followed, self._pause_s = self.leader, 0.0
         ends_s = self._now_s() + self._pause_s
@@ -133,7 +134,7 @@ class MemberSteps(StandbySteps):
         self._pause_s = 0.0 if is_followed else longer_s
 
     def receive(self) -> Steps:
-        """What the leader says next; empty at the end, when it is silent, and when this leads."""
+        """The leader's next bytes; empty at the end, after a silence, and when this node leads."""
         ends_s = self._now_s() + self.timeout_s
         self._prepare_to_lead()
         while self.goes_on and self._now_s() < ends_s:
@@ -145,11 +146,12 @@ class MemberSteps(StandbySteps):
         return b""
 
     def leader_address(self) -> Address | None:
-        """Where the other node is, if it leads by the record. Raises: LeaseRecordError."""
+        """The address of the other node, if the record has it as leader. Raises:
+        LeaseRecordError."""
         record = self._keeper.record
         if record is None or record.leader in (None, self._keeper.node_id):
             return None
-        assert record.leader is not None, "nobody leads"
+        assert record.leader is not None, "no node leads"
         node = record.nodes.get(record.leader)
         host, _, port = ("" if node is None else node.replication).rpartition(":")
         if not host or not port.isdecimal():
@@ -157,7 +159,7 @@ class MemberSteps(StandbySteps):
         return host.strip("[]"), int(port)
 
     def _prepare_to_lead(self) -> None:
-        """Bring the copy to the disk while a lease that is not renewed comes to its end."""
+        """Flush the copy to the disk while an unrenewed lease expires."""
         if self._keeper.unchanged_ms >= self._sync_ms:
             self.copy.sync.begin()
 
@@ -167,14 +169,14 @@ class MemberSteps(StandbySteps):
             return
         trouble, obstacle = self._keeper.trouble, self._keeper.obstacle
         if trouble:
-            logger.warning("the lease cannot be read, and nobody can lead by it: %s", trouble)
+            logger.warning("the lease cannot be read, and no node can lead by it: %s", trouble)
         elif obstacle:
-            logger.warning("nobody leads: %s", obstacle)
+            logger.warning("no node leads: %s", obstacle)
         if trouble or obstacle:
             self._told_s = now_s
 
     def _take_directory(self) -> None:
-        """A standby's copy has the leader's node.id: it is this node's from now on."""
+        """Replace the leader's node.id in the copy by this node's."""
         disk, data_dir = self.copy.disk, self.copy.data_dir
         if self._keeper.role is Role.LEADING:
             write_session(disk, data_dir, self._session)

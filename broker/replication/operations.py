@@ -1,20 +1,21 @@
-"""What a broker does to its data directory, as values in their order, and how a copy follows.
+"""The operations of a broker on its data directory, as values in order, and their replay on a copy.
 
-A broker writes files at their end alone, cuts them, and replaces small ones as a whole
-(`storage.disk`). So its directory is what the operations made of it, and a copy that applies them
-in the same order is, after each, what a kill at that moment would have left:
+A broker writes files only at their end, cuts them, and replaces small ones as a whole
+(`storage.disk`). So its directory is the result of its operations, and a copy that applies them in
+the same order has, after each, the state that a kill at that moment would have left:
 
     kind             path       position          data    new_path
-    CREATE           file                                            nothing where it is there
+    CREATE           file                                            nothing if it exists
     APPEND           file       where it begins   bytes
     TRUNCATE         file       the size
     REPLACE          file                         bytes              the whole file, or nothing
     RENAME           any                                  any
-    REMOVE           file                                            nothing where it is gone
-    MAKE_DIRECTORY   directory                                       nothing where it is there
-    REMOVE_TREE      directory                                       nothing where it is gone
+    REMOVE           file                                            nothing if it is missing
+    MAKE_DIRECTORY   directory                                       nothing if it exists
+    REMOVE_TREE      directory                                       nothing if it is missing
 
-Paths are below the data directory. What belongs to one process or machine stays with it (`LOCAL`).
+Paths are relative to the data directory. Files of one process or machine are not replicated
+(`LOCAL`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MOST_OPEN_FILES = 256
 
 
 class Kind(IntEnum):
-    """What is done; see the module's table."""
+    """The kind of an operation; see the module's table."""
 
     CREATE = 1
     APPEND = 2
@@ -56,7 +57,7 @@ class Kind(IntEnum):
 
 
 class FilePiece(NamedTuple):
-    """Bytes of a file that changes no more, which are read when they are sent."""
+    """Bytes of a file that no longer changes, which are read when they are sent."""
 
     file: File
     position: int
@@ -67,7 +68,7 @@ class FilePiece(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One step of the history of a data directory."""
+    """One operation on a data directory."""
 
     kind: Kind
     path: str
@@ -77,29 +78,29 @@ class Operation(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The data themselves."""
+        """The bytes of the operation."""
         return self.data if isinstance(self.data, bytes) else self.data.read()
 
 
 class DivergedError(Exception):
-    """The copy is not what the operation expects: it has to be compared anew."""
+    """The copy is not in the state that the operation expects: it has to be compared again."""
 
 
 def is_local(path: str) -> bool:
-    """Whether the file, below the data directory, belongs to this process or machine alone."""
+    """Whether the file of the data directory belongs to this process or machine only."""
     is_left_here = path.endswith((TEMPORARY_SUFFIX, f"/{NOT_SENT_NAME}"))
     return path in LOCAL or is_left_here or is_of_new_files(path)
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether the cleaner's process still writes the file: it is told of when it is renamed."""
+    """Whether the cleaner's process is writing the file: it is published with its rename."""
     return path.endswith(CLEANED_SUFFIX)
 
 
 class Replica:
     """A copy of a data directory, to which operations are applied.
 
-    Holds: the files that were written last, open.
+    Keeps the most recently written files open.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -107,7 +108,7 @@ class Replica:
         self._files: OrderedDict[str, File] = OrderedDict()
 
     def apply(self, operation: Operation) -> None:
-        """Do the same here. Raises: DivergedError, OSError."""
+        """Apply an operation to the copy. Raises: DivergedError, OSError."""
         kind, name, position, _, new_name = operation
         disk, path = self._disk, self._path(name)
         if kind is Kind.APPEND:
@@ -123,7 +124,7 @@ class Replica:
                 raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
             file.truncate(position)
         elif kind is Kind.REPLACE:
-            self._close(name)  # what is open is the file that goes
+            self._close(name)  # the open file is the one that is removed
             disk.write_atomic(path, operation.content, sync=False)
         elif kind is Kind.RENAME:
             self._close_below(name)

@@ -1,11 +1,13 @@
-"""A disk that tells a feed of each change of the data directory, once it is made.
+"""A disk that publishes each change of the data directory after it was made.
 
-What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
-before its name. The files of a new log, which a thread makes, are published once the log has them.
+Files that another process writes (the cleaner's new segments) are published when they are renamed:
+their bytes before their names. The files of a new log, which a thread makes, are published once the
+log has them.
 
-A partition's directory that is made here has the mark `barnabas-not-sent` until a standby has it
-(`leading`). By that a node that follows its successor knows what that never had, and has not lost
-(`lost_partitions`). What makes the names in the directory durable makes the mark so, too.
+The directory of a partition that is made here has the file `barnabas-not-sent` until a standby has
+the directory (`leading`). After a take-over the node can so distinguish directories that its
+successor never had from those that the successor lost (`lost_partitions`). The sync that makes the
+names in the directory durable includes the mark.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Publish = Callable[[Operation], None]
 
 
 class ReplicatedFile:
-    """A file whose changes are told."""
+    """A file whose changes are published."""
 
     __slots__ = (
         "_disk",
@@ -49,7 +51,7 @@ class ReplicatedFile:
 
     @property
     def size(self) -> int:
-        """What this handle has made it."""
+        """The size as of this handle's last change."""
         return self._file.size
 
     @size.setter
@@ -57,7 +59,7 @@ class ReplicatedFile:
         self._file.size = size
 
     def append(self, data: Data) -> int:
-        """Write all of it at the end; gives where it begins. Raises: OSError."""
+        """Write all of it at the end. Gives: the position of its start. Raises: OSError."""
         file, disk = self._file, self._disk
         position = file.append(data)
         if disk.publish is not None:
@@ -71,9 +73,9 @@ class ReplicatedFile:
 
 
 class ReplicatedDisk:
-    """publish: what takes the operations; None while nobody follows.
+    """The disk of a leader. publish: takes the operations; None while no standby follows.
 
-    Takes: disk, on which the data directory lies.
+    Takes: disk, with the data directory.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -89,12 +91,12 @@ class ReplicatedDisk:
         self.boot_id, self.mount_id = disk.boot_id, disk.mount_id
 
     def tell(self, operation: Operation) -> None:
-        """Tell who follows, if there is somebody."""
+        """Publish an operation, if a standby follows."""
         if self.publish is not None:
             self.publish(operation)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A file, whose changes are told where it is below the data directory."""
+        """A file whose changes are published if it is below the data directory."""
         name = self._name(path)
         is_new = create and name is not None and not self._disk.exists(path)
         file = self._disk.open(path, create=create)
@@ -115,9 +117,8 @@ class ReplicatedDisk:
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename as `Disk` does; of what the cleaner's process has written the bytes are told
-        first.
-        """
+        """Rename as `Disk` does; the bytes of a file of the cleaner's process are published
+        first."""
         name, new_name = self._name(old), self._name(new)
         if name is not None and is_unfinished(old) and self.publish is not None:
             self._tell_content(old, name)
@@ -133,7 +134,7 @@ class ReplicatedDisk:
         self._tell_of(Kind.REMOVE, path)
 
     def rmtree(self, path: str) -> None:
-        """Remove a folder, as `Disk` does."""
+        """Remove a directory, as `Disk` does."""
         self._disk.rmtree(path)
         self._tell_of(Kind.REMOVE_TREE, path)
 
@@ -145,10 +146,10 @@ class ReplicatedDisk:
             self.tell(Operation(Kind.REPLACE, name, data=bytes(data)))
 
     def _name(self, path: str) -> str | None:
-        """The path below the data directory; None for one that is not there, or stays here."""
+        """The relative path in the data directory; None for a path outside, or a local file."""
         if not path.startswith(self._inside):
             return None
-        name = path[len(self._inside) :].lstrip("/")  # where data_dir ends with a slash
+        name = path[len(self._inside) :].lstrip("/")  # if data_dir ends with a slash
         return None if is_local(name) else name
 
     def _tell_of(self, kind: Kind, path: str) -> None:
@@ -167,7 +168,7 @@ class ReplicatedDisk:
                 self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 
     def _tell_content(self, path: str, name: str) -> None:
-        file = self._disk.open(path)  # read when it is sent; it is closed with the last piece
+        file = self._disk.open(path)  # read when it is sent; closed with the last piece
         self.tell(Operation(Kind.CREATE, name))
         for position in range(0, file.size, PIECE_BYTES):
             piece = FilePiece(file, position, min(PIECE_BYTES, file.size - position))

@@ -1,9 +1,9 @@
-"""The note `barnabas-lease-session`: of the node's process that led last from this directory.
+"""The note `barnabas-lease-session`: the process of this node that last led from this directory.
 
-A node that is started again need not wait for the end of a lease that its own dead process holds.
-That the process is dead follows from the directory's lock, which whoever reads the note has; that
-it was a process of this very directory, from `RunNote`: the machine has not been down, and this is
-no copy of the directory, whose process may live. It is not replicated.
+A restarted node need not wait for the end of a lease that its own dead process had. The reader of
+the note has the directory's lock, so that process has ended. `RunNote` shows that it was a process
+of this directory: the machine has been up since, and this is not a copy of the directory, whose
+process may be alive. The note is not replicated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 
 def read_session(disk: Disk, data_dir: str) -> str:
-    """The session of the process that led last from here, and is certainly gone; else empty."""
+    """The session of the process that led last from here, if it has certainly ended."""
     if not RunNote(disk, data_dir).is_same_run():
         return ""
     try:
@@ -24,5 +24,5 @@ def read_session(disk: Disk, data_dir: str) -> str:
 
 
 def write_session(disk: Disk, data_dir: str, session: str) -> None:
-    """This process leads from here. Its note need not outlive a power loss."""
+    """Note that this process leads from here. The note need not survive a power loss."""
     disk.write_atomic(f"{data_dir}/{LEASE_SESSION_NAME}", f"{session}\n".encode(), sync=False)

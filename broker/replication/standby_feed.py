@@ -1,4 +1,4 @@
-"""What goes to the standby and when; sans-IO."""
+"""Which bytes are sent to the standby, and when; sans-IO."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ logger = logging.getLogger("barnabas.replication")
 
 
 class Turn(NamedTuple):
-    """data: what is sent now. again_s: when there may be more, 0 soon, None when something is done.
-    end: why the connection has to end; empty where it goes on.
+    """The result of one turn.
+
+    data: the bytes to send now. again_s: when there may be more, 0 soon, None after the next event.
+    end: why the connection has to be closed; empty where it stays open.
     """
 
     data: bytes = b""
@@ -24,8 +26,8 @@ class Turn(NamedTuple):
 class StandbyFeed:
     """The bytes for one connection of a standby, a turn at a time.
 
-    Takes: peer, for the log; timeout_s, after which the standby takes a silent leader for gone;
-           catch_up_rate, the most bytes a second until the standby follows, or 0.
+    Takes: peer, for the log; timeout_s, after which the standby takes a silent leader for
+           disconnected; catch_up_rate, the most bytes a second until the standby follows, or 0.
     """
 
     def __init__(self, leading: Leading, peer: str, timeout_s: float, catch_up_rate: int) -> None:
@@ -34,7 +36,7 @@ class StandbyFeed:
         self._has_followed = False
 
     def next_turn(self, *, may_write: bool) -> Turn:
-        """What is to be done now. may_write: whether the connection takes more bytes."""
+        """The next turn. may_write: whether the connection accepts more bytes."""
         leading = self._leading
         if leading.link is None:
             return Turn()
@@ -52,15 +54,16 @@ class StandbyFeed:
         return Turn(output, self._pause_s(len(output)) if leading.link.is_behind else None)
 
     def _pause_s(self, sent_bytes: int) -> float:
-        """Until the next part is sent: others have their turn, and the bound is kept."""
+        """The pause before the next part, so that clients are served and the rate is kept."""
         if self._has_followed or not self._rate or not sent_bytes:
             return 0
-        # later, and the standby would take the leader for gone
+        # otherwise the standby would take the leader for disconnected
         return min(sent_bytes / self._rate, self._timeout_s / 2)
 
     def rest(self) -> Iterator[bytes]:
-        """What is left when the broker has stopped; nothing for a standby that does not follow: its
-        copy is not whole anyway. Raises: OSError.
+        """The rest when the broker has stopped. Raises: OSError.
+
+        Empty for a standby that does not follow, whose copy is not whole anyway.
         """
         leading = self._leading
         if leading.link is not None and leading.lost is None and leading.follows:

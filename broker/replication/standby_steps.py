@@ -1,15 +1,15 @@
-"""What a standby does, step after step; sans-IO.
+"""The steps of a standby; sans-IO.
 
-A generator gives each step to the rim and takes what came of it:
+A generator yields each step to the rim and gets its result:
 
-    step                        the rim gives back      the rim throws
+    step                        result                  exceptions
     Connect(address, seconds)                           OSError, LinkError
     Send(bytes)                                         OSError, LinkError
-    Receive(seconds)            bytes, none at the end  TimeoutError, OSError, LinkError
+    Receive(seconds)            bytes, empty at the end TimeoutError, OSError, LinkError
     HangUp()
     Wait(seconds)
 
-A pause may end early: the next step follows from what is the case then.
+A wait may end early: the next step depends on the state at that time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class LinkError(Exception):
-    """What protects the connection does not hold, or lacks; the text says what to do."""
+    """The protection of the connection fails or is missing; the text says what to do."""
 
 
 class Connect(NamedTuple):
@@ -47,13 +47,13 @@ class Connect(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send all of it to the leader."""
+    """Send all bytes to the leader."""
 
     data: bytes
 
 
 class Receive(NamedTuple):
-    """Take what the leader says next."""
+    """Receive the leader's next bytes."""
 
     timeout_s: float
 
@@ -63,7 +63,7 @@ class HangUp(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Let time pass, until something has changed at most."""
+    """Wait for that time, or until something has changed."""
 
     seconds: float
 
@@ -73,7 +73,7 @@ Steps = Generator[Step, Any, Any]
 
 
 class Sync(Protocol):
-    """What brings the copy to the disk: `early_sync.EarlySync`."""
+    """Flushes the copy to the disk: the interface of `early_sync.EarlySync`."""
 
     def on_written(self) -> None: ...
 
@@ -83,8 +83,9 @@ class Sync(Protocol):
 
 
 class Copy(NamedTuple):
-    """A standby's directory. new_following: what each connection begins with; it is given what
-    makes the copy durable.
+    """A standby's directory.
+
+    new_following: makes the state of a connection; its argument makes the copy durable.
     """
 
     disk: Disk
@@ -94,9 +95,9 @@ class Copy(NamedTuple):
 
 
 class StandbySteps:
-    """A standby of one leader, for as long as its process runs.
+    """A standby of one leader, during the whole life of its process.
 
-    Takes: timeout_s, after which a leader that says nothing is taken for gone.
+    Takes: timeout_s, after which a silent leader counts as disconnected.
     """
 
     def __init__(self, copy: Copy, timeout_s: float, leader: Address = ("", 0)) -> None:
@@ -105,7 +106,7 @@ class StandbySteps:
         self._last_reason = ""
 
     def run(self) -> Steps:
-        """Follow the leader, and connect again whenever that ends."""
+        """Follow the leader, and connect again whenever the connection ends."""
         pause_s = FIRST_PAUSE_S
         while True:
             if (yield from self.follow()):
@@ -114,7 +115,7 @@ class StandbySteps:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def follow(self) -> Steps:
-        """One connection, from its beginning to its end. Gives whether the copy was whole once.
+        """Follow over one connection. Gives: whether the copy was whole at some time.
 
         Raises: LogDirectoryError; OSError of this node's disk.
         """
@@ -131,9 +132,9 @@ class StandbySteps:
             reason = str(error)
         except OSError as error:
             if error.filename is not None and not is_out_of_resources(error):
-                raise  # of this disk, not of the connection
+                raise  # an error of this disk, not of the connection
             reason = error.strerror or str(error)
-            if error.errno in OF_THE_DISK:  # tried again: there may be room later
+            if error.errno in OF_THE_DISK:  # retried, since there may be room later
                 reason = f"{self.copy.data_dir} cannot be written to: {reason}"
         finally:
             following.close()
@@ -143,18 +144,18 @@ class StandbySteps:
         return following.has_caught_up
 
     def receive(self) -> Steps:
-        """What the leader says next; empty at the end."""
+        """The leader's next bytes; empty at the end."""
         return (yield Receive(self.timeout_s))
 
     def on_caught_up(self) -> None:
-        """The copy is whole: bring it to the disk."""
+        """Flush the copy to the disk, since it is whole."""
         self.copy.sync.on_written()
         self.copy.sync.finish()
         self._last_reason = ""
         logger.warning("all of %s:%d is here, and followed from now on", *self.leader)
 
     def _tell(self, reason: str) -> None:
-        """Say once why there is no leader to follow."""
+        """Log once why there is no leader to follow."""
         if reason != self._last_reason:
             self._last_reason = reason
             logger.warning("the leader %s:%d is not followed: %s", *self.leader, reason)

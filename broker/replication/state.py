@@ -1,4 +1,4 @@
-"""How far behind a leader's standby is, as metrics and the console show it."""
+"""The progress of a leader's standby, for metrics and the console."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class ReplicationState(NamedTuple):
-    """How far behind a leader's standby is.
+    """The progress of a leader's standby.
 
     lag_bytes: not sent yet; lag_operations: not applied yet. lag_ms: since the standby last had
-    everything; None: it never had. leader_epoch: of the lease; None: there is no lease.
+    everything; None: never. leader_epoch: of the lease; None: there is none.
     """
 
     mode: str

@@ -1,12 +1,11 @@
-"""In which order a leader ends: one that is asked to, one whose disk failed, and one that another
-node has taken over from; sans-IO.
+"""The order in which a leader ends; sans-IO.
 
-    it ends                  what it does, in this order
-    another node leads       hangs up: no word of it may go out, and the directory stays as it is
-    its disk has failed      closes its logs; the lease ends by itself
-    it is asked to           closes its logs; sends the rest to the standby; gives the lease up
+    reason                   steps, in order
+    another node leads       close all connections without an answer; the directory is not changed
+    its disk has failed      close the logs; the lease expires by itself
+    a stop was requested     close the logs; send the rest to the standby; release the lease
 
-The lease is given up last: from then on the standby may claim, and takes no more of the stream.
+The lease is released last: from then on the standby may claim, and reads no more of the stream.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from barnabas.broker.replication.leased_lead import Keeper
 
 
 class Until(Enum):
-    """What the rim waits for before the next step; for a time at most."""
+    """A condition, and a time limit, for which the rim waits before the next step."""
 
     REST_IS_SENT = auto()
     RELEASED = auto()
 
 
 class Ending(Protocol):
-    """The server that ends."""
+    """The ending server."""
 
     @property
     def is_deposed(self) -> bool:
@@ -34,19 +33,19 @@ class Ending(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether its disk has, or an assertion."""
+        """Whether its disk or an assertion has failed."""
 
     def close(self) -> None:
-        """Hang up, and close the logs; the standby is sent what is written until then."""
+        """Close connections and logs; everything written until then is sent to the standby."""
 
     def abandon(self) -> None:
-        """Hang up without a word; the directory stays as after a kill."""
+        """Close all connections without an answer; the directory stays as after a kill."""
 
 
 def steps_of_end(server: Ending, keeper: Keeper | None) -> Iterator[Until]:
-    """What is waited for; each step is done when the one before has been waited for.
+    """Yields the conditions to wait for; each step is done when the wait before it is over.
 
-    Takes: keeper, of the lease; None where a standby is made a leader by hand.
+    Takes: keeper, of the lease; None without a lease.
     """
     if server.is_deposed:
         server.abandon()

@@ -1,4 +1,4 @@
-"""What a leader and its standby say to each other: frames of a uint32 size and a msgpack list.
+"""The messages between a leader and its standby: frames of a uint32 size and a msgpack list.
 
     standby -> leader                        leader -> standby
     ["hello", version, nonce]                ["challenge", nonce, proof of the standby's nonce]
@@ -6,14 +6,14 @@
      node id, its address, {listener: address}]
     ["have", [[path, size, [crc, ...]], …]]
     ["end"]                                  ["do", [[kind, path, position, data, new path], …]]
-                                             ["caught up", position, which answers wait]
+                                             ["caught up", position, the waiting answers]
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
                                              ["refused", why]: before anything else, and the end
 
-A large file is told of in several rows: the same path and size, with the checksums that follow.
-A proof is HMAC-SHA256 of `role + nonce` under the secret that both have: each side shows that it
-knows it before the other sends a byte of a record. A position counts the leader's operations since
+A large file is sent in several rows: the same path and size, with the checksums that follow. A
+proof is HMAC-SHA256 of `role + nonce` under the common secret: each side proves that it knows the
+secret before the other sends a byte of a record. A position counts the leader's operations since
 its start. Source: none, this is Barnabas's own.
 """
 
@@ -30,21 +30,21 @@ import msgpack
 from barnabas.broker.replication.operations import Kind, Operation
 
 VERSION = 3
-MOST_BYTES = 256 << 20  # of a frame: the largest request that a broker takes, and what is around it
+MOST_BYTES = 256 << 20  # of a frame: the largest request that a broker accepts, and its envelope
 MOST_BEFORE_PROOF = 4096
 NONCE_BYTES = 32
 _SIZE = struct.Struct(">I")
 
 
 class WireError(Exception):
-    """The other side says what cannot be understood, or does not know the secret."""
+    """The other side sent an invalid message, or does not know the secret."""
 
 
 class AnswersWait(Enum):
-    """Which answers to clients wait until the standby that follows has what was done before them.
+    """Which answers to clients wait until the standby has everything before them.
 
     WHILE_IN_SYNC: those of a leader whose lease has the standby in its in-sync set. ALWAYS: all; a
-    leader without a standby answers nobody.
+    leader without a standby sends no answer.
     """
 
     NEVER = "never"
@@ -59,14 +59,14 @@ def frame(message: Sequence[Any]) -> bytes:
 
 
 class Frames:
-    """What came in, cut into messages. most_bytes: the longest that is taken."""
+    """Cuts received bytes into messages. most_bytes: of the longest accepted one."""
 
     def __init__(self, most_bytes: int = MOST_BEFORE_PROOF) -> None:
         self.most_bytes = most_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[list[Any]]:
-        """The messages that are whole now. Raises: WireError."""
+        """Add bytes. Gives: the messages that are complete now. Raises: WireError."""
         buffer = self._buffer
         buffer += data
         start = 0
@@ -96,7 +96,7 @@ def _message(body: bytes) -> list[Any]:
 
 
 def proof(secret: str, role: str, nonce: bytes) -> bytes:
-    """What shows that a side knows the secret. role: "leader" or "standby"."""
+    """The proof that a side knows the secret. role: "leader" or "standby"."""
     return hmac.digest(secret.encode(), role.encode() + nonce, "sha256")
 
 

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and it is told only of
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and answers have only
 what changed.
 
 A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
@@ -39,8 +39,8 @@ Targets = dict[
 
 
 class FetchTarget:
-    """One partition that a fetch reads: what the client asks for, and (in a session) what it was
-    last told.
+    """One partition that a fetch reads: the request's values, and (in a session) those of the last
+    answer.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class FetchTarget:
     def has_news(
         self, error_code: int, high_watermark: int, log_start_offset: int, size: int
     ) -> bool:
-        """Whether the client must be told; remembers what it is told."""
+        """Whether the answer must have the partition; remembers what it has."""
         news = size > 0 or error_code != 0
         if high_watermark != self.high_watermark:
             news, self.high_watermark = True, high_watermark
@@ -138,7 +138,7 @@ class FetchSessions:
         return [(target.topic, target.index) for target in targets]
 
     def forget(self, session_id: int) -> None:
-        """Its client was not told of it."""
+        """The client did not get the answer."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.weight -= session.weight

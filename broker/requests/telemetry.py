@@ -1,11 +1,12 @@
-"""Metrics that clients push (KIP-714): who is asked for which, and what has come.
+"""Metrics that clients push (KIP-714): which clients are asked for which, and what was received.
 
-Somebody sets a subscription (`client_metrics.py`): then ApiVersions tells of the two requests, and
-clients ask what is wanted of them. What they push is counted and not read: it is for a monitoring
-system of theirs, and there is none behind this broker. Without subscriptions no client is asked.
+When an administrator sets a subscription (`client_metrics.py`), ApiVersions lists the two requests,
+and clients ask what is wanted of them. What they push is counted and not read: it is for a
+monitoring system of theirs, and there is none behind this broker. Without subscriptions no client
+is asked.
 
 State: one row for each client that asked, the latest `MOST_INSTANCES` of them; soft, lost at a
-restart, after which a client is asked to ask anew.
+restart, after which a client is made to ask again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MetricsSubscription(NamedTuple):
 @dataclass(slots=True)
 class _Instance:
     """A client. last_ms: of its last request that was not refused; may_push: whether it has asked
-    since it last pushed; may_ask: whether it was told to ask anew.
+    since it last pushed; may_ask: whether it was made to ask again.
     """
 
     wanted: MetricsSubscription

@@ -89,7 +89,7 @@ class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
     greeting_bytes: the largest request of a client that has not shown who it is; 0: it need not.
-    limits: of its own; pause: until nobody is taken up because of them.
+    limits: of its own; pause: no connection is accepted before, because of them.
     """
 
     __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
@@ -182,7 +182,7 @@ class Acceptor:
                 self._pause_listener(listener, "it has as many as its max.connections")
                 return
             if limits is not None and limits.is_full:
-                if number == 0:  # else whoever waits is heard of again
+                if number == 0:  # otherwise the waiting connections are reported again
                     self._pause_accepting("there are as many as max.connections")
                 return
             try:
@@ -246,7 +246,9 @@ class Acceptor:
     def _connection_limits(self) -> ConnectionLimits | None:
         """What bounds connections; made with the first bound."""
         broker = self._broker
-        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+        if self._limits is None and (
+            broker.quotas.have_addresses or broker.config.limits_connections
+        ):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
 
             self._limits = ConnectionLimits(
@@ -434,7 +436,7 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def unix_listener_at(path: str) -> socket.socket:
-    """A socket in the file system, of the owner alone; one that nobody listens at goes.
+    """A socket in the file system, for its owner only; an unused one is removed.
 
     Raises: OSError.
     """

@@ -13,7 +13,8 @@ shown who it is or failed to, in a file of its own.
 
 A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS where the client has shown a
 certificate; one that failed is of User:ANONYMOUS, or of who the session was before. READ, WRITE and
-DESCRIBE of one resource are told once a connection until an ACL changes; anything else each time.
+DESCRIBE of one resource are logged once per connection until an ACL changes; anything else each
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from barnabas.broker.outbox import BY_CERTIFICATE, AuditRecord
+from barnabas.broker.security.audit import BY_CERTIFICATE, AuditRecord
 from barnabas.protocol.api_table import BY_KEY
 
 logger = logging.getLogger("barnabas.security")

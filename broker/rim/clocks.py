@@ -1,4 +1,4 @@
-"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py tells what each is
+"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py says what each is
 for.
 """
 
@@ -11,10 +11,11 @@ steady_ns, wall_ns = monotonic_ns, time_ns
 
 
 def steady_ms() -> int:
-    """The time that deadlines run on: it never steps, and it stands while the machine is suspended.
+    """The time that deadlines run on: it never steps, and does not advance while the machine is
+    suspended.
 
-    That it stands then is wanted. A session or a transaction times out because its client had the
-    time to say something and did not; while the machine slept nobody could be heard, and the
+    That is intended. A session or a transaction times out because its client had the
+    time to say something and did not; while the machine slept no client could be heard, and the
     clients on it slept too. (CLOCK_BOOTTIME goes on: each resume would put out all members at
     once.)
     """

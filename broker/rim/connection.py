@@ -144,7 +144,7 @@ class Connection:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        """Have what TLS has received and not given out read, of which the system tells nobody."""
+        """Have what TLS has received and not given out read, which the system does not report."""
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
             self._loop.call_soon(self._on_readable)

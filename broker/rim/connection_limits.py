@@ -160,7 +160,7 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Forget addresses from which nobody came for long, when twice as many are kept."""
+        """Forget addresses without a recent connection, when twice as many are kept."""
         if len(self._rates) < self._most_kept:
             return
         for address in [one for one, rate in self._rates.items() if rate.is_obsolete(now_ms)]:

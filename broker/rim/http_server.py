@@ -1,8 +1,8 @@
 """A small HTTP server in threads of its own, for what the broker shows on 127.0.0.1.
 
 It is `http.server` with what a broker needs of it: a page of elsewhere, in a browser here, does not
-reach it (`Host` and `Origin` are looked at), bodies and connections have bounds, and while nobody
-asks nothing runs. What answers is a function from a Request to a Response. It is called in the
+reach it (`Host` and `Origin` are looked at), bodies and connections have bounds, and without
+requests nothing runs. What answers is a function from a Request to a Response. It is called in the
 connection's thread; `in_loop` runs a part of it in the loop's thread, where alone the broker may be
 looked at.
 """
@@ -94,7 +94,7 @@ class HttpServer:
     """A listening socket, the thread that accepts, and a thread for each connection.
 
     Takes: sock, which listens already, so that a port in use is found before anything is started;
-           answer, called in threads: what it raises is told as status 500; name, of the threads.
+           answer, called in threads: an exception becomes status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
            refused (403). Where the user chose another address, any Host that leads here will do,
            and an Origin has to be that of the Host. changes_things: what is asked has effects, so
@@ -220,7 +220,7 @@ class _Listener(ThreadingHTTPServer):
 
     _waiting: the connections that wait for their clients, to ask or to take the answer, those first
     that have done so for longest. Where there are too many connections the first of them ends, so
-    that clients who say nothing, or little at a time, keep nobody else out.
+    that clients who say nothing, or little at a time, do not keep others out.
     """
 
     daemon_threads = True

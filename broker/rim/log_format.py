@@ -4,7 +4,7 @@
      "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}
 
 Fields come from the values that a line is made of, not from its text: a log or a partition among
-its arguments tells its topic and partition; the rest is what the caller gives as `extra`.
+its arguments gives its topic and partition; the rest is what the caller gives as `extra`.
 """
 
 from __future__ import annotations

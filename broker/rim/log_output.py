@@ -18,7 +18,7 @@ PARTING_S = 1.0  # how long the end of the process waits for lines to be taken
 
 
 class LogOutput(logging.Handler):
-    """Formats where it is called and writes elsewhere. Nobody else writes to the descriptor
+    """Formats where it is called and writes elsewhere. Nothing else writes to the descriptor
     meanwhile.
     """
 
@@ -51,15 +51,15 @@ class LogOutput(logging.Handler):
             self._dropped += 1
 
     def _lacking(self) -> bytes:
-        text = "%d lines of the log were dropped here, since nobody took them"
+        text = "%d lines of the log were dropped here, since they were not read"
         record = logging.LogRecord(
             "barnabas.log", logging.WARNING, "", 0, text, (self._dropped,), None
         )
         return (self.format(record) + "\n").encode()
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
-        """Wait until all lines are out; False where nobody takes them. Nothing is to be logged
-        after it.
+        """Wait until all lines are out; False where the reader does not take them. Nothing is to be
+        logged after it.
         """
         try:
             self._lines.put(None, timeout=timeout_s)
@@ -74,4 +74,4 @@ class LogOutput(logging.Handler):
                 while line:
                     line = line[os.write(self._descriptor, line) :]
             except OSError:
-                pass  # nobody is there to be told of it
+                pass  # there is no reader

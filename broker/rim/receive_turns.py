@@ -4,9 +4,9 @@
 One connection of each principal then (of each address, where clients do not show who they are), and
 of three principals at most: a connection takes the turn by having something to receive, and keeps
 it until its request is whole and handed on. So the bound is passed by three requests at most, what
-is begun can be ended, and whoever holds everything keeps no other principal out. The others are not
-read from, and their bytes stay in the kernel and with their senders. Small requests are received as
-ever, whoever has the turn.
+is begun can be ended, and a client with all the memory does not keep other principals out. The
+others are not read from, and their bytes stay in the kernel and with their senders. Small requests
+are received as ever, independent of the turn.
 
 Whole requests that wait for the worker's thread count, too. Where they alone are half of what may
 be held, no connection gets the turn until some are done: so all together is at most half as much
@@ -72,7 +72,8 @@ class ReceiveTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_receive(self, receiver: Receiver) -> bool:
-        """Asked when there is something to receive; False: it waits, and is told to go on."""
+        """Asked when there is something to receive; False: it waits, and is notified when it may
+        continue."""
         if not self._memory.is_full:
             return True
         if self.has_turn(receiver) or self._take_turn(receiver):

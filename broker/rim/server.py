@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.broker.core import Broker
-from barnabas.broker.outbox import ANONYMOUS, CloseReason, FlushJob, Work
+from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.rim.acceptor import Acceptor, host_of
 from barnabas.broker.rim.cleaning import CleanerProcess
 from barnabas.broker.rim.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
@@ -37,6 +37,7 @@ from barnabas.broker.rim.flusher import Flusher
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
 
@@ -65,7 +66,7 @@ MACHINE_CLOCK = Clock()
 
 
 class Gate(Protocol):
-    """What stands between connections and the core: it may hold back requests and answers.
+    """A layer between connections and the core: it may hold back requests and answers.
 
     silence: why nothing may be sent any more, None where it may; None: it always may.
     """
@@ -108,8 +109,8 @@ class Observer(Protocol):
 
 
 def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
-    """The part of clients that have not shown who they are: half requests of theirs keep nobody
-    else's out.
+    """The part of clients that have not shown who they are: their incomplete requests do not
+    keep out those of others.
     """
     most = memory.max_bytes
     return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
@@ -147,7 +148,7 @@ class Server:
     ) -> None:
         self.broker, self.loop = broker, loop
         self._steady_ns, self._wall_ns = clock
-        broker.busy_ns = busy_ns
+        broker.quotas.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
@@ -262,7 +263,7 @@ class Server:
         return connection
 
     def put_connection(self, connection: Connection) -> None:
-        """What stands for a connection that has ended takes its place."""
+        """Put another object in the place of a connection that has ended."""
         self._connections[connection.connection_id] = connection
 
     def disconnect(
@@ -327,43 +328,22 @@ class Server:
             # is answered any more
             return
         self._carrying_out = True
-        outbox, connections = self.broker.outbox, self._connections
+        outbox = self.broker.outbox
         try:
             while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
                 if outbox.sends:
-                    sends, outbox.sends = outbox.sends, []
-                    if self._observer is not None:
-                        self._observer.on_answers(sends, after_flush=self._is_after_flush)
-                    for connection_id, pieces in sends:
-                        connection = connections.get(connection_id)
-                        if connection is not None:
-                            connection.in_flight = False
-                            if pieces:
-                                self._send(connection, pieces)
-                            connection.wake()
+                    self._send_answers()
+                # the order of the outbox: what was answered goes out before its connection ends
                 if outbox.admitted:
-                    admitted, outbox.admitted = outbox.admitted, []
-                    for connection_id in admitted:
-                        if connection_id in connections:
-                            connections[connection_id].admit()
+                    self._admit()
                 if outbox.mutes:
                     self._mute()
                 if outbox.closes:
-                    closes, outbox.closes = outbox.closes, []
-                    for connection_id, reason in closes:
-                        connection = connections.get(connection_id)
-                        if connection is not None:
-                            self.disconnect(connection, reason)
+                    self._close()
                 if outbox.flushes:
-                    flushes, outbox.flushes = outbox.flushes, []
-                    for job in flushes:
-                        self._flusher.submit(job)
-                if outbox.deferred and not outbox.sends:
-                    try:
-                        self.broker.on_sent(self.now_ms())
-                    except Exception as error:
-                        self.fail(error)
-                        return
+                    self._submit_flushes()
+                if outbox.deferred and not outbox.sends and not self._do_deferred():
+                    return
             if outbox.cleanings or outbox.work or outbox.held_bytes:
                 self._submit_work()
             if outbox.audit:
@@ -371,6 +351,48 @@ class Server:
         finally:
             self._carrying_out = False
         self._set_timer()
+
+    def _send_answers(self) -> None:
+        """Send the answers; each connection whose request is answered may have its next one."""
+        sends, self.broker.outbox.sends = self.broker.outbox.sends, []
+        if self._observer is not None:
+            self._observer.on_answers(sends, after_flush=self._is_after_flush)
+        for connection_id, pieces in sends:
+            connection = self._connections.get(connection_id)
+            if connection is not None:
+                connection.in_flight = False
+                if pieces:
+                    self._send(connection, pieces)
+                connection.wake()
+
+    def _admit(self) -> None:
+        """Let requests be as large as any of clients that have shown who they are."""
+        admitted, self.broker.outbox.admitted = self.broker.outbox.admitted, []
+        for connection_id in admitted:
+            if connection_id in self._connections:
+                self._connections[connection_id].admit()
+
+    def _close(self) -> None:
+        """End the connections that the broker ends."""
+        closes, self.broker.outbox.closes = self.broker.outbox.closes, []
+        for connection_id, reason in closes:
+            connection = self._connections.get(connection_id)
+            if connection is not None:
+                self.disconnect(connection, reason)
+
+    def _submit_flushes(self) -> None:
+        jobs, self.broker.outbox.flushes = self.broker.outbox.flushes, []
+        for job in jobs:
+            self._flusher.submit(job)
+
+    def _do_deferred(self) -> bool:
+        """Have the broker do what no answer waited for. Gives False where that failed."""
+        try:
+            self.broker.on_sent(self.now_ms())
+        except Exception as error:
+            self.fail(error)
+            return False
+        return True
 
     def _mute(self) -> None:
         """Let clients above a quota wait (KIP-219)."""
@@ -474,7 +496,7 @@ class Server:
                 self._timer = None
             return
         if self._timer is not None and self._timer_at_ms <= deadline:
-            return  # it comes early enough, and sets itself anew
+            return  # it comes early enough, and sets itself again
         now_ms = self._steady_ns() // NS_PER_MS
         at_ms = max(deadline, now_ms)  # what is to be done at once is not late
         if self._timer is not None:
@@ -505,7 +527,8 @@ class Server:
 
         The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and
         in the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction
-        whose timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
+        whose timeout has passed meanwhile. No client is judged by requests that the broker did not
+        read.
         """
         self._hearing_rounds -= 1
         if self._hearing_rounds:

@@ -35,7 +35,7 @@ class ThreadCalls:
         os.eventfd_write(self._event_fd, 1)
 
     def _on_called(self) -> None:
-        os.eventfd_read(self._event_fd)  # before the calls: one that comes now is told of again
+        os.eventfd_read(self._event_fd)  # before the calls: a later call is signalled again
         try:
             for _ in range(len(self._calls)):
                 function, arguments = self._calls.popleft()

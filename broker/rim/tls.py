@@ -2,7 +2,7 @@
 
 The rim reads and writes a `TlsSocket` as it does any other; the core knows nothing of it. Settings
 are Apache Kafka's; stores may be PEM or PKCS#12. A store's file that changes is taken up with the
-next connection; one that cannot be read then is told of, and the former one holds.
+next connection; an unreadable one is logged, and the former one stays in use.
 
 Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 """
@@ -46,7 +46,7 @@ class TlsSocket:
 
     As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
     a part of the first reads. `recv_into` gives less than asked for only when nothing more has
-    come, but for what `pending` tells of. refused_bytes: how much `send` was given when it last had
+    come, but for the bytes of `pending`. refused_bytes: how much `send` was given when it last had
     to wait: it is to be given the same again; 0: nothing.
 
     Takes: on_shaken, called once, with the socket, before the first bytes are given out; its
@@ -79,7 +79,7 @@ class TlsSocket:
         return self._on_shaken is not None
 
     def pending(self) -> int:
-        """Bytes that came and were not read, of which the system tells nobody."""
+        """Bytes that came and were not read, which the system does not report."""
         return self._socket.pending()
 
     def recv_into(self, view: memoryview) -> int:
@@ -308,7 +308,7 @@ def _store(settings: Mapping[str, str], store: str) -> str:
 
 
 def _pem_text(data: bytes, store: str, path: str) -> str:
-    """What a file of type PEM says; what stands around the parts may be in any encoding."""
+    """What a file of type PEM says; text around the parts may be in any encoding."""
     if b"-----BEGIN" not in data:
         raise TlsError(
             f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. Of a "

@@ -36,8 +36,8 @@ class Worker:
         self._queue.put(work)
 
     def stop(self) -> None:
-        """End the thread when it has finished what it is at; what waits is dropped, since nobody is
-        there to be answered.
+        """End the thread when it has finished what it is at; what waits is dropped, since no client
+        is there to be answered.
         """
         self._stopping = True
         if self._thread is not None:

@@ -90,7 +90,7 @@ FAILED = {
     ResourceType.CLUSTER: Code.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What is told to those who may not."""
+"""The error codes for missing rights."""
 
 
 class AclFilter(NamedTuple):

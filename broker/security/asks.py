@@ -15,14 +15,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from barnabas.broker.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.outbox import Answer
+from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.requests.refusals import refused_rows
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.features import Release
     from barnabas.broker.slices import Slices
     from barnabas.protocol.errors import Code
     from barnabas.protocol.messages.message import Message
@@ -37,6 +42,16 @@ NO_ID = uuid.UUID(int=0)
 ROWS_AT_ONCE = 500
 
 
+class GuardParts(NamedTuple):
+    """What guards use of the broker."""
+
+    access: ClientAccess
+    requests: Requests
+    wide: Lazy[WideRequests]
+    topics: TopicRegistry
+    release: Release
+
+
 class Case(Generic[RequestT]):
     """One request on its way to its handler, and what its client may.
 
@@ -45,17 +60,17 @@ class Case(Generic[RequestT]):
     be encoded by then.
     """
 
-    __slots__ = ("_amendments", "_handle", "access", "broker", "context", "request", "version")
+    __slots__ = ("_amendments", "_handle", "access", "context", "parts", "request", "version")
 
     def __init__(
         self,
-        broker: Broker,
+        parts: GuardParts,
         handle: Callable[..., Answer],
         request: RequestT,
         context: RequestContext,
         access: Access,
     ) -> None:
-        self.broker, self._handle = broker, handle
+        self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
         self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have none
@@ -63,7 +78,7 @@ class Case(Generic[RequestT]):
     def proceed(self) -> Answer:
         """The handler's answer."""
         for amendment in self._amendments:
-            self.broker.amend(self.context.ticket, amendment)
+            self.parts.requests.amend(self.context.ticket, amendment)
         return self._handle(self.request, self.context)
 
     def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
@@ -98,7 +113,7 @@ class Case(Generic[RequestT]):
         rows, asked = self.request.ROWS[field], getattr(self.request, field)
         if len(asked) > ROWS_AT_ONCE:
             work = self._split_in_slices(field, rows, is_allowed, refuse)
-            return self.broker.answer_in_turns(self.context, work)
+            return self.parts.wide.get().begin(self.context, work)
         allowed, denied = parted(asked, is_allowed)
         if not denied:
             return self.proceed()
@@ -155,7 +170,7 @@ class Case(Generic[RequestT]):
         if topic_id is None or topic_id == NO_ID:
             name: str = row.name
             return name
-        topic = self.broker.metadata.topic_by_id(topic_id)
+        topic = self.parts.topics.metadata.topic_by_id(topic_id)
         return None if topic is None else topic.name
 
     def may_topic(self, operation: Operation) -> Callable[[Any], bool]:

@@ -25,10 +25,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.handlers.api_versions import names_software
 from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer, shown
 from barnabas.broker.security.users import Users
+from barnabas.protocol.client_software import names_software
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import RequestHeader, read_request_header
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest

@@ -17,6 +17,7 @@ from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.broker.security.asks import (
     Ask,
     Case,
+    GuardParts,
     Rule,
     by_hand,
     each,
@@ -31,8 +32,7 @@ from barnabas.broker.security.asks import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Route
+    from barnabas.broker.requests.routes import Route
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
@@ -229,7 +229,7 @@ RULES: dict[str, Rule] = {
 """By the request's name."""
 
 
-def authorized(broker: Broker, api: Api, row: Route) -> Route:
+def authorized(parts: GuardParts, api: Api, row: Route) -> Route:
     """The row with the steps before its handler."""
     _, takes, is_all_allowed = RULES[api.name]
     if not takes:
@@ -237,11 +237,11 @@ def authorized(broker: Broker, api: Api, row: Route) -> Route:
     handle = row.handle
 
     def handle_authorized(request: Message, context: RequestContext) -> Answer:
-        access = broker.access_of(context)
+        access = parts.access.of(context)
         assert access is not None, "there is an authorizer"
         if is_all_allowed is not None and is_all_allowed(request, access):
             return handle(request, context)
-        case = Case(broker, handle, request, context, access)
+        case = Case(parts, handle, request, context, access)
         answer: Answer | None = None
         for take in takes:
             answer = take(case)
@@ -249,6 +249,6 @@ def authorized(broker: Broker, api: Api, row: Route) -> Route:
                 break
         else:
             answer = case.proceed()
-        return broker.amendable(context, answer) if isinstance(answer, Encoded) else answer
+        return parts.requests.amendable(context, answer) if isinstance(answer, Encoded) else answer
 
     return row._replace(handle=handle_authorized)

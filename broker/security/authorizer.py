@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     IMPLIED_BY,
@@ -30,6 +29,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.settings.listeners import UNIX_SCHEME
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB, 100 MB of the longest names
 LONGEST_REMEMBERED = 255  # of a name; ids of clients may have 32,767 characters
 TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
-SOME_NAME = "hardcode"  # Kafka's, for a resource that nobody thought of
+SOME_NAME = "hardcode"  # Kafka's, for a resource of unknown name
 
 Question = tuple[int, int, str]
 """(operation, resource type, name); a negative operation: on any resource of the type"""
@@ -48,7 +48,7 @@ Question = tuple[int, int, str]
 class Access:
     """What one principal may do from one host. Answers are remembered until an ACL changes.
 
-    keeper: the authorizer that tells it of changes; None where it is for one request alone.
+    keeper: the authorizer that notifies it of changes; None where it is for one request only.
     readable, writable: topics that were found to be so, for who asks often, before it asks `may`.
     """
 
@@ -88,7 +88,7 @@ class Access:
                 self.writable.add(name)
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether a client may see it: for what is left out of an answer: nobody was refused it."""
+        """Whether a client may see it: for what is left out of an answer, without a refusal."""
         return self.may(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:
@@ -129,9 +129,9 @@ class Access:
 
 
 class AuditedAccess(Access):
-    """The access of one request, each question of which is told.
+    """The access of one request, with an audit line for each question.
 
-    READ, WRITE and DESCRIBE are told once a connection, until an ACL changes or too much is
+    READ, WRITE and DESCRIBE are logged once per connection, until an ACL changes or too much is
     remembered: a line for each Produce and Fetch would be the most of what the broker writes.
     """
 
@@ -220,7 +220,7 @@ class Authorizer:
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> bool:
-        """The answer anew, see the table."""
+        """The answer, computed again; see the table."""
         if principal in self._super_users or not self.is_on:
             return True
         is_allowed, has_acl = False, False
@@ -278,9 +278,7 @@ class Authorizer:
                     yield by_principal
 
     def make_room(self) -> None:
-        """One more answer, or that it was told, is to be remembered; where they are too many, all
-        are forgotten.
-        """
+        """Count one more remembered answer or audit line; forget all when there are too many."""
         self._remembered += 1
         if self._remembered > MOST_REMEMBERED:
             for access in self._accesses.values():

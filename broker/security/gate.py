@@ -7,11 +7,10 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.observation.log_lines import BoundedLines
-from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
     SERVE,
@@ -30,9 +29,14 @@ from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.outbox import ConnectionState
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Ids, Outbox
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.security.logins import Logins
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
+    from barnabas.protocol.wall_clock import WallClock
 
 logger = logging.getLogger("barnabas.security")
 
@@ -60,28 +64,38 @@ class SaslGate:
     connections that end when their clients have had time to read the refusal.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        ids: Ids,
+        wall: WallClock,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        requests: Requests,
+        logins: Logins,
+    ) -> None:
+        self._wall, self._connections, self._outbox = wall, connections, outbox
+        self._requests, self._logins = requests, logins
         self._refusals: deque[_Refusal] = deque()
         self._ends: deque[_Refusal] = deque()
         self._lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
         self._now_ms = 0  # of the frame that is looked at
-        self._is_audited = bool(config.barnabas_audit_log)
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
         self._authenticators = {
-            listener.name: self._authenticator(listener)
+            listener.name: self._authenticator(listener, config, metadata, ids)
             for listener in config.listeners
             if listener.has_sasl
         }
 
-    def _authenticator(self, listener: ListenerConfig) -> Authenticator:
-        broker, ids = self._broker, self._broker.ids
+    def _authenticator(
+        self, listener: ListenerConfig, config: BrokerConfig, metadata: ClusterMetadata, ids: Ids
+    ) -> Authenticator:
         users = Users(
-            broker.config.users,
+            config.users,
             listener.plain_passwords,
-            broker.metadata.scram_credentials,
-            broker.config.user_credentials,
+            metadata.scram_credentials,
+            config.user_credentials,
             new_salt=lambda: ids.uuid().bytes,
         )
         return Authenticator(
@@ -99,9 +113,7 @@ class SaslGate:
         from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
 
         validator = TokenValidator(listener.oauth, listener.oauth_keys)
-        return lambda: OAuthBearerServer(
-            validator, lambda: self._now_ms + self._broker.wall.ahead_ms
-        )
+        return lambda: OAuthBearerServer(validator, lambda: self._now_ms + self._wall.ahead_ms)
 
     def on_connected(self, connection: ConnectionState) -> None:
         if connection.listener.has_sasl:
@@ -143,7 +155,7 @@ class SaslGate:
         return False
 
     def _admit(self, connection: ConnectionState, authentication: Authentication) -> None:
-        self._broker.outbox.admitted.append(connection.connection_id)
+        self._outbox.admitted.append(connection.connection_id)
         connection.principal, connection.access = f"User:{authentication.user}", None
         logger.info(
             "%s is user '%s', by %s",
@@ -159,13 +171,12 @@ class SaslGate:
         has_failed = verdict.is_failure or _ends_a_login(authentication, verdict)
         if not (verdict.is_admitted or has_failed):
             return
-        self._broker.logins.count(
-            connection.listener, authentication.mechanism, has_succeeded=verdict.is_admitted
+        self._logins.on_sasl(
+            connection,
+            authentication.mechanism,
+            SASL_AUTHENTICATE,
+            has_succeeded=verdict.is_admitted,
         )
-        if self._is_audited:
-            self._broker.outbox.audit.append(
-                login_record(connection, SASL_AUTHENTICATE, is_allowed=verdict.is_admitted)
-            )
 
     def _encoded(self, verdict: Verdict, frame: memoryview) -> Sequence[bytes | bytearray]:
         """The verdict's answer as a frame; nothing where there is none."""
@@ -177,15 +188,15 @@ class SaslGate:
         context = RequestContext(
             0, header.api_version, "", "", -1, header.api_key, header.correlation_id
         )
-        return self._broker.encode(context, verdict.answer)
+        return self._requests.encode(context, verdict.answer)
 
     def _answer(self, refusal: _Refusal) -> None:
         if refusal.pieces:
-            self._broker.answer(refusal.connection.connection_id, refusal.pieces)
+            self._requests.answer(refusal.connection.connection_id, refusal.pieces)
 
     def _end(self, refusal: _Refusal) -> None:
         if refusal.reason:
-            self._broker.close(refusal.connection.connection_id, refusal.reason)
+            self._requests.close(refusal.connection.connection_id, refusal.reason)
 
     def next_deadline_ms(self) -> int | None:
         """When the next refusal is to be sent, or its connection is to end."""
@@ -216,7 +227,7 @@ class SaslGate:
         while queue and queue[0].deadline_ms <= now_ms:
             refusal = queue.popleft()
             connection = refusal.connection
-            if self._broker.connections.get(connection.connection_id) is connection:
+            if self._connections.get(connection.connection_id) is connection:
                 yield refusal
             else:
                 host = connection.client_host.removeprefix("/")

@@ -89,7 +89,7 @@ def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
-    case.broker.close(
+    case.parts.requests.close(
         case.context.connection_id,
         f"{case.access.principal} may not write to {names}, and does not ask for an answer",
     )
@@ -120,7 +120,7 @@ def only_topics_to_describe(
     if not names:
         request.topics = [
             describe_topic_partitions.TopicRequest(name)
-            for name in case.broker.metadata.topics
+            for name in case.parts.topics.metadata.topics
             if access.sees(DESCRIBE, TOPIC, name)
         ]
     if (
@@ -197,7 +197,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
         if not access.may(DESCRIBE, GROUP, request.group_id):
-            if case.version < 2 and case.broker.config.release.name == KAFKA_3_9:
+            if case.version < 2 and case.parts.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
         refused = _hidden_offsets(case, request)
@@ -305,7 +305,7 @@ def add_partitions(
     others: Any = case.refuse(Code.OPERATION_NOT_ATTEMPTED)
     for topic in others.results_by_topic_v3_and_below:
         for row in topic.results_by_partition:
-            if not case.broker.topics.partition_exists(topic.name, row.partition_index):
+            if not case.parts.topics.partition_exists(topic.name, row.partition_index):
                 row.partition_error_code = Code.UNKNOWN_TOPIC_OR_PARTITION
     refused.results_by_topic_v3_and_below += others.results_by_topic_v3_and_below
     answer: Message = refused
@@ -343,7 +343,7 @@ def delete_topics_step(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
 
 
 def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable[[str], bool]:
-    access, topics = case.access, case.broker.metadata
+    access, topics = case.access, case.parts.topics.metadata
 
     def may_delete(name: str) -> bool:
         if not access.may(DESCRIBE, TOPIC, name):

@@ -2,7 +2,7 @@
 
     client  n,[a=USER],^Aauth=Bearer TOKEN^A[KEY=VALUE^A ...]^A
     server  nothing: the client is who the token says
-            {"status":"invalid_token"}, of any that is not believed; why stands in the log alone
+            {"status":"invalid_token"}, of any that is not believed; the reason is only in the log
     client  ^A, after a refusal, and gets it as the error's text
 
 ^A is the byte 1. A token is a JWT (RFC 7519) that a key of the set has signed, by an algorithm of
@@ -73,7 +73,7 @@ class UnknownKeys:
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
         """Whether the set is to be read for that one; it is remembered then."""
-        self._asked_ms = {  # a clock that was set back makes nobody wait for longer
+        self._asked_ms = {  # a clock that was set back makes no client wait longer
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()
             if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS

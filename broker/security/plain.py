@@ -30,7 +30,7 @@ class PlainServer:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
         expected = self._passwords.get(self.user)
-        # digests have one length: the time taken tells nothing of the password, nor whether
+        # digests have one length: the time taken shows nothing of the password, nor whether
         # there is such a user
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:

@@ -2,7 +2,7 @@
 
     ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
 
-The first rule whose pattern matches the whole subject makes the name; $1 stands for the pattern's
+The first rule whose pattern matches the whole subject makes the name; $1 is the pattern's
 first group, L and U make it lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` are
 of ASCII (`java_text`). DEFAULT is the subject itself, and what holds without rules. A slash within
 a rule has a backslash before it.
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.java_text import java_pattern, java_template, replaced, trimmed
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
 _KEYWORDS = {

@@ -40,7 +40,7 @@ _FINAL = re.compile(
 class AuthenticationError(Exception):
     """The client did not show who it is; the text is for the broker's log, and names no secret.
 
-    answer: what the client is told instead of the usual words.
+    answer: the client gets it instead of the usual words.
     """
 
     def __init__(self, text: str, answer: str = "") -> None:
@@ -115,7 +115,7 @@ class ScramServer:
         """The answer to the client's next message. Raises: AuthenticationError."""
         if self.is_complete:
             raise AuthenticationError("a message after the last one of the exchange")
-        if len(token) > LONGEST_MESSAGE:  # the first one is kept, of clients that nobody knows yet
+        if len(token) > LONGEST_MESSAGE:  # the first one is stored, of clients not yet known
             raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:
             text = token.decode()

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     end_txn_response,
@@ -53,9 +54,17 @@ from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecisio
 from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.logs.flush_queue import Frame
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.flush_queue import FlushQueue, Frame
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import CoordinatorRecord
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
     from barnabas.protocol.messages.end_txn import EndTxnRequest
     from barnabas.protocol.request_context import RequestContext
@@ -171,7 +180,8 @@ class Ending:
     transaction: as it was then.
     decision: None until it is made.
     frame: of the journal, while it is made.
-    prepare: the record of the decision, once it is encoded.
+    prepare: the record of the decision, once it is encoded. log: of __transaction_state, that gets
+    it; None until then.
     logs: those that got a marker. topics_version: of the registry then.
     held_back: calls that are made when it has ended, in the order in which they came.
     """
@@ -182,6 +192,7 @@ class Ending:
         "durability",
         "frame",
         "held_back",
+        "log",
         "logs",
         "prepare",
         "request",
@@ -203,6 +214,7 @@ class Ending:
         self.decision = decision
         self.frame: Frame | None = None
         self.prepare: CoordinatorRecord | None = None
+        self.log: Log | None = None
         self.logs: list[Log] = []
         self.topics_version = 0
         self.held_back: list[Callable[[int], None]] = []
@@ -223,6 +235,31 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
     )  # fmt: skip
 
 
+class Endings:
+    """The transactions that are ending, by transactional id, and what waits for their ends."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Ending] = {}
+
+    def is_decided(self, transactional_id: str) -> bool:
+        """Whether a decision on its transaction is being carried out."""
+        ending = self.by_id.get(transactional_id)
+        return ending is not None and ending.step is not Step.FLUSH_DATA
+
+    def hold_back(
+        self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
+    ) -> None:
+        """Make the call when no decision on that id is being carried out: nearly always now."""
+        ending = None if transactional_id is None else self.by_id.get(transactional_id)
+        if ending is None or ending.step is Step.FLUSH_DATA:
+            call(now_ms)
+        else:
+            ending.held_back.append(call)
+
+
+# --- markers ------------------------------------------------------------------------------------
+
+
 class Marker(NamedTuple):
     """What a marker says of a producer's transaction.
 
@@ -236,412 +273,57 @@ class Marker(NamedTuple):
     decided_ms: int | None = None
 
 
-class TransactionEnds:
-    """All transactions that are ending, by transactional id, and what leads each on.
+class TransactionMarkers:
+    """Appends the markers of the coordinator's own decisions.
 
-    commits_on: while a start resumes decisions, whether one of them commits what is open in a log.
+    unwritten: the markers that partitions lack because they are off line. commits_on: while a start
+    resumes decisions, whether one of them commits what is open in a log; else None.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.flushes_commits = broker.config.barnabas_transaction_durability == "flush"
-        self.unwritten = UnwrittenMarkers(broker.logs.disk, broker.logs.data_dir)
+    def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
+        self._topics, self._groups = topics, groups
+        self._offline: Mapping[tuple[str, int], object] = topics.logs.offline
+        self.unwritten = UnwrittenMarkers(topics.logs.disk, topics.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
-        self._endings: dict[str, Ending] = {}
-        self._completions: dict[Log, int] = {}
-        self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
-            Action.FLUSH_DATA: self._flush_data,
-            Action.FRAME_DECISION: self._frame_decision,
-            Action.WRITE_PREPARE: self._write_prepare,
-            Action.FLUSH_PREPARE: self._flush_prepare,
-            Action.ANSWER: self._answer,
-            Action.AFTER_ANSWER: self._await_sent,
-            Action.WRITE_MARKERS: self._write_markers,
-            Action.FLUSH_MARKERS: self._flush_markers,
-            Action.FLUSH_MARKERS_LATER: self._flush_markers_later,
-            Action.WRITE_COMPLETE: self._write_complete,
-        }
 
-    # --- events ----------------------------------------------------------------------------------
+    def write(self, decision: Decision, now_ms: int) -> list[Log]:
+        """Append the markers of a decision. Gives the logs that got one.
 
-    def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
-        """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
-        broker = self._broker
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch tells a late one
-            broker.transactions.check_connection(
-                request.transactional_id,
-                (request.producer_id, request.producer_epoch),
-                context.connection_id,
-                (Channel.COORDINATOR, Channel.ENDS),
-                node_id=context.node_id,
-            )
-        broker.park(context)
-        ending = self._endings.get(request.transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA:
-            self._end(request, context, context.now_ms)
-        else:
-            ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
-        return PARKED
-
-    def begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
-
-        A commit of the transaction that still waits for its data is overtaken: its EndTxn is heard
-        again when this has ended.
+        After: those that partitions off line lack are noted, on the disk.
         """
-        assert not (decision.commit and self.flushes_commits), "a commit's data come first"
-        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
-        overtaken = self._endings.get(decision.transactional_id)
-        if overtaken is not None:
-            ending.held_back = self._calls_of(overtaken)
-        self._endings[decision.transactional_id] = ending
-        event = Event.COMMIT if decision.commit else Event.ABORT
-        self._with_files(decision, partial(self._on, ending, event), now_ms)
-
-    def resume(self, decision: Decision, now_ms: int) -> None:
-        """At a start: carry a decision out whose Prepare record is in the log."""
-        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
-        self._endings[decision.transactional_id] = ending
-        self._on(ending, Event.RESUME, now_ms)
-
-    def _durability_of(self, decision: Decision) -> CommitDurability:
-        if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):
-            return CommitDurability.FLUSH
-        return CommitDurability.OS
-
-    def set_session_at_end(self, effect: SessionAtEnd) -> None:
-        """Let a session begin when the transaction is complete."""
-        ending = self._endings[effect.transactional_id]
-        assert ending.decision is not None and ending.decision.waiting is None
-        ending.decision = ending.decision._replace(waiting=effect.init)
-
-    def is_decided(self, transactional_id: str) -> bool:
-        """Whether a decision on its transaction is being carried out."""
-        ending = self._endings.get(transactional_id)
-        return ending is not None and ending.step is not Step.FLUSH_DATA
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no transaction is ending."""
-        return not self._endings
-
-    def hold_back(
-        self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
-    ) -> None:
-        """Make the call when no decision on that id is being carried out: nearly always now."""
-        ending = None if transactional_id is None else self._endings.get(transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA:
-            call(now_ms)
-        else:
-            ending.held_back.append(call)
-
-    def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
-        """Lead it on, as the law has it."""
-        before = ending.step
-        ending.step, actions = LAW[before, event][ending.durability]
-        if logger.isEnabledFor(logging.DEBUG):
-            _trace_step(ending, before, event)
-        for action in actions:
-            self._actions[action](ending, now_ms)
-        if ending.step is Step.COMPLETE and self._endings.get(ending.transactional_id) is ending:
-            del self._endings[ending.transactional_id]
-            for call in ending.held_back:  # one of them may end the next transaction
-                self.hold_back(ending.transactional_id, call, now_ms)
-
-    # --- before the decision ---------------------------------------------------------------------
-
-    def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        coordinator = self._broker.transactions
-        name = request.transactional_id
-        if request.committed and self.flushes_commits:
-            transaction = coordinator.on_commit_requested(
-                name, request.producer_id, request.producer_epoch, now_ms
-            )
-            if transaction is not None:
-                earlier = self._endings.get(name)
-                if earlier is not None:  # the same commit is on its way already
-                    earlier.held_back.append(
-                        lambda now_ms: self._end_again(request, context, now_ms)
-                    )
-                    return
-                ending = self._endings[name] = Ending(name, CommitDurability.JOURNAL)
-                ending.request, ending.context = request, context
-                ending.transaction = transaction
-                self._on(ending, Event.COMMIT, now_ms)
-                return
-        self._broker.runtime.run_transactions(
-            coordinator.on_end_txn(request, context, now_ms), now_ms
-        )
-
-    def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Hear an EndTxn that was held back, unless its producer has given its connection up."""
-        if context.api_version < END_GIVES_EPOCH:
-            try:
-                self._broker.transactions.check_connection(
-                    request.transactional_id,
-                    (request.producer_id, request.producer_epoch),
-                    context.connection_id,
-                    is_noted=False,
-                    node_id=context.node_id,
-                )
-            except DelayedRequest as error:
-                self._broker.close(context.connection_id, error)
-                return
-        self._end(request, context, now_ms)
-
-    def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
-        """What is to be heard again when a commit came to nothing: its EndTxn first."""
-        request, context = ending.request, ending.context
-        assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
-        assert request is not None and context is not None
-        return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
-
-    def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Decide, if it is still to be decided; frame, None: without a journal.
-
-        The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
-        could come before it.
-        """
-        name, context = ending.transactional_id, ending.context
-        if self._endings.get(name) is not ending:
-            return
-        assert context is not None and ending.transaction is not None
-        coordinator = self._broker.transactions
-        decision = coordinator.on_data(ending.transaction, context, now_ms)
-        if decision is None:  # partitions were added, and their data may not be on the disk
-            del self._endings[name]
-            for call in self._calls_of(ending):
-                self.hold_back(name, call, now_ms)
-            return
-        ending.decision, ending.frame = decision, frame
-        ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        self._on(ending, Event.DATA, now_ms)
-
-    def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
-        """Go on with what appends markers when the partitions have their files: at once, but where
-        many of them have none, since nothing was written to them.
-        """
-        topics = self._broker.topics
-        without = [
-            log
-            for topic, index in decision.partitions
-            if (log := topics.partition(topic, index)) is not None and not log.has_files
-        ]
-        if without and len(without) > self._broker.files_ahead.most_by_request:
-            self._broker.files_ahead.make(without, then)
-        else:
-            then(now_ms)
-
-    # --- actions ---------------------------------------------------------------------------------
-
-    def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data, and first for the files of partitions that have none for a marker, if
-        they are many. Each call more is felt here.
-        """
-        assert ending.transaction is not None
-        logs, without = [], []
-        for topic, index in ending.transaction.partitions:
-            log = self._broker.topics.partition(topic, index)
-            if log is not None:
-                logs.append(log)
-                if not log.has_files:
-                    without.append(log)
-        flushes, on_data = self._broker.flushes, partial(self._on_data, ending)
-        if not without or len(without) <= self._broker.files_ahead.most_by_request:
-            flushes.wait_for_frame(logs, on_data, now_ms)
-            return
-
-        def flush(now_ms: int) -> None:
-            if self._endings.get(ending.transactional_id) is ending:  # no abort has overtaken it
-                flushes.wait_for_frame(logs, on_data, now_ms)
-
-        self._broker.files_ahead.make(without, flush)
-
-    def _frame_decision(self, ending: Ending, now_ms: int) -> None:
-        decision, frame, broker = ending.decision, ending.frame, self._broker
-        assert decision is not None and frame is not None
-        ending.prepare, ending.frame = record_of(decision.prepare), None
-        key, value = ending.prepare
-        assert value is not None
-        frame.add(
-            JournalDecision(key, value, self._partition_ends(decision)),
-            broker.topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms),
-            partial(self._on, ending, Event.FLUSHED),
-        )
-
-    def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
-        """Where the transaction's partitions end, for a start that finds the decision.
-
-        Those that are off line are among them: a kill may come before the marker is noted for them.
-        """
-        topics, offline = self._broker.metadata.topics, self._broker.logs.offline
-        ends = []
-        for name, index in decision.partitions:
-            log = self._broker.topics.partition(name, index)
-            if log is not None:
-                topic_id = topics[name].topic_id.bytes
-                ends.append(PartitionEnd(name, index, topic_id, log.log_end_offset))
-            elif (name, index) in offline and name in topics:
-                ends.append(PartitionEnd(name, index, topics[name].topic_id.bytes, OFFLINE_END))
-        return tuple(ends)
-
-    def _write_prepare(self, ending: Ending, now_ms: int) -> None:
-        decision = ending.decision
-        assert decision is not None
-        record = ending.prepare or record_of(decision.prepare)
-        self._append(decision.log_partition, record, decision.prepare, now_ms)
-
-    def _append(
-        self, log_partition: int, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
-    ) -> None:
-        broker = self._broker
-        log = broker.topics.internal_log(TRANSACTIONS_TOPIC, log_partition, now_ms)
-        log.append_records((record,), now_ms)
-        broker.transactions.apply(says)
-        broker.progress.on_appended([log], now_ms)
-
-    def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
-        assert ending.decision is not None
-        log = self._broker.topics.partition(TRANSACTIONS_TOPIC, ending.decision.log_partition)
-        assert log is not None
-        self._broker.flushes.wait([log], partial(self._on, ending, Event.FLUSHED), now_ms)
-
-    def _answer(self, ending: Ending, now_ms: int) -> None:
-        assert ending.decision is not None
-        waiting = ending.decision.waiting
-        if isinstance(waiting, WaitingEndTxn):
-            self._broker.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
-
-    def _await_sent(self, ending: Ending, now_ms: int) -> None:
-        self._broker.outbox.deferred.append(partial(self._on, ending, Event.SENT))
-
-    def _write_markers(self, ending: Ending, now_ms: int) -> None:
-        """Append the markers, then try the fetches that wait.
-
-        A fetch that waits for several of the partitions gets the transaction with one answer.
-        """
-        decision, broker = ending.decision, self._broker
-        assert decision is not None
         marker = Marker(*decision[1:5], decision.decided_ms)
-        ending.topics_version = broker.topics.version
+        logs = []
         for topic, index in decision.partitions:
+            log = self._topics.partition(topic, index)
+            if log is None:
+                continue
             here = marker
             if self.commits_on is not None:
-                here = self._marker_of_a_start(topic, index, decision, marker)
-            elif not self._can_take_marker(topic, index):
+                here = self._marker_of_a_start(log, decision, marker)
+            elif not log.has_files and not _can_make_files(log):
                 continue
-            log = self.append_marker(topic, index, here, now_ms)
-            if log is not None:
-                ending.logs.append(log)
-        if broker.logs.offline:
+            if self.append_to(log, here, now_ms):
+                logs.append(log)
+        if self._offline:
             self._note_offline(decision)
-        if ending.durability is CommitDurability.JOURNAL:
-            # what is before the markers is on the disk, and they are soon
-            broker.progress.try_fetches(ending.logs, now_ms)
-        else:
-            broker.progress.on_appended(ending.logs, now_ms)
+        return logs
 
-    def _can_take_marker(self, topic: str, index: int) -> bool:
-        """Whether a log has its files, or gets them now, or is no more.
+    def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
+        """`append_to` the log of a partition. Gives the log; None where nothing was appended."""
+        log = self._topics.partition(topic, index)
+        return log if log is not None and self.append_to(log, marker, now_ms) else None
 
-        Nothing is open in a log without files, and no reader misses the marker. So where space or
-        descriptors are wanting for them, which is why the transaction has no batch there, the
-        marker is left out: the transaction ends, and the broker goes on. `Ending.logs` lacks the
-        log then, and the Complete record is flushed as for a partition that is no more. Not so at a
-        start, which may read a decision of a time when the partition was off line.
-        """
-        log = self._broker.topics.partition(topic, index)
-        if log is None or log.has_files:
-            return True
-        try:
-            log.make_files()
-        except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            logger.warning("%r: the first marker is left out: %s", log, error)
-            return False
-        return True
+    def append_to(self, log: Log, marker: Marker, now_ms: int) -> bool:
+        """Append a marker of a coordinator's own decision. The caller tries the fetches that wait
+        for it.
 
-    def _marker_of_a_start(
-        self, topic: str, index: int, decision: Decision, marker: Marker
-    ) -> Marker:
-        """The marker for one partition, which aborts there if what is open is not the transaction.
-
-        That is so only after a power loss that spared a batch of the next transaction
-        and not its record: the markers, which are written again then, must not end what they were
-        not meant for. Nobody can commit that one any more.
-        """
-        if self.commits_on is None or not decision.commit:
-            return marker
-        log = self._broker.topics.partition(topic, index)
-        if log is None or self.commits_on(log, decision):
-            return marker
-        logger.warning(
-            "%s: aborting a transaction of producer %d that a power loss left open",
-            TopicPartition(topic, index),
-            decision.producer_id,
-            extra={"producer_id": decision.producer_id},
-        )
-        return marker._replace(commit=False)
-
-    def _note_offline(self, decision: Decision) -> None:
-        """Note the markers that partitions lack which are off line, before it is complete."""
-        markers = []
-        for name, index in decision.partitions:
-            topic = self._broker.metadata.topic(name)
-            if (name, index) in self._broker.logs.offline and topic is not None:
-                topic_id = topic.topic_id.bytes
-                markers.append(
-                    UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
-                )
-                logger.warning(
-                    "%s is off line: that a transaction of producer %d has ended is kept for it",
-                    TopicPartition(name, index),
-                    decision.producer_id,
-                    extra={"producer_id": decision.producer_id},
-                )
-        self.unwritten.add(markers)
-
-    def _flush_markers(self, ending: Ending, now_ms: int) -> None:
-        self._broker.flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
-
-    def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
-        self._broker.flushes.flush_later(ending.logs, now_ms)
-
-    def _write_complete(self, ending: Ending, now_ms: int) -> None:
-        decision, broker = ending.decision, self._broker
-        assert decision is not None
-        complete = broker.transactions.complete(decision, now_ms)
-        if complete is not None:
-            self._append(decision.log_partition, record_of(complete), complete, now_ms)
-            if isinstance(decision.waiting, WaitingInit):
-                session = broker.transactions.begin_session(complete, decision.waiting, now_ms)
-                broker.runtime.run_transactions(session, now_ms)
-        if len(ending.logs) < len(decision.partitions) or (
-            ending.topics_version != broker.topics.version and self._has_lost_partition(ending)
-        ):
-            self.flush_completions(now_ms)
-
-    def _has_lost_partition(self, ending: Ending) -> bool:
-        """Whether a partition that got a marker has gone since."""
-        partition = self._broker.topics.partition
-        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
-
-    # --- what starts and deletions need as well --------------------------------------------------
-
-    def append_marker(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
-        """Append a marker of a coordinator's own decision.
-
-        Gives: the log; None where the partition is no more, or the producer has gone on to a later
-        epoch there. The caller tries the fetches that wait for it.
+        Gives: whether it was appended; not so where the producer has gone on to a later epoch
+               there.
 
         A transaction that is open there always ends (`epochs_of_decision`). Markers of internal
         offsets also materialise (or drop) the group offsets that waited for them.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
-        log = self._broker.topics.partition(topic, index)
-        if log is None:
-            return None
         producers = log.producer_state
         producer_epoch, coordinator_epoch = producers.epochs_of_decision(
             producer_id, producer_epoch, coordinator_epoch
@@ -668,7 +350,7 @@ class TransactionEnds:
                 error,
                 extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
             )
-            return None
+            return False
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",
@@ -678,11 +360,437 @@ class TransactionEnds:
                     "offset": info.first_offset,
                 },
             )  # fmt: skip
-        if topic == OFFSETS_TOPIC:
-            self._broker.groups.replay_marker(
-                index, info.first_offset, producer_id, producer_epoch, commit
+        if log.topic == OFFSETS_TOPIC:
+            self._groups.replay_marker(
+                log.partition, info.first_offset, producer_id, producer_epoch, commit
             )
+        return True
+
+    def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
+        """The marker for one partition, which aborts there if what is open is not the transaction.
+
+        That is so only after a power loss that spared a batch of the next transaction
+        and not its record: the markers, which are written again then, must not end what they were
+        not meant for. That transaction cannot be committed any more.
+        """
+        assert self.commits_on is not None
+        if not decision.commit or self.commits_on(log, decision):
+            return marker
+        logger.warning(
+            "%s: aborting a transaction of producer %d that a power loss left open",
+            TopicPartition(log.topic, log.partition),
+            decision.producer_id,
+            extra={"producer_id": decision.producer_id},
+        )
+        return marker._replace(commit=False)
+
+    def _note_offline(self, decision: Decision) -> None:
+        """Note the markers that partitions lack which are off line, before it is complete."""
+        markers = []
+        for name, index in decision.partitions:
+            topic = self._topics.metadata.topic(name)
+            if (name, index) in self._offline and topic is not None:
+                topic_id = topic.topic_id.bytes
+                markers.append(
+                    UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
+                )
+                logger.warning(
+                    "%s is off line: that a transaction of producer %d has ended is kept for it",
+                    TopicPartition(name, index),
+                    decision.producer_id,
+                    extra={"producer_id": decision.producer_id},
+                )
+        self.unwritten.add(markers)
+
+
+def _can_make_files(log: Log) -> bool:
+    """Whether a log without files gets them now, for its first marker.
+
+    Nothing is open in a log without files, and no reader misses the marker. So where space or
+    descriptors are wanting for them, which is why the transaction has no batch there, the marker is
+    left out: the transaction ends, and the broker goes on. The Complete record is flushed then as
+    for a partition that is no more. Not so at a start, which may read a decision of a time when the
+    partition was off line.
+    """
+    try:
+        log.make_files()
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        logger.warning("%r: the first marker is left out: %s", log, error)
+        return False
+    return True
+
+
+# --- what leads to the end ------------------------------------------------------------------------
+
+
+class TransactionEnds:
+    """Runs what the transaction coordinator decides against the logs, and leads each transaction to
+    its end.
+
+    flushes_commits: whether commits survive a power loss. It has a parameter for each part that an
+    action of the law works on.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        endings: Endings,
+        transactions: TransactionCoordinator,
+        markers: TransactionMarkers,
+        topics: TopicRegistry,
+        flushes: FlushQueue,
+        progress: LogProgress,
+        requests: Requests,
+        outbox: Outbox,
+        files_ahead: Lazy[FilesAhead],
+    ) -> None:
+        self.flushes_commits = config.barnabas_transaction_durability == "flush"
+        self._endings, self._by_id = endings, endings.by_id
+        self._coordinator, self._markers = transactions, markers
+        self._topics, self._flushes, self._progress = topics, flushes, progress
+        self._requests, self._outbox, self._files_ahead = requests, outbox, files_ahead
+        self._completions: dict[Log, int] = {}
+        self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
+            Action.FLUSH_DATA: self._flush_data,
+            Action.FRAME_DECISION: self._frame_decision,
+            Action.WRITE_PREPARE: self._write_prepare,
+            Action.FLUSH_PREPARE: self._flush_prepare,
+            Action.ANSWER: self._answer,
+            Action.AFTER_ANSWER: self._await_sent,
+            Action.WRITE_MARKERS: self._write_markers,
+            Action.FLUSH_MARKERS: self._flush_markers,
+            Action.FLUSH_MARKERS_LATER: self._flush_markers_later,
+            Action.WRITE_COMPLETE: self._write_complete,
+        }
+
+    # --- what the coordinator decides -------------------------------------------------------------
+
+    def run(self, result: Result, now_ms: int) -> None:
+        """Carry out what the transaction coordinator decided: append its records and apply them;
+        then its answers leave, and its effects are carried out.
+        """
+        if result.records:
+            log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
+            log.append_records(result.records, now_ms)
+            assert len(result.transactions) == len(result.records), "a record that says nothing"
+            for metadata in result.transactions:
+                self._coordinator.apply(metadata)
+            self._progress.on_appended([log], now_ms)
+            if result.durable and self.flushes_commits:
+                self._flushes.wait(
+                    [log], lambda flushed_ms: self._conclude(result, flushed_ms), now_ms
+                )
+            else:
+                self._conclude(result, now_ms)
+        else:
+            self._conclude(result, now_ms)
+        for further in result.more:
+            self.run(further, now_ms)
+
+    def _conclude(self, result: Result, now_ms: int) -> None:
+        for reply in result.replies:
+            self._requests.reply(reply.ticket, reply.response)
+        for effect in result.effects:
+            if isinstance(effect, Decision):
+                self._begin(effect, now_ms)
+            else:
+                self._set_session_at_end(effect)
+
+    def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
+        """The log of its transactions, where it is in a session of two-phase commit (KIP-939).
+
+        What such a producer is answered waits for that log, too: an open transaction outlives a
+        loss of power, and so must the record of each partition that it wrote to.
+        """
+        coordinator = self._coordinator
+        if (
+            transactional_id is None
+            or transactional_id not in coordinator.two_phase
+            or not coordinator.settings.is_durable
+        ):
+            return []
+        index = coordinator.partition_of(transactional_id)
+        return [self._topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)]
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
+        """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch tells a late one
+            self._coordinator.check_connection(
+                request.transactional_id,
+                (request.producer_id, request.producer_epoch),
+                context.connection_id,
+                (Channel.COORDINATOR, Channel.ENDS),
+                node_id=context.node_id,
+            )
+        self._requests.park(context)
+        ending = self._by_id.get(request.transactional_id)
+        if ending is None or ending.step is Step.FLUSH_DATA:
+            self._end(request, context, context.now_ms)
+        else:
+            ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
+        return PARKED
+
+    def _begin(self, decision: Decision, now_ms: int) -> None:
+        """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
+
+        A commit of the transaction that still waits for its data is overtaken: its EndTxn is heard
+        again when this has ended.
+        """
+        assert not (decision.commit and self.flushes_commits), "a commit's data come first"
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
+        overtaken = self._by_id.get(decision.transactional_id)
+        if overtaken is not None:
+            ending.held_back = self._calls_of(overtaken)
+        self._by_id[decision.transactional_id] = ending
+        event = Event.COMMIT if decision.commit else Event.ABORT
+        self._with_files(decision, partial(self._on, ending, event), now_ms)
+
+    def resume(self, decision: Decision, now_ms: int) -> None:
+        """At a start: carry a decision out whose Prepare record is in the log."""
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
+        self._by_id[decision.transactional_id] = ending
+        self._on(ending, Event.RESUME, now_ms)
+
+    def _durability_of(self, decision: Decision) -> CommitDurability:
+        if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):
+            return CommitDurability.FLUSH
+        return CommitDurability.OS
+
+    def _set_session_at_end(self, effect: SessionAtEnd) -> None:
+        """Let a session begin when the transaction is complete."""
+        ending = self._by_id[effect.transactional_id]
+        assert ending.decision is not None and ending.decision.waiting is None
+        ending.decision = ending.decision._replace(waiting=effect.init)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is ending."""
+        return not self._by_id
+
+    def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
+        """Lead it on, as the law has it."""
+        before = ending.step
+        ending.step, actions = LAW[before, event][ending.durability]
+        if logger.isEnabledFor(logging.DEBUG):
+            _trace_step(ending, before, event)
+        for action in actions:
+            self._actions[action](ending, now_ms)
+        if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
+            del self._by_id[ending.transactional_id]
+            for call in ending.held_back:  # one of them may end the next transaction
+                self._endings.hold_back(ending.transactional_id, call, now_ms)
+
+    # --- before the decision ---------------------------------------------------------------------
+
+    def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
+        coordinator, name = self._coordinator, request.transactional_id
+        if request.committed and self.flushes_commits:
+            transaction = coordinator.on_commit_requested(
+                name, request.producer_id, request.producer_epoch, now_ms
+            )
+            if transaction is not None:
+                earlier = self._by_id.get(name)
+                if earlier is not None:  # the same commit is on its way already
+                    earlier.held_back.append(
+                        lambda now_ms: self._end_again(request, context, now_ms)
+                    )
+                    return
+                ending = self._by_id[name] = Ending(name, CommitDurability.JOURNAL)
+                ending.request, ending.context = request, context
+                ending.transaction = transaction
+                self._on(ending, Event.COMMIT, now_ms)
+                return
+        self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
+
+    def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
+        """Hear an EndTxn that was held back, unless its producer has given its connection up."""
+        if context.api_version < END_GIVES_EPOCH:
+            try:
+                self._coordinator.check_connection(
+                    request.transactional_id,
+                    (request.producer_id, request.producer_epoch),
+                    context.connection_id,
+                    is_noted=False,
+                    node_id=context.node_id,
+                )
+            except DelayedRequest as error:
+                self._requests.close(context.connection_id, error)
+                return
+        self._end(request, context, now_ms)
+
+    def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
+        """What is to be heard again when a commit came to nothing: its EndTxn first."""
+        request, context = ending.request, ending.context
+        assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
+        assert request is not None and context is not None
+        return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
+
+    def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
+        """Decide, if it is still to be decided; frame, None: without a journal.
+
+        The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
+        could come before it.
+        """
+        name, context = ending.transactional_id, ending.context
+        if self._by_id.get(name) is not ending:
+            return
+        assert context is not None and ending.transaction is not None
+        coordinator = self._coordinator
+        decision = coordinator.on_data(ending.transaction, context, now_ms)
+        if decision is None:  # partitions were added, and their data may not be on the disk
+            del self._by_id[name]
+            for call in self._calls_of(ending):
+                self._endings.hold_back(name, call, now_ms)
+            return
+        ending.decision, ending.frame = decision, frame
+        ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
+        self._on(ending, Event.DATA, now_ms)
+
+    def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
+        """Go on with what appends markers when the partitions have their files: at once, but where
+        many of them have none, since nothing was written to them.
+        """
+        without = [
+            log
+            for topic, index in decision.partitions
+            if (log := self._topics.partition(topic, index)) is not None and not log.has_files
+        ]
+        if without and len(without) > self._files_ahead.get().most_by_request:
+            self._files_ahead.get().make(without, then)
+        else:
+            then(now_ms)
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def _flush_data(self, ending: Ending, now_ms: int) -> None:
+        """Wait for the data, and first for the files of partitions that have none for a marker, if
+        they are many. Each call more is felt here.
+        """
+        assert ending.transaction is not None
+        logs, without = [], []
+        for topic, index in ending.transaction.partitions:
+            log = self._topics.partition(topic, index)
+            if log is not None:
+                logs.append(log)
+                if not log.has_files:
+                    without.append(log)
+        on_data = partial(self._on_data, ending)
+        if not without or len(without) <= self._files_ahead.get().most_by_request:
+            self._flushes.wait_for_frame(logs, on_data, now_ms)
+            return
+
+        def flush(now_ms: int) -> None:
+            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
+                self._flushes.wait_for_frame(logs, on_data, now_ms)
+
+        self._files_ahead.get().make(without, flush)
+
+    def _frame_decision(self, ending: Ending, now_ms: int) -> None:
+        decision, frame = ending.decision, ending.frame
+        assert decision is not None and frame is not None
+        ending.prepare, ending.frame = record_of(decision.prepare), None
+        key, value = ending.prepare
+        assert value is not None
+        frame.add(
+            JournalDecision(key, value, self._partition_ends(decision)),
+            self._log_of(ending, decision, now_ms),
+            partial(self._on, ending, Event.FLUSHED),
+        )
+
+    def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
+        """Where the transaction's partitions end, for a start that finds the decision.
+
+        Those that are off line are among them: a kill may come before the marker is noted for them.
+        """
+        topics, offline = self._topics.metadata.topics, self._topics.logs.offline
+        ends = []
+        for name, index in decision.partitions:
+            log = self._topics.partition(name, index)
+            if log is not None:
+                topic_id = topics[name].topic_id.bytes
+                ends.append(PartitionEnd(name, index, topic_id, log.log_end_offset))
+            elif (name, index) in offline and name in topics:
+                ends.append(PartitionEnd(name, index, topics[name].topic_id.bytes, OFFLINE_END))
+        return tuple(ends)
+
+    def _write_prepare(self, ending: Ending, now_ms: int) -> None:
+        decision = ending.decision
+        assert decision is not None
+        record = ending.prepare or record_of(decision.prepare)
+        log = ending.log or self._log_of(ending, decision, now_ms)
+        self._append(log, record, decision.prepare, now_ms)
+
+    def _log_of(self, ending: Ending, decision: Decision, now_ms: int) -> Log:
+        """The log with the transactional id, which is looked up once for all of its records."""
+        log = self._topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms)
+        ending.log = log
         return log
+
+    def _append(
+        self, log: Log, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
+    ) -> None:
+        log.append_records((record,), now_ms)
+        self._coordinator.apply(says)
+        self._progress.on_appended([log], now_ms)
+
+    def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
+        assert ending.log is not None, "the Prepare record is in it"
+        self._flushes.wait([ending.log], partial(self._on, ending, Event.FLUSHED), now_ms)
+
+    def _answer(self, ending: Ending, now_ms: int) -> None:
+        assert ending.decision is not None
+        waiting = ending.decision.waiting
+        if isinstance(waiting, WaitingEndTxn):
+            self._requests.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
+
+    def _await_sent(self, ending: Ending, now_ms: int) -> None:
+        self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
+
+    def _write_markers(self, ending: Ending, now_ms: int) -> None:
+        """Append the markers, then try the fetches that wait.
+
+        A fetch that waits for several of the partitions gets the transaction with one answer.
+        """
+        assert ending.decision is not None
+        ending.topics_version = self._topics.version
+        ending.logs = self._markers.write(ending.decision, now_ms)
+        if ending.durability is CommitDurability.JOURNAL:
+            # what is before the markers is on the disk, and they are soon
+            self._progress.try_fetches(ending.logs, now_ms)
+        else:
+            self._progress.on_appended(ending.logs, now_ms)
+
+    def _flush_markers(self, ending: Ending, now_ms: int) -> None:
+        self._flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
+
+    def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
+        self._flushes.flush_later(ending.logs, now_ms)
+
+    def _write_complete(self, ending: Ending, now_ms: int) -> None:
+        decision = ending.decision
+        assert decision is not None
+        complete = self._coordinator.complete(decision, now_ms)
+        if complete is not None:
+            log = ending.log or self._log_of(ending, decision, now_ms)
+            self._append(log, record_of(complete), complete, now_ms)
+            if isinstance(decision.waiting, WaitingInit):
+                session = self._coordinator.begin_session(complete, decision.waiting, now_ms)
+                self.run(session, now_ms)
+        if len(ending.logs) < len(decision.partitions) or (
+            ending.topics_version != self._topics.version and self._has_lost_partition(ending)
+        ):
+            self.flush_completions(now_ms)
+
+    def _has_lost_partition(self, ending: Ending) -> bool:
+        """Whether a partition that got a marker has gone since."""
+        partition = self._topics.partition
+        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
+
+    # --- what deletions of topics need as well ---------------------------------------------------
 
     def flush_completions(self, now_ms: int) -> None:
         """Have the Complete records flushed, since topics went that some transactions wrote to.
@@ -695,11 +803,11 @@ class TransactionEnds:
             return
         logs = [
             log
-            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
+            for log in self._topics.logs_of(TRANSACTIONS_TOPIC)
             if log.durability.durable_offset < log.log_end_offset
         ]
         self._completions.update((log, log.log_end_offset) for log in logs)
-        self._broker.flushes.wait(logs, lambda _: None, now_ms)
+        self._flushes.wait(logs, lambda _: None, now_ms)
 
     def undurable(self) -> list[Log]:
         """The logs with Complete records that have to be durable before a topic is made."""

@@ -18,8 +18,12 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.transactions.transaction_end import TransactionEnds, TransactionMarkers
     from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.transaction_state import Decision
     from barnabas.storage.log.log import Log
 
@@ -56,9 +60,18 @@ class TransactionRecovery:
     lack a marker anywhere, by transactional id and time of the decision.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._ends = broker.transaction_ends
+    def __init__(
+        self,
+        ends: TransactionEnds,
+        markers: TransactionMarkers,
+        transactions: TransactionCoordinator,
+        topics: TopicRegistry,
+        flushes: FlushQueue,
+        outbox: Outbox,
+    ) -> None:
+        self._ends, self._markers, self._transactions = ends, markers, transactions
+        self._topics, self._logs = topics, topics.logs
+        self._flushes, self._outbox = flushes, outbox
         self._journaled: dict[tuple[str, int], JournaledDecision] = {}
 
     def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
@@ -67,21 +80,20 @@ class TransactionRecovery:
         A kill comes between a decision's flush and its append; a power loss takes what was appended
         since the last flush of the log itself.
         """
-        broker = self._broker
         open_producers = {
             producer_id
-            for log in broker.logs.logs.values()
+            for log in self._logs.logs.values()
             for producer_id in log.producer_state.open_transactions()
         }
-        open_producers |= self._ends.unwritten.producer_ids
+        open_producers |= self._markers.unwritten.producer_ids
         marked: dict[Log, None] = {}
         for key, value, ends in decisions:
             for end in ends:
-                log = broker.topics.partition(end.topic, end.partition)
+                log = self._topics.partition(end.topic, end.partition)
                 if log is not None:
                     marked[log] = None
             decision = (
-                broker.transactions.decision_of(key, value)
+                self._transactions.decision_of(key, value)
                 if producer_id_of(value) in open_producers
                 else None
             )
@@ -91,45 +103,45 @@ class TransactionRecovery:
                     decision, by_partition
                 )
         if marked:  # a kill leaves markers that are not durable yet
-            broker.flushes.flush_later(marked, now_ms)
+            self._flushes.flush_later(marked, now_ms)
         last_values = {key: value for key, value, _ in decisions}  # of each transactional id
         for key, value in last_values.items():
-            broker.runtime.run_transactions(
-                broker.transactions.on_journaled_decision(key, value), now_ms
-            )
+            self._ends.run(self._transactions.on_journaled_decision(key, value), now_ms)
 
     def complete_transactions(self, now_ms: int) -> None:
         """End what was decided before the start, and what nobody can decide any more."""
         ends = self._ends
-        ends.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
+        self._markers.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
         for journaled in self._journaled.values():
             self._redo_markers(journaled, now_ms)
-        prepared = self._broker.transactions.prepared()
+        prepared = self._transactions.prepared()
         if prepared and ends.flushes_commits:
             # a kill leaves decisions that are not durable yet, and readers are to see what follows
             # from them
-            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC):
+            for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
                 log.flush()
-        ends.commits_on = self._commits_on
+        self._markers.commits_on = self._commits_on
         for decision in prepared:
             ends.resume(decision, now_ms)
-        ends.commits_on = None
+        self._markers.commits_on = None
         self._abort_hanging_transactions(now_ms)
 
     def end_all(self, now_ms: int) -> None:
         """Lead all that was decided to its end, with the flushes that it waits for, at once."""
-        outbox = self._broker.outbox
+        outbox = self._outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []
             works, outbox.work = outbox.work, []
-            assert jobs or works or outbox.deferred, "an end waits for nobody at a start"
-            self._broker.on_sent(now_ms)
+            deferred, outbox.deferred = outbox.deferred, []
+            assert jobs or works or deferred, "an end waits for nobody at a start"
+            for call in deferred:
+                call(now_ms)
             for work in works:
-                self._broker.on_worked(work, work.run(), None, now_ms)
+                work.done(work.run(), now_ms)
             for job in jobs:
                 for file in job.files:
                     file.fsync()
-                self._broker.flushes.on_flushed(job, now_ms)
+                self._flushes.on_flushed(job, now_ms)
 
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
         """Write a marker that a partition lacks, if it is back.
@@ -140,20 +152,19 @@ class TransactionRecovery:
 
         Gives whether the marker is needed no longer.
         """
-        broker = self._broker
-        topic = broker.metadata.topic(unwritten.topic)
+        topic = self._topics.metadata.topic(unwritten.topic)
         if topic is None or topic.topic_id.bytes != unwritten.topic_id:
             return True
-        log = broker.topics.partition(unwritten.topic, unwritten.partition)
+        log = self._topics.partition(unwritten.topic, unwritten.partition)
         if log is None:
-            return (unwritten.topic, unwritten.partition) not in broker.logs.offline
+            return (unwritten.topic, unwritten.partition) not in self._logs.offline
         journaled = [
             one.decision.decided_ms
             for one in self._journaled.values()
             if one.decision.producer_id == unwritten.producer_id
         ]
         marker = Marker(*unwritten[3:7], max([unwritten.decided_ms, *journaled]))
-        self._ends.append_marker(unwritten.topic, unwritten.partition, marker, now_ms)
+        self._markers.append(unwritten.topic, unwritten.partition, marker, now_ms)
         log.flush()
         return True
 
@@ -166,9 +177,9 @@ class TransactionRecovery:
         decision = journaled.decision
         marker = Marker(*decision[1:5], decision.decided_ms)
         for topic, index in decision.partitions:
-            log = self._broker.topics.partition(topic, index)
+            log = self._topics.partition(topic, index)
             if log is not None and journaled.is_open(log, self._topic_id(log)):
-                self._ends.append_marker(topic, index, marker, now_ms)
+                self._markers.append(topic, index, marker, now_ms)
 
     def _commits_on(self, log: Log, decision: Decision) -> bool:
         """Whether what is open in the log, if anything, is the transaction of a decision to commit.
@@ -176,19 +187,18 @@ class TransactionRecovery:
         With durability=os nothing shows after a power loss whether it is, or an aborted one before
         it whose marker is gone: it is aborted.
         """
-        broker = self._broker
         journaled = self._journaled.get((decision.transactional_id, decision.decided_ms))
         if journaled is not None:
             return not log.producer_state.has_ongoing_transaction_of(
                 decision.producer_id
             ) or journaled.is_open(log, self._topic_id(log))
-        if broker.logs.lost_power and not self._ends.flushes_commits:
+        if self._logs.lost_power and not self._ends.flushes_commits:
             return not log.producer_state.has_ongoing_transaction_of(decision.producer_id)
         return not log.ended_before_open_transaction(decision.producer_id, decision.decided_ms)
 
     def _topic_id(self, log: Log) -> bytes:
         """The id of the topic as it is now; after a power loss the log's own may be missing."""
-        topic_id: bytes = self._broker.metadata.topics[log.topic].topic_id.bytes
+        topic_id: bytes = self._topics.metadata.topics[log.topic].topic_id.bytes
         return topic_id
 
     def _abort_hanging_transactions(self, now_ms: int) -> None:
@@ -207,16 +217,15 @@ class TransactionRecovery:
         alone was lost belongs to it still. Its producer, who was not told of the batch, sends it
         again.
         """
-        broker = self._broker
         of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
-        for metadata in broker.transactions.snapshot().values():
+        for metadata in self._transactions.snapshot().values():
             for partition in metadata.partitions:  # what is decided has its markers
                 epochs = of_coordinator.setdefault(partition, {})
                 epochs[metadata.producer_id] = metadata.producer_epoch
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
                 two_phase[metadata.producer] = metadata.transactional_id
-        for (topic, index), log in sorted(broker.logs.logs.items()):
+        for (topic, index), log in sorted(self._logs.logs.items()):
             for producer_id in log.producer_state.open_transactions():
                 producer = (producer_id, log.producer_state.producer_epoch_of(producer_id))
                 least = of_coordinator.get((topic, index), {}).get(producer_id)
@@ -234,7 +243,7 @@ class TransactionRecovery:
                 marker = Marker(
                     *producer, log.producer_state.coordinator_epoch_of(producer_id), commit=False
                 )
-                self._ends.append_marker(topic, index, marker, now_ms)
+                self._markers.append(topic, index, marker, now_ms)
                 log.flush()
 
     def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
@@ -243,13 +252,12 @@ class TransactionRecovery:
         Only in version 2 of the protocol is an epoch that of one transaction; in version 1 the
         record is durable before a batch is sent.
         """
-        broker = self._broker
-        metadata = broker.transactions.metadata(transactional_id)
+        metadata = self._transactions.metadata(transactional_id)
         assert metadata is not None
         if metadata.client_transaction_version < VERSION_2:
             return False
-        broker.runtime.run_transactions(
-            broker.transactions.on_partition_recovered(
+        self._ends.run(
+            self._transactions.on_partition_recovered(
                 metadata, TopicPartition(log.topic, log.partition), now_ms
             ),
             now_ms,

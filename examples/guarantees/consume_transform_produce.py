@@ -114,7 +114,7 @@ class Worker:
             self.consumer.close()
 
     def at_most_once(self, batch: Sequence[Message]) -> None:
-        """Nobody reads these orders again, whatever happens from here on."""
+        """These orders are not read again, whatever happens from here on."""
         if not self.commit(batch):
             return
         self.steps.reach("committed")
@@ -158,8 +158,8 @@ class Worker:
         self.count += len(batch)
 
     def commit(self, batch: Sequence[Message]) -> bool:
-        """False where the group has shared out the partitions anew meanwhile: whoever has them now
-        reads the batch again.
+        """False where the group has assigned the partitions again meanwhile: the member that has
+        them now reads the batch again.
         """
         try:
             self.consumer.commit(offsets=next_offsets(batch), asynchronous=False)

@@ -1,7 +1,7 @@
 """Each guarantee under crashes: the worker is killed at every one of its steps, started again, and
 what came out is counted.
 
-A worker stops at each step until it is told to go on (--step-by-step), so that SIGKILL hits the
+A worker stops at each step until it gets a line (--step-by-step), so that SIGKILL hits the
 window that it is meant for, every time. The windows are the same for all guarantees: half of a
 batch written, all of it written, offsets committed, and so on.
 """
@@ -137,7 +137,7 @@ def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Out
         map(an_order, range(orders, 2 * orders)),
         transactional_id="shop",
         commit=False,
-    )  # nobody may see these
+    )  # no reader may see these
     patterns = [producing(servers, guarantee) for guarantee in consume_transform_produce.STEPS]
     for pattern in patterns + (storing(servers, dsn) if dsn else []):
         yield crash(pattern, orders, rounds)

@@ -263,7 +263,7 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 class Steps:
-    """Says at which step a process is. Step by step, it goes on when it is told to: so a kill hits
+    """Says at which step a process is. Step by step, it continues on request, so that a kill hits
     exactly where it is meant to.
     """
 
@@ -276,7 +276,7 @@ class Steps:
             return
         print(f"step {name}", flush=True)
         if not sys.stdin.readline():
-            raise SystemExit("whoever started this process is gone")
+            raise SystemExit("the process that started this one has ended")
 
 
 class SteppedProcess:

@@ -58,7 +58,7 @@ class Applied(NamedTuple):
 
 
 def row_of(value: bytes) -> dict[str, object]:
-    """The row that a record stands for."""
+    """The row of a record."""
     order = json.loads(value)
     deleted = bool(order.get("deleted"))
     return {
@@ -70,7 +70,7 @@ def row_of(value: bytes) -> dict[str, object]:
 
 
 def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
-    """It has a version too: a deletion without one could not be told from a late one."""
+    """It has a version too: a deletion without one could not be distinguished from a late one."""
     return str(number).encode(), json.dumps(
         {"order": number, "version": version, "deleted": True}
     ).encode()

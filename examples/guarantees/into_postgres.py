@@ -48,8 +48,8 @@ class FencedError(Exception):
 
 
 class Store:
-    """The database's side: offsets and rows that change together. A lost connection is made anew by
-    `reconnect`.
+    """The database's side: offsets and rows that change together. A lost connection is made again
+    by `reconnect`.
     """
 
     def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:

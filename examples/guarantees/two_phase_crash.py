@@ -41,7 +41,7 @@ class Servers(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a round came to. hanging: transactions that nobody has ended, on both sides."""
+    """What a round came to. hanging: transactions that were not ended, on both sides."""
 
     name: str
     kills: int

@@ -1,6 +1,6 @@
-"""`python -m barnabas.protocol.generator`: write protocol/messages/ anew.
+"""`python -m barnabas.protocol.generator`: generate protocol/messages/.
 
-With --check, say what differs.
+With --check, print what differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITTEN_BY_HAND = {"__init__.py", "message.py"}
 
 
 def formatted(text: str) -> str:
-    """The text as ruff would have it."""
+    """The text as ruff formats it."""
     for arguments in (["format"], ["check", "--fix", "--quiet"], ["format"]):
         command = [
             sys.executable,
@@ -37,12 +37,12 @@ def formatted(text: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Gives the exit code: 1 where --check finds a difference."""
+    """Generate or check the modules. Gives: the exit code, 1 where --check finds a difference."""
     parser = argparse.ArgumentParser(prog="make protocol", description=__doc__)
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; exit 1 where a module is not as the schemas have it",
+        help="write nothing; exit 1 where a module differs from the schemas",
     )
     only_check = parser.parse_args(arguments).check
     first_versions = {api.name: api.min_version for api in APIS}
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             path.write_text(text)
     if only_check and differing:
         print(
-            f"not as the schemas have it: {', '.join(differing)}; run `make protocol`",
+            f"these differ from the schemas: {', '.join(differing)}; run `make protocol`",
             file=sys.stderr,
         )
     return int(only_check and bool(differing))

@@ -1,4 +1,4 @@
-"""The text of one module of `protocol/messages/`."""
+"""Generates the text of one module of `protocol/messages/`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLUMNS = 100
 
 
 def module_text(api_name: str, structs: list[Struct]) -> str:
-    """The whole module, before it is formatted."""
+    """The text of the module, before it is formatted."""
     request = next(struct for struct in structs if struct.name == f"{api_name}Request")
     response = next(struct for struct in structs if struct.name == f"{api_name}Response")
     constants: dict[str, str] = {}
@@ -161,7 +161,7 @@ def _type(one: Field) -> str:
 
 
 def _default(one: Field) -> str:
-    """The default as an expression; "[]" and "X()" are made anew for each message."""
+    """The default as an expression; each message has its own "[]" or "X()"."""
     default = one.default
     if default == "null":
         return "None"
@@ -189,8 +189,7 @@ def _init(struct: Struct) -> list[str]:
     for one in struct.fields:
         default = _default(one)
         if default.endswith(("[]", "()")):
-            # None stands for "not given"; a list that may be null is null only where that is asked
-            # for
+            # None means "not given". For a nullable list None is null, and NOTHING means that.
             if one.may_be_null:
                 parameters.append(f"{one.name}: {_type(one)} = NOTHING")
                 body.append(
@@ -259,7 +258,7 @@ def _constant(letters: str, constants: dict[str, str]) -> str:
 
 
 def _pieces(fields: list[Field]) -> list[list[Field]]:
-    """Numbers that follow each other together, everything else alone."""
+    """The fields, with neighbouring numbers together: one `struct` reads them."""
     pieces: list[list[Field]] = []
     for one in fields:
         is_number = one.type in LETTERS and not one.is_array
@@ -415,7 +414,7 @@ def _write(struct: Struct, constants: dict[str, str]) -> list[str]:
 
 
 def _is_set(one: Field) -> str:
-    """The condition that a field has another value than its default."""
+    """The condition that a field does not have its default."""
     default = _default(one)
     if default == "None":
         return f"self.{one.name} is not None"

@@ -1,8 +1,9 @@
-"""Kafka's message schemas as values, from the JSON files that kafka-python ships and, for messages
-that those lack, from `schemas/` beside this file and from the command line's own, which are in the
-same form.
+"""Kafka's message schemas as values.
 
-A field has the versions in which it stands, those in which it may be null, and perhaps a tag.
+They are read from the JSON files that kafka-python ships. For messages that these lack there are
+files of the same format in `schemas/` and in the command line's `schemas/`.
+
+A field has a range of versions, a range of versions in which it may be null, and perhaps a tag.
 Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
 """
 
@@ -40,7 +41,7 @@ class Versions:
         return cls(int(text[:-1]), _ENDLESS) if text.endswith("+") else cls(int(text), int(text))
 
     def within(self, other: Versions) -> Versions:
-        """What both have."""
+        """The versions that are in both ranges."""
         return Versions(max(self.first, other.first), min(self.last, other.last))
 
     def __bool__(self) -> bool:
@@ -69,7 +70,7 @@ class Field:
 
 @dataclass
 class Struct:
-    """A class to be: of a whole message, or of a part of one."""
+    """A class to be generated: a whole message, or a part of one."""
 
     name: str
     about: str
@@ -80,7 +81,7 @@ class Struct:
 
 
 def snake_case(name: str) -> str:
-    """A name as kafka-python has it for fields: "ProducerId" is producer_id."""
+    """The name of a field in kafka-python: "ProducerId" becomes producer_id."""
     return _WORD.sub("_", name).lower()
 
 
@@ -96,11 +97,11 @@ def load(name: str) -> dict[str, Any]:
 
 
 def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
-    """The classes of an API's request and response: parts before what they are part of.
+    """The classes of an API's request and response, each part before the class that contains it.
 
-    first_version: the first that is spoken, where the schemas of Apache Kafka 4 leave out a version
-    of 3.9. They still say what stands in it.
-    Two parts of one name that are not the same get the name of their message before their own.
+    first_version: the first supported version, where the schemas of Apache Kafka 4 omit a version
+    of 3.9. They still have its fields.
+    Two different parts of one name get the name of their message as a prefix.
     """
     found: dict[str, tuple[Any, Struct]] = {}
     for message in (f"{api_name}Request", f"{api_name}Response"):
@@ -110,7 +111,7 @@ def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
 
 
 class _Collector:
-    """The structs of one message, into the table of all that its module has."""
+    """Collects the structs of one message into the table of its module."""
 
     def __init__(
         self,
@@ -132,9 +133,8 @@ class _Collector:
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         struct = Struct(name, about, self._valid, self._flexible)
-        struct.fields = [
-            each for each in map(self._field, fields) if each.versions
-        ]  # the others are of versions that are gone
+        # The others have no supported version.
+        struct.fields = [each for each in map(self._field, fields) if each.versions]
         self._found[name] = (fields, struct)
         return struct
 

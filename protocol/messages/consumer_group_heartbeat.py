@@ -71,8 +71,8 @@ class ConsumerGroupHeartbeatRequest(Message):
     group_id: The group.
     member_id: The member; its client makes the id (in version 0 it may be empty, and the answer
         has one).
-    member_epoch: The epoch that the member was last told; 0 joins, -1 leaves, -2 leaves for a
-        while (static members).
+    member_epoch: The epoch that the member last got; 0 joins, -1 leaves, -2 leaves for a while
+        (static members).
     instance_id: The name of a static member.
     rack_id: The member's rack; null: as before.
     rebalance_timeout_ms: How long the member may take to give up partitions; -1: as before.

@@ -62,10 +62,10 @@ class CreatableRenewers(Message):
 class CreateDelegationTokenRequest(Message):
     """The request.
 
-    owner_principal_type (version 3): The kind of principal that the token is for; null: whoever
-        asks.
-    owner_principal_name (version 3): The name of the principal that the token is for; null:
-        whoever asks.
+    owner_principal_type (version 3): The kind of principal that the token is for; null: the
+        requesting one.
+    owner_principal_name (version 3): The name of the principal that the token is for; null: the
+        requesting one.
     renewers: Those who may renew the token.
     max_lifetime_ms: How long the token may live at most, in milliseconds; -1: as the broker has
         it.

@@ -1,7 +1,7 @@
-"""What all messages have in common. The modules beside this one are made by `make protocol`.
+"""The base class of all messages. `make protocol` generates the other modules of this package.
 
-They are plain classes with slots and no dataclasses: making one of those takes half a millisecond
-when it is imported, and there are 250, which would be half of the broker's start.
+Messages are plain classes with slots, not dataclasses: the creation of a dataclass takes half a
+millisecond on import, and for 250 classes that would be half of the broker's start.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ NOTHING: Any = cast(Any, [])  # "not given", where None means null
 
 
 class Message:
-    """A request, a response, or a part of one. Two of them are equal if all their fields are.
+    """A request, a response, or a part of one. Messages are equal if all their fields are.
 
-    A field that a version does not have keeps its default when that version is read. When it is
-    written, another value than the default is refused, unless Kafka's schema calls the field
-    ignorable.
+    A field that a version does not have keeps its default when that version is read. On writing,
+    any other value than the default is refused, unless Kafka's schema declares the field ignorable.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -32,17 +31,17 @@ class Message:
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[Self, int]:
-        """Read it from a position on. Gives the message, and the position after it.
+        """Read a message at a position. Gives: the message, and the position after it.
 
-        Raises: MalformedMessageError, IndexError or struct.error where the bytes are not one.
+        Raises: MalformedMessageError, IndexError or struct.error where the bytes are not a message.
         """
         raise NotImplementedError
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append its bytes.
+        """Append the bytes of the message.
 
-        Raises: UnwritableMessageError where the version cannot tell what it says; struct.error
-                where a number is too large for its field.
+        Raises: UnwritableMessageError where the version cannot express a value; struct.error where
+                a number is too large for its field.
         """
         raise NotImplementedError
 
@@ -56,11 +55,11 @@ class Message:
 
     @classmethod
     def decode(cls, data: Buffer, version: int) -> Self:
-        """The message that the bytes begin with."""
+        """The message at the start of the bytes."""
         return cls.read(data, 0, version)[0]
 
     def encode(self, version: int) -> bytes:
-        """Its bytes."""
+        """The bytes of the message."""
         out = bytearray()
         self.write(out, version)
         return bytes(out)

@@ -27,7 +27,7 @@ class PushTelemetryRequest(Message):
     """The request.
 
     client_instance_id: The client's id, which the broker gives it; zero: none yet.
-    subscription_id: As the broker told it.
+    subscription_id: As in the broker's subscription.
     terminating: Whether the client is about to end.
     compression_type: The codec of the metrics.
     metrics: Metrics in OpenTelemetry's protobuf form, MetricsData.

@@ -1,27 +1,35 @@
-"""Whether bytes are the records that a batch says they are, and how young the youngest is.
+"""Checks that bytes are the records that their batch declares, and finds the highest timestamp.
 
-A record is opened in one of three ways, which accept the same:
+A record is checked in one of three ways, which accept the same records:
 
-    by itself    `_open_record`: every field, whatever its form
+    by itself    `_open_record`: every field, in any encoding
     in a loop    `_walk`: fields of one or two bytes, which nearly all are, are read in place;
-                 anything else is opened by itself
-    in columns   many records of one shape together. Each field then lies at the same place of
-                 every record, and so a field of all of them is one slice with a stride, which is
-                 compared at once with what it must be
+                 any other record is checked by itself
+    in columns   many records of one shape together. Each field is at the same place of every
+                 record, so the field of all records is one slice with a stride, which is compared
+                 with the expected bytes at once
 
-A shape is where the fields of a record lie. Records of one length are found at a stride in the
-batch itself (`_run`). Of records that differ in the sizes of their values, or of short keys, the
-beginnings are brought together first (`_gather`), by the width of their lengths (`_check_heads`).
+A shape is the set of positions of a record's fields. Records of one length follow at a stride in
+the batch itself (`_run`). For records with values, or short keys, of different sizes the first
+bytes are copied together (`_gather`), and checked by the width of their lengths (`_check_heads`).
 The others are walked.
 
 `_walk`, `_first_of_shape`, `_check_columns`, `_gather` and `_check_heads` are long, or have many
-parameters, because they run for every record or block of records: a call more for each would double
-what they cost.
+parameters, because they run for every record or block of records: a further call for each would
+double their cost.
 
-Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator
-refuse, and offset deltas that do not count from 0, which Apache Kafka looks at in compressed
-batches alone. Attributes of a record other than 0, which nobody has defined, are refused:
-kafka-python reads them as a varint.
+Several functions read a varint of two bytes in place: `size = first + (second << 7) - 0x80`. The
+first byte is at least 0x80 there; its top bit only says that another byte follows, and the -0x80
+removes it. The result is still zigzag-encoded: an even number n means n / 2, an odd one is
+negative. If the second byte has its top bit set, too, the number has a third byte, and bit 14 of
+the result (0x4000) is set: that is how such numbers are recognised. So `n & 0x4001` is true for a
+number that is negative or too wide.
+
+Source: Kafka's message format. Refused are the records that DefaultRecord.readFrom and LogValidator
+        refuse, and
+offset deltas that do not count from 0, which Apache Kafka checks only in compressed batches.
+Attributes of a record other than 0, which have no meaning, are refused: kafka-python reads them as
+a varint.
 """
 
 from __future__ import annotations
@@ -38,43 +46,40 @@ Body = bytes | bytearray | memoryview
 
 _SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, no value, no headers
 _WIDEST_INT = 5  # bytes of a varint that Java reads as an int
-_FIRST_BLOCK = 8  # records of one length that are tried together at first: fewer are sooner walked
-_FIRST_ALIKE = 64  # records whose lengths are compared together at first
-_BLOCK = 2048  # records that are gathered together
+_FIRST_BLOCK = 8  # records of one length in the first block; walking fewer is faster
+_FIRST_ALIKE = 64  # records in the first comparison of lengths
+_BLOCK = 2048  # the most records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
-_PIECE_BYTES = (
-    250 * 1024
-)  # of a batch that are copied at a time: what was read before stays in the processor's cache
-# of records that are smaller a copy is made, since bytes are sliced sooner than a memoryview
+# The bytes of a batch that are copied at a time: so they stay in the processor's cache.
+_PIECE_BYTES = 250 * 1024
+# Batches of smaller records are copied, since slicing bytes is faster than slicing a memoryview.
 _COPIED_RECORD_BYTES = 256
-_LONGEST_HEAD = (
-    80  # of a record's beginning that is gathered: with a longer key, walking is as fast
-)
+# The longest head of a record that is gathered: with a longer key, walking is as fast.
+_LONGEST_HEAD = 80
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
 
 _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
-# of varints of several bytes: the first, by the delta modulo 8192
+# The bytes of offset deltas as varints of several bytes. The first, by the delta modulo 8192:
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second
-_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # where there is a third
-_ONE = bytes(range(0, 128, 2))
-_LOW_STEPS = [
-    1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)
-]  # what a length adds to the position
-_HIGH_STEPS = [
-    byte << 6 for byte in range(256)
-]  # its second byte; where it has one, the attributes, which are 0
+_HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])  # the second and last
+_MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])  # the second of three
+_ONE = bytes(range(0, 128, 2))  # the deltas below 64 in one byte: zigzag doubles them
+# The distance to the next record by the first two bytes of a record: the length's own bytes, and
+# the part of the length that its first byte has. For a length of one byte the second byte is that
+# of the attributes, which are 0 and so add nothing.
+_LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]
+_HIGH_STEPS = [byte << 6 for byte in range(256)]  # 7 bits further up, halved by zigzag
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
 _IS_LOW = b"\1" * 128 + bytes(128)
 
 
 class _Shape(NamedTuple):
-    """Where the fields of a record lie, counted from its beginning.
+    """The positions of a record's fields, counted from its beginning.
 
-    Its offset delta is as wide as that of the deltas around it.
+    The neighbours' offset deltas have the same width.
     """
 
     length_width: int
@@ -89,7 +94,7 @@ class _Shape(NamedTuple):
 def highest_time_delta(body: Body, position: int, count: int) -> int:
     """Check that `count` records fill `body` from `position` to its end.
 
-    Takes:  count, of records with the offset deltas 0, 1, 2 …
+    Their offset deltas have to be 0, 1, 2 …
     Gives:  the largest of their timestamp deltas.
     Raises: KafkaError INVALID_RECORD.
     """
@@ -104,20 +109,20 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
             position, highest = _check_many(body, position, count)
     except IndexError as error:
         raise KafkaError(
-            Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says"
+            Code.INVALID_RECORD, f"the batch does not hold the {count} records that it declares"
         ) from error
     if position != len(body):
         raise KafkaError(
             Code.INVALID_RECORD,
-            f"bytes are left over after the {count} records that the batch says",
+            f"bytes are left over after the {count} records that the batch declares",
         )
     return highest
 
 
 def _is_plain_record(body: Body, position: int) -> bool:
-    """Whether one record fills the body from there, as most that come alone do.
+    """Whether a record without headers, with deltas of 0, fills the body from there.
 
-    Its deltas are 0, and it has no headers.
+    Most single records are so.
     """
     try:
         size = body[position]
@@ -126,6 +131,8 @@ def _is_plain_record(body: Body, position: int) -> bool:
             size += (body[at] << 7) - 0x80
             at += 1
         last = len(body) - 1
+        # The record ends with the body; its length is one or two bytes and not negative;
+        # attributes, timestamp delta, offset delta and the number of headers are 0.
         if (
             at + (size >> 1) != last + 1
             or size & 0x4001
@@ -137,15 +144,15 @@ def _is_plain_record(body: Body, position: int) -> bool:
             return False
         key = body[at + 3]
         at += 5
-        if key != 1:
-            if key & 0x81:
+        if key != 1:  # 1 is -1 in zigzag: a null key
+            if key & 0x81:  # negative, or of several bytes
                 return False
             at += key >> 1
         size = body[at - 1]
         if size > 0x7F:
             size += (body[at] << 7) - 0x80
             at += 1
-        elif size == 1:
+        elif size == 1:  # a null value
             return at == last
         return at + (size >> 1) == last and not size & 0x4001
     except IndexError:
@@ -153,6 +160,10 @@ def _is_plain_record(body: Body, position: int) -> bool:
 
 
 def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
+    """Check records in columns where their shapes allow it, and walk the others.
+
+    Gives: the position after them, and the highest timestamp delta.
+    """
     highest = -(1 << 63)
     delta = misses = 0
     next_count = _FIRST_GATHERED
@@ -162,9 +173,11 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         start = position
         position, highest, shape = _first_of_shape(body, start, delta, highest)
         delta += 1
+        # The bytes of the offset deltas have constant widths only up to the next change.
         most = min(count, _next_width(delta)) - delta
         if most < _FIRST_BLOCK:
             continue
+        # The next record begins with the same byte of its length: try records of one length.
         if shape is not None and body[position] == body[start]:
             stride = position - start
             taken, highest = _run(body, position, stride, delta, most, shape, highest)
@@ -178,7 +191,7 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         while shape is not None and most >= _LEAST_GATHERED:
             block = most if most < next_count + _LEAST_GATHERED else next_count
             gathered = _gather(body, start, position, delta, block, shape, highest)
-            if gathered is None:
+            if gathered is None:  # another shape is among them: the next attempt is a small one
                 next_count = _LEAST_GATHERED
                 break
             position, highest = gathered
@@ -186,6 +199,8 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
             most -= block
             misses = 0
             next_count = min(_BLOCK, _GROWTH * next_count)
+        # Each miss doubles the number of walked records, so that a batch without common shapes pays
+        # for few vain attempts.
         block = min(_LEAST_GATHERED << min(misses, 4), most)
         misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
@@ -194,9 +209,10 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
 
 
 def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
-    """The position after the record that begins there, and its timestamp delta.
+    """Check the record at `position`, in any encoding.
 
-    Raises KafkaError or IndexError where it is none.
+    Gives:  the position after it, and its timestamp delta.
+    Raises: KafkaError or IndexError where it is not a record.
     """
     length, at = _decode_int(body, position)
     following = at + length
@@ -240,7 +256,7 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
     for _ in range(count):
         size = body[at]
-        if size & 1:
+        if size & 1:  # an odd number is negative in zigzag
             raise _wrong(delta, "has a header without a name")
         at = at + 1 + (size >> 1) if size < 0x80 else _after_blob(body, at, delta)
         size = body[at]
@@ -253,9 +269,9 @@ def _wrong(delta: int, what: str) -> KafkaError:
 
 
 class RecordRefused(KafkaError):
-    """A record that is not in its place.
+    """A record with a wrong offset delta.
 
-    Apache Kafka names it in record_errors, and none whose bytes are no record.
+    Apache Kafka names it in record_errors, but not bytes that are not a record.
     """
 
     def __init__(self, index: int, message: str) -> None:
@@ -264,14 +280,14 @@ class RecordRefused(KafkaError):
 
 
 def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tuple[int, int]:
-    """Check the records of the offset deltas `first` up to `stop`.
+    """Check the records with the offset deltas from `first` up to `stop`.
 
-    Gives the position after them, and the highest timestamp delta so far.
+    Gives: the position after them, and the highest timestamp delta so far.
 
-    A number of two bytes has bit 14 set here where a third byte belongs to it, one of three bytes
-    bit 21: then, and where anything else is not as it mostly is, the record is opened by itself.
+    A number of two bytes has bit 14 set if it has a third byte, one of three bytes bit 21. Then,
+    and in every other unusual case, the record is checked by itself.
     """
-    top = highest << 1
+    top = highest << 1  # timestamps are compared in zigzag form, so that no shift is needed
     for delta in range(first, stop):
         start = position
         try:
@@ -280,7 +296,8 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
             if size > 0x7F:
                 size += (body[position + 1] << 7) - 0x80
                 at += 1
-            position = at - 1 + (size >> 1)
+            position = at - 1 + (size >> 1)  # of the next record
+            # The length is of one or two bytes and not negative, and the attributes are 0.
             if not (size & 0x4001 or body[at - 1]):
                 time = body[at]
                 at += 1
@@ -296,13 +313,15 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                     if byte > 0x7F:
                         offset += (body[at] << 14) - 0x4000
                         at += 1
+                # The offset delta is the expected one. Bit 21 of a three-byte offset, shifted by 7,
+                # and bit 14 of a two-byte timestamp would say that a further byte follows.
                 if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
                     key = body[at]
                     at += 1
                     if key > 0x7F:
                         key += (body[at] << 7) - 0x80
                         at += 1
-                    elif key == 1:
+                    elif key == 1:  # null, which has no bytes, like an empty key
                         key = 0
                     at += key >> 1
                     value = body[at]
@@ -322,27 +341,33 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                             else at + 1 == position
                         )
                     ):
+                        # An odd number is a negative delta: -1 - time sorts before all even
+                        # numbers, and `top >> 1` undoes it.
                         if time & 1:
                             time = -1 - time
                         if time > top:  # noqa: PLR1730 (a call costs a fifth of the loop)
                             top = time
                         continue
         except IndexError:
-            pass  # a number of more bytes than are read here leads anywhere
+            pass  # after a number of more bytes than are read here, `at` may be anywhere
         position, time = _open_record(body, start, delta)
         top = max(top, time << 1)
     return position, top >> 1
 
 
 def _next_width(delta: int) -> int:
-    """The next offset delta at which the columns of the deltas change their width or last byte."""
+    """The next offset delta at which the columns change their number, or a constant column its
+    byte.
+
+    Zigzag deltas below 64 have one byte. The last byte of three changes every 8192 deltas.
+    """
     return 64 if delta < 64 else (delta | 8191) + 1
 
 
 def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
     """The bytes of `count` offset deltas from `delta` on, column by column.
 
-    All the first bytes, all the second …; none of the deltas reaches `_next_width`.
+    First all first bytes, then all second ones …; all deltas are below `_next_width`.
     """
     if delta < 64:
         return (_ONE[delta : delta + count],)
@@ -361,12 +386,11 @@ def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
 def _first_of_shape(
     body: Body, start: int, delta: int, highest: int
 ) -> tuple[int, int, _Shape | None]:
-    """Check the record that begins there.
+    """Check the record at `start`.
 
-    Gives the position after it, the highest timestamp delta so far, and its shape.
-
-    None where it has none that others could be compared with: it has headers, or a field that is as
-    long as few are.
+    Gives: the position after it, the highest timestamp delta so far, and its shape, or None where
+           it
+    has headers or an unusually long field: then others are not compared with it.
     """
     try:
         size = body[start]
@@ -409,6 +433,9 @@ def _first_of_shape(
             at += 1
         elif value == 1:
             value = 0
+        # No length, key size or value size is negative or of three bytes; offset and timestamp have
+        # no further byte; the offset delta is right; attributes and the number of headers are 0;
+        # and the value ends one byte before the record, where that number is.
         is_plain = not (
             (size | key | value) & 0x4001
             or (offset >> 7 | time) & 0x4000
@@ -418,11 +445,11 @@ def _first_of_shape(
             or at + (value >> 1) != following - 1
         )
     except IndexError:
-        is_plain = False  # a number of more bytes than are read here leads anywhere
+        is_plain = False  # after a number of more bytes than are read here, `at` may be anywhere
     if not is_plain:
         following, time = _open_record(body, start, delta)
         return following, max(time, highest), None
-    time = (time >> 1) ^ -(time & 1)
+    time = (time >> 1) ^ -(time & 1)  # from zigzag
     shape = _Shape(
         after_length - start,
         after_length + 1 - start,
@@ -438,17 +465,19 @@ def _first_of_shape(
 def _run(
     body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int
 ) -> tuple[int, int]:
-    """How many of the records from `position` on are of the shape and length of the one before.
+    """Check the records from `position` on that have the shape and length of the one before.
 
-    Takes:  most, how many there are up to the next width of offset deltas.
-    Gives:  the number, and the highest timestamp delta so far.
+    Takes:  most, the number of records up to the next width of offset deltas.
+    Gives:  the number of such records, and the highest timestamp delta so far.
     """
     before = position - stride
     possible = min(most, (len(body) - position) // stride)
     if possible < _FIRST_BLOCK:
         return 0, highest
     last = position + (possible - 1) * stride
-    if body[last] != body[before] or body[last + stride - 1]:  # they are not all of this length
+    # The last record at the stride has another length, or does not end in a 0 for its headers: so
+    # not all of them have this length.
+    if body[last] != body[before] or body[last + stride - 1]:
         possible = _alike(body, position, stride, possible)
         if possible < _FIRST_BLOCK:
             return 0, highest
@@ -462,7 +491,7 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # piece by piece, since all of it together would drive what is written next from the cache
+        # In pieces: a copy of all would push the bytes that are written next out of the cache.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])
             block_highest = _check_columns(
@@ -477,7 +506,7 @@ def _run(
             taken += block
             position += block * stride
             block *= _GROWTH
-        elif block > _FIRST_BLOCK:
+        elif block > _FIRST_BLOCK:  # one of many differs: the first few may still be equal
             block = _FIRST_BLOCK
         else:
             break
@@ -485,14 +514,14 @@ def _run(
 
 
 def _alike(body: Body, position: int, stride: int, most: int) -> int:
-    """How many bytes at this stride, from `position` on, are as the one before."""
+    """The number of bytes at this stride, from `position` on, that equal the one before."""
     byte = _ALIKE[body[position - stride]]
     count, block = 0, _FIRST_ALIKE
     while count < most:
         block = min(block, most - count)
         start = position + count * stride
         column = bytes(body[start : start + block * stride : stride])
-        alike = block - len(column.lstrip(byte))
+        alike = block - len(column.lstrip(byte))  # the number of equal bytes at its beginning
         count += alike
         if alike < block:
             break
@@ -511,9 +540,9 @@ def _check_columns(
     fixed: tuple[int, ...],
     highest: int,
 ) -> int | None:
-    """Whether `count` records are as the one before.
+    """Check that `count` records have the shape of the one before.
 
-    Gives the highest timestamp delta so far, or None.
+    Gives: the highest timestamp delta so far, or None where one differs.
     """
     before, stop = position - stride, position + count * stride
     for at in fixed:
@@ -524,6 +553,7 @@ def _check_columns(
         if body[at:stop:stride] != column:
             return None
         at += 1
+    # Equal timestamps are the usual case, which needs no arithmetic.
     times: list[bytes] = [body[position + at : stop : stride] for at in range(time_at, offset_at)]  # type: ignore[misc]
     if type(body) is not bytes:
         times = [memoryview(column).tobytes() for column in times]
@@ -538,26 +568,29 @@ def _check_columns(
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
-    """The highest of the timestamp deltas in these columns and `highest`.
+    """The highest of `highest` and the timestamp deltas of these columns.
 
-    None where they are not of one width, or of more than two bytes.
+    None where they have different widths, or more than two bytes.
     """
     if len(columns) == 1:
         (column,) = columns
-        if not column.isascii():
+        if not column.isascii():  # a byte above 0x7F: a further byte follows
             return None
-        highest = max(
-            highest, _unzigzag(column[-1])
-        )  # times mostly rise, so that there is none later
+        # Times mostly rise, so the last one is mostly the highest, and no other remains to be
+        # checked.
+        highest = max(highest, _unzigzag(column[-1]))
         later = column.translate(None, _codes_up_to(min(highest, 63)))
         return highest if not later else max(_unzigzag(code) for code in set(later))
     lanes = _lanes(columns)
     count = len(columns[0])
     ones = _ones(count)
-    if lanes is None or lanes & ones:
+    if lanes is None or lanes & ones:  # bit 0 of a lane: a negative delta
         return None
     highest = max(highest, (columns[0][-1] & 0x7F | columns[1][-1] << 7) >> 1)
     high_bits = ones << 15
+    # In each lane: limit + 0x8000 - delta. Bit 15 stays set unless the delta is above the limit,
+    # and no lane borrows from the next, so one subtraction compares all. Only if one is higher is
+    # the maximum taken.
     if min(highest, 8191) * 2 * ones + high_bits - lanes & high_bits != high_bits:
         highest = max(memoryview(lanes.to_bytes(2 * count, "little")).cast("H").tolist()) >> 1
     return highest
@@ -565,7 +598,7 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
 
 @cache
 def _codes_up_to(delta: int) -> bytes:
-    """The varints of one byte that say no more than `delta`."""
+    """The varints of one byte for numbers up to `delta`."""
     return bytes(code for code in range(128) if _unzigzag(code) <= delta)
 
 
@@ -574,28 +607,31 @@ def _unzigzag(code: int) -> int:
 
 
 def _lanes(columns: list[bytes]) -> int | None:
-    """Varints of one or two bytes, each in 16 bits of one number.
+    """Varints of one or two bytes, each in 16 bits (a lane) of one large number.
 
-    So all of them are reckoned with at once. None where they are not all as wide as there are
-    columns, or wider than two bytes.
+    So one operation computes with all of them. None where a varint has not as many bytes as there
+    are columns, or more than two.
     """
     if len(columns) > 2 or not columns[-1].isascii():
         return None
     if len(columns) == 1:
         return _spread(columns[0])
+    # A first byte without top bit: a number of one byte.
     if columns[0].translate(None, _HIGH_BYTES):
         return None
+    # The lower 7 bits of the first bytes, and the second bytes above them.
     return _spread(columns[0]) & _ones(len(columns[0])) * 0x7F | _spread(columns[1]) << 7
 
 
 def _spread(column: bytes) -> int:
-    """Each byte in 16 bits of one number."""
+    """The bytes of a column, each in a lane of 16 bits of one number."""
     raw = bytearray(2 * len(column))
     raw[::2] = column
     return int.from_bytes(raw, "little")
 
 
 def _ones(count: int) -> int:
+    """A number with a 1 in each lane."""
     return int.from_bytes(b"\1\0" * count, "little")
 
 
@@ -608,24 +644,23 @@ def _gather(
     shape: _Shape,
     highest: int,
 ) -> tuple[int, int] | None:
-    """Check `count` records of one shape, but for the sizes of their keys and values.
+    """Check `count` records with the shape of the one at `before`.
 
-    The shape is that of the record at `before`.
+    The sizes of their keys and values may differ.
 
-    Gives:  the position after them, and the highest timestamp delta so far; None where they are
-            not.
+    Gives:  the position after them, and the highest timestamp delta so far; None where they have
+            another shape.
     """
     columns = _offset_columns(delta, count)
-    around = (
-        shape.value_at - shape.length_width
-    )  # the fields between a record's length and its value's size
+    # The bytes between a record's length and its value's size.
+    around = shape.value_at - shape.length_width
     if around > _LONGEST_HEAD or len(columns) != shape.key_at - shape.offset_at:
         return None
-    first, size = position, around + 4  # with a length and a value's size of two bytes each
+    first, size = position, around + 4  # with two bytes each for the length and the value's size
     heads = []
     low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
-    # where each begins, if the lengths have one or two bytes; a head begins with the last byte of
-    # the record before
+    # Follow the lengths of one or two bytes, and copy the head of each record. A head begins one
+    # byte early, with the last byte of the record before: its number of headers, which has to be 0.
     try:
         for _ in range(count):
             head = body[position - 1 : position + size]
@@ -636,15 +671,17 @@ def _gather(
     if position > len(body) or body[position - 1]:
         return None
     stride = size + 1
-    heads[-1] = heads[-1].ljust(
-        stride, b"\0"
-    )  # behind the records nothing counts, as long as the sizes agree
+    # The last head may be cut by the end of the body. Its padding is not compared, if the sizes
+    # agree.
+    heads[-1] = heads[-1].ljust(stride, b"\0")
     joined = b"".join(heads)
     if len(joined) != stride * count or joined[::stride].strip(b"\0"):
         return None
     key = bytes(body[before + shape.key_at : before + shape.key_size_end])
     starts = None
     lengths = joined[1::stride]
+    # A key that is not null and has a size of one byte: the sizes may vary, which needs the
+    # records' starts.
     if len(key) == 1 and key != b"\1":
         steps = map(
             add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride])
@@ -654,7 +691,7 @@ def _gather(
         youngest = _check_heads(body, joined, stride, 1, shape, key, columns, starts, highest)
     elif not lengths.translate(None, _HIGH_BYTES):
         youngest = _check_heads(body, joined, stride, 2, shape, key, columns, starts, highest)
-    else:  # those of each width by themselves
+    else:  # lengths of one and of two bytes: the records of each width separately
         youngest = highest
         for width, table in ((1, _IS_LOW), (2, _IS_HIGH)):
             chosen = lengths.translate(table)
@@ -681,25 +718,24 @@ def _check_heads(
     starts: list[int] | None,
     highest: int,
 ) -> int | None:
-    """Check the beginnings of records whose lengths have one width.
-
-    Gives the highest timestamp delta so far, or None.
+    """Check the heads of records whose lengths have one width.
 
     Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the
-            size of the key of the record before; starts, where each record begins, or None where
-            the key has that size or is not gathered.
+            encoded size of the first record's key; starts, the position of each record, or None
+            where all keys have to have that size.
+    Gives:  the highest timestamp delta so far, or None where one has another shape.
     """
-    shift = 1 + length_width - shape.length_width  # from a place in the shape to that in a head
-    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes
+    shift = 1 + length_width - shape.length_width  # from a position in the shape to that in a head
+    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes other than 0
         return None
     for at, column in enumerate(offset_columns, shape.offset_at + shift):
         if heads[at::stride] != column:
             return None
     count = len(offset_columns[0])
     ones = _ones(count)
-    around = (
-        shape.value_at - shape.length_width + 1
-    )  # all of a record but its length, its value, its value's size and a varied key
+    # The bytes of a record without its length, its value, its value's size and a key of varying
+    # size.
+    around = shape.value_at - shape.length_width + 1
     keys: int = 0
     codes = heads[shape.key_at + shift :: stride]
     if all(
@@ -708,7 +744,9 @@ def _check_heads(
     ):
         low = heads[shape.value_at + shift :: stride]
         high = heads[shape.value_at + shift + 1 :: stride]
-    elif starts is not None and codes.isascii():
+    elif starts is not None and codes.isascii():  # keys of varying sizes, each of one byte
+        # The value's size follows the key, at a different position of each record: two bytes from
+        # there.
         keys = _spread(codes)
         ahead = shape.key_size_end - shape.length_width + length_width
         ends = [ahead + (code >> 1) for code in range(128)]
@@ -728,10 +766,14 @@ def _check_heads(
     sizes = _spread(low)
     wide = sizes >> 7 & ones  # 1 where the value's size has two bytes
     if wide:
-        second = _spread(high) & wide * 0xFF
-        if second & wide << 7:
+        second = _spread(high) & wide * 0xFF  # 0 in the lanes of one byte
+        if second & wide << 7:  # a third byte
             return None
+        # 2 * wide: the second byte of the size makes the record a byte longer, which is 2 in
+        # zigzag.
         sizes = (sizes & ones * 0x7F | second << 7) + 2 * wide
+    # In zigzag form, in all lanes at once: no size is negative, and each length is the sum of its
+    # parts.
     if (
         lengths is None
         or (sizes | keys) & ones
@@ -748,10 +790,9 @@ def first_at_time(
 ) -> tuple[int, int] | None:
     """Timestamp delta and offset delta of the first record whose deltas are not below these.
 
-    None where there is none.
+    None where there is none. Only the lengths and timestamps of earlier records are read.
 
-    Of the others their length and time are read, no more. Raises: KafkaError or IndexError where
-    the bytes are no records.
+    Raises: KafkaError or IndexError where the bytes are not records.
     """
     position = 0
     for _ in range(count):

@@ -1,11 +1,11 @@
-"""What a client's batch must be before it is written, and what is changed in it on the way.
+"""The checks of a client's batch before it is written, and the changes made to it.
 
-The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which
-code is answered. A batch in order costs one struct unpack, its checksum, and a walk over its
-records: see `record_walk`. The order holds within a batch; the last three rows are found where the
-records are opened. log start told: whether the answer has the log start offset.
+The checks have the order of Apache Kafka 3.9, which decides the error code. A valid batch costs one
+struct unpack, its checksum, and a walk over its records (`record_walk`). The order applies within a
+batch; the last three rows are checked where the records are opened. log start: whether the answer
+has the log start offset.
 
-    what is wrong                                               code                  log start told
+    fault                                                       code                  log start
     no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
     an unknown magic, a length below a header's, a wrong CRC    CORRUPT_MESSAGE       no
     longer than max.message.bytes                               MESSAGE_TOO_LARGE     no
@@ -15,9 +15,9 @@ records are opened. log start told: whether the answer has the log start offset.
     count, control flag, sequence, records, missing key         INVALID_RECORD        yes
     a timestamp out of the topic's bounds                       INVALID_TIMESTAMP     yes
 
-What a header claims and readers rely on is not believed: the highest timestamp is written as the
-records have it, as Apache Kafka does, and attributes that are not a client's to set are taken back
-(a delete horizon, the broker's clock, bits that nobody has defined).
+Header fields that readers rely on are not trusted: the highest timestamp is set to that of the
+records, as in Apache Kafka, and attributes that a client may not set are cleared (a delete horizon,
+LogAppendTime, undefined bits).
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ from barnabas.storage.log_config import NEVER_MS, LogConfig
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
-_SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; what says less is no batch of any
+_SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; a smaller length is not that of any batch
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-_MOST_RECORDS_AT_ONCE = 10_000  # the walk over so many takes 5 ms, with headers 30 ms
+_MOST_RECORDS_AT_ONCE = 10_000  # the walk over this number takes 5 ms, with headers 30 ms
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
-_MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = 20_000, 8 << 20  # at once, of all its batches
-_MOST_RECORD_ERRORS = 1000  # that are listed of one batch
-_MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level a second goes by for each MB
+# At once, of all batches of a request.
+_MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = (20_000, 8 << 20)
+_MOST_RECORD_ERRORS = 1000  # listed in the answer for one batch
+_MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level compression takes a second for each MB
 
 
 class AppendRefused(KafkaError):
-    """A client's batch that is not written.
+    """A refused batch of a client.
 
-    knows_log_start: whether the answer tells the log start offset, or -1 as where the batch was
-    never brought to the log. record_errors: the index of each record that is to blame, for the
-    answer's record_errors.
+    knows_log_start: whether the answer has the log start offset, or -1 as for a batch that did not
+    reach the log. record_errors: the index of each faulty record, for the answer's record_errors.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class AppendRefused(KafkaError):
 
 
 class TakesLongError(Exception):
-    """A batch whose check would hold up everybody else.
+    """A batch whose check would block other clients.
 
-    It is done elsewhere, and the batch appended afterwards.
+    A thread does the check, and the batch is appended afterwards.
     """
 
 
 class CheckBudget:
-    """What is checked at once, while others wait, of all batches of one request together.
+    """The budget for checks on the loop, for all batches of one request together.
 
-    Tracks what is left: records_left, and bytes_left that may be decompressed. Each batch has a
-    bound of its own, too.
+    Tracks the rest: records_left, and bytes_left that may be decompressed. Each batch has a bound
+    of its own, too.
     """
 
     __slots__ = ("bytes_left", "records_left")
@@ -112,7 +112,7 @@ class CheckBudget:
         self.records_left, self.bytes_left = records, most_bytes
 
     def take_records(self, count: int) -> None:
-        """Count a batch's records. Raises: TakesLongError where there are too many."""
+        """Subtract a batch's records. Raises: TakesLongError where there are too many."""
         if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
             raise TakesLongError
         self.records_left -= count
@@ -123,9 +123,9 @@ FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
 
 
 class Rules(NamedTuple):
-    """What a LogConfig asks of each batch, worked out once for each config.
+    """The rules of a LogConfig for each batch, computed once for each config.
 
-    needs_time: whether it depends on the wall clock.
+    needs_time: whether they depend on the wall clock.
     """
 
     max_bytes: int
@@ -159,9 +159,9 @@ class Rules(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A batch as it is to be written, but for its base offset and leader epoch.
+    """A checked batch, ready to be written but for its base offset and leader epoch.
 
-    crc: of the batch as it came.
+    crc: of the batch as received.
     """
 
     view: memoryview | bytearray
@@ -178,11 +178,11 @@ class Checked(NamedTuple):
 def check_client_batch(
     view: memoryview, rules: Rules, now_ms: int, *, at_once: CheckBudget | None = None
 ) -> Checked:
-    """Check the records field of one partition, and bring it into the topic's codec and clock.
+    """Check the records field of one partition, and apply the topic's codec and timestamp type.
 
-    Takes:  view, writable; what follows its one whole batch is left out. at_once: what may be
-            checked while others wait; None: no request waits for the check.
-    Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was
+    Takes:  view, writable; bytes after its one whole batch are ignored. at_once: the budget for
+            checks on the loop; None: the caller is not on the loop.
+    Raises: AppendRefused, see the module's table; TakesLongError, only with at_once: nothing was
             changed then.
 
     One long function: it is the module's table in order, and runs for each batch.
@@ -260,7 +260,7 @@ def check_client_batch(
         attributes |= LOG_APPEND_TIME
         youngest = now_ms
     else:
-        attributes &= ~LOG_APPEND_TIME  # a claim that the topic does not make
+        attributes &= ~LOG_APPEND_TIME  # set by the client although the topic has CreateTime
     attributes &= _KNOWN_ATTRIBUTES
     if attributes != fields[5] or youngest != max_timestamp:
         set_attributes(view, attributes)
@@ -270,7 +270,7 @@ def check_client_batch(
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
-    """The check of a topic with the broker's clock, where that has gone on since the check."""
+    """The checked batch of a topic with LogAppendTime, with the current time."""
     view = checked.view
     set_max_timestamp(view, now_ms)
     set_crc(view)
@@ -306,9 +306,9 @@ def _decompressed(
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """The size of the batch at the view's start; 0 where no whole one is there.
+    """The size of the batch at the view's start; 0 where there is no whole one.
 
-    Raises: AppendRefused where it cannot be a batch.
+    Raises: AppendRefused where the bytes cannot be a batch.
     """
     if len(view) < LENGTH_END:
         return 0
@@ -328,7 +328,7 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The one batch of a field that has more bytes than its batch, or wrong first ones."""
+    """The one batch of a field with further bytes, or with wrong first ones."""
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
@@ -351,7 +351,7 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
 
 
 def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
-    """The batch with other records bytes and attributes. Its CRC is still that of the old ones."""
+    """The batch with other record bytes and attributes. Its CRC is still the former one."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
     set_size_and_attributes(batch, attributes)
@@ -366,9 +366,9 @@ def _look_into_records(
     rules: Rules,
     now_ms: int,
 ) -> None:
-    """Check the key of each record, where the topic needs one, and its time, where that is bounded.
+    """Check the keys, if the topic needs them, and the timestamps, if they are bounded.
 
-    The records as such were checked.
+    The records themselves were checked before.
     """
     keyless, untimely = [], []
     position = start

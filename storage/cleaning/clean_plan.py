@@ -1,10 +1,10 @@
-"""Which log is dirty enough to be compacted, and what exactly is cleaned then.
+"""Which log is dirty enough to be compacted, and which part of it is cleaned.
 
-The clean part of a log is what an earlier cleaning has left, up to the offset in
-`cleaner-offset-checkpoint`; the dirty part is what came since. Never cleaned: the active segment,
-what is not wholly below the last stable offset (its transactions have no end yet), and the first
-segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are
-more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
+The clean part of a log is the result of an earlier cleaning, up to the offset in
+`cleaner-offset-checkpoint`; the rest is the dirty part. Never cleaned are the active segment,
+segments that are not wholly below the last stable offset (their transactions have not ended), and
+all from the first segment younger than min.compaction.lag.ms on. A log is cleaned when dirty bytes
+are more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
 max.compaction.lag.ms. For logs that a start replays as a whole the active segment can be closed
 early, so that it is cleaned, too (`dirty_bytes_if_rolled`).
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Dirt(NamedTuple):
-    """What could be cleaned of a log.
+    """The part of a log that could be cleaned.
 
-    end_offset: exclusive, the beginning of the first segment that is left alone.
+    end_offset: exclusive, the start of the first segment that is not cleaned.
     """
 
     first_dirty_offset: int
@@ -47,8 +47,8 @@ class Dirt(NamedTuple):
 def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
     """The dirty part of a log; None where nothing can be cleaned.
 
-    Takes:  cleaned_to, as the checkpoint has it. One outside the log is not of this log.
-    Raises: CorruptLog, OSError: of a time index that has to be built anew.
+    Takes:  cleaned_to, of the checkpoint. One outside the log belongs to another log.
+    Raises: CorruptLog, OSError, when a time index has to be rebuilt.
     """
     if not log.config.is_compacted:
         return None
@@ -76,10 +76,12 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 
 
 def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
-    """How much could be cleaned of a log if its active segment were closed now; 0 where that would
-    lead to no cleaning: it is not dirty enough, or must wait for transactions or for its lag.
+    """The bytes of a log that could be cleaned if its active segment were closed now.
 
-    Takes: cleaned_to, as `assess` does.
+    0 where that would not lead to a cleaning: the log is not dirty enough, or must wait for
+    transactions or for its lag.
+
+    Takes: cleaned_to, as in `assess`.
     """
     segments = log.segments
     waits = log.last_stable_offset < segments.active.base_offset
@@ -113,9 +115,9 @@ def is_due(log: Log, dirt: Dirt) -> bool:
 
 
 def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> CleanJob:
-    """The job that cleans it.
+    """The job for a cleaning.
 
-    Raises: CorruptLog, OSError: of an aborted index that has to be built anew.
+    Raises: CorruptLog, OSError, when an aborted index has to be rebuilt.
     """
     sources = [segment for segment in log.segments[:-1] if segment.base_offset < dirt.end_offset]
     return CleanJob(
@@ -143,12 +145,11 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 
 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
-    """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
+    """Groups of neighbours that fit one segment by their bytes, indexes and offsets."""
     most_bytes = log.config.segment_bytes
     entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
-    most_bytes = min(
-        most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
-    )  # an entry comes after so many bytes at the earliest
+    # The smallest number of bytes between two entries.
+    most_bytes = min(most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE))
     groups: list[list[Segment]] = []
     group_bytes = 0
     ends = [segment.base_offset for segment in sources[1:]] + [end_offset]
@@ -167,7 +168,7 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The aborted transactions that begin below `end_offset`, in the order of their markers."""
+    """The aborted transactions with a start below `end_offset`, in the order of their markers."""
     return [
         entry
         for segment in log.segments

@@ -1,30 +1,29 @@
 """Compaction: the latest committed value of each key, in new segments (KIP-98, KIP-534).
 
-`clean` is a function over files: it reads the segments that a `CleanJob` names, which no longer
-change, and writes for each group of them one new segment in files that end in `.cleaned`. It knows
-no log and no clock, so it may run in another process; `segment_swap` puts the result in the log's
-place, `clean_plan` says what is to be cleaned.
+`clean` is a function over files: it reads the segments of a `CleanJob`, which no longer change, and
+writes for each group of them one new segment in files that end in `.cleaned`. It uses no log and no
+clock, so it may run in another process. `segment_swap` replaces the old segments by the result;
+`clean_plan` makes the job.
 
-What becomes of a batch below the job's end:
+The fate of each kind of batch below the job's end:
 
-    data of an aborted transaction      goes, by the entries of the aborted index
-    a record with a later one of its    goes; a later one counts if it is committed and was
-      key, or without a key             looked at in this round (the dirty part of the log, as
-                                        far as the keys' map reaches)
-    a tombstone, the latest of its key  stays; its batch gets a delete horizon (attribute bit 6,
-                                        base timestamp); from then on it goes
-    a marker of a transaction of which  is kept whole
+    data of an aborted transaction      removed, by the entries of the aborted index
+    a record with a later one of its    removed; a later one counts if it is committed and was
+      key, or without a key             read in this round (the dirty part of the log, up to the
+                                        capacity of the keys' map)
+    a tombstone, the latest of its key  kept; its batch gets a delete horizon (attribute bit 6,
+                                        base timestamp), after which it is removed
+    a marker of a transaction of which  kept whole
       a batch was read in this round
-    a marker of one whose batches all   gets a delete horizon; from then on it goes. Never
-      went in an earlier round          compared by key
-    a batch without records left        goes, unless it is the last of a producer that is
-                                        remembered, or of all that is cleaned (so that a reader's
-                                        position passes the gap): then its header stays, with no
-                                        records
+    a marker of one whose batches were  gets a delete horizon, after which it is removed. Never
+      removed in an earlier round       compared by key
+    a batch without remaining records   removed, unless it is the last of a known producer, or of
+                                        the cleaned part (so that a reader's position passes the
+                                        gap): then its header stays, without records
 
-Offsets, sequences, epochs and the batch's codec stay as they are. A marker is kept whole or not at
-all: an emptied one would no longer say which epoch it fenced. An entry of the aborted index stays
-as long as its marker does.
+Offsets, sequences, epochs and the batch's codec do not change. A marker is kept whole or not at
+all: an emptied one would no longer contain the epoch that it fenced. An entry of the aborted index
+stays as long as its marker does.
 """
 
 from __future__ import annotations
@@ -66,12 +65,10 @@ from barnabas.storage.log.segment import (
 )
 
 KEY_BYTES = (
-    200  # what a key costs in the map: its bytes or hash, its offset, its share of the table
+    200  # the size of a key in the map: its bytes or hash, its offset, its share of the table
 )
-_LONGEST_KEY, _HASH_SIZE = (
-    32,
-    33,
-)  # a hash is longer than any key that stands for itself, so the two are never mistaken
+# A hash is longer than any key that is stored itself, so the two are never confused.
+_LONGEST_KEY, _HASH_SIZE = (32, 33)
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
 
@@ -79,15 +76,15 @@ Data = bytes | bytearray | memoryview
 
 
 class CleanJob(NamedTuple):
-    """All that cleaning needs to know, taken from a log at one moment.
+    """The input of a cleaning, taken from a log at one moment.
 
     groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
-    group become one. first_dirty_offset: below it no key comes twice. end_offset: of the last
-    group, exclusive. aborted: all entries that touch [0, end_offset), by their markers' offsets.
-    last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of
-    those remembered whose last data are not above all that. levels: of the codecs, for batches that
-    are written anew. max_decompressed_bytes: a batch that becomes more cannot be read, and stays as
-    it is.
+    group become one. first_dirty_offset: below it each key occurs once. end_offset: of the last
+    group, exclusive. aborted: all entries that overlap [0, end_offset), by their markers' offsets.
+    last_batches: producer id -> (offset of its last data, -1 without data; its epoch), of known
+    producers whose last data are not above the groups. levels: of the codecs, for rewritten
+    batches. max_decompressed_bytes: a batch that decompresses to more cannot be read, and is kept
+    unchanged.
     """
 
     job_id: int
@@ -106,7 +103,7 @@ class CleanJob(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """One new segment, ready in its `.cleaned` files. replaces: the old ones' base offsets."""
+    """A new segment in `.cleaned` files. replaces: the base offsets of the old ones."""
 
     base_offset: int
     replaces: tuple[int, ...]
@@ -116,13 +113,11 @@ class CleanedSegment(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """What came of a job.
+    """The result of a job.
 
-    segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all
-    below is clean.
-
-    unreadable: base offsets of batches whose records cannot be read, although their checksum is
-    right: they were written so, and stay.
+    segments: the new ones, in order; an unchanged segment is not among them. next_dirty_offset:
+    everything below is clean. unreadable: base offsets of batches with unreadable records and a
+    right checksum: they were written so, and are kept.
     """
 
     segments: tuple[CleanedSegment, ...]
@@ -133,10 +128,10 @@ class CleanResult(NamedTuple):
 
 
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
-    """Do the job; the new segments are durable then, under names that nobody heeds.
+    """Do the job. The new segments are durable on return, under names that no reader uses.
 
-    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. Nothing
-            is left behind then.
+    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. No files
+            are left then.
     """
     cleaner = _Cleaner(disk, job)
     try:
@@ -151,7 +146,7 @@ def cleaned_path(directory: str, base_offset: int, suffix: str) -> str:
 
 
 def discard(disk: Disk, directory: str, base_offset: int) -> None:
-    """Remove what a job made of that segment."""
+    """Remove the files of a new segment."""
     for suffix in SEGMENT_SUFFIXES:
         disk.unlink(cleaned_path(directory, base_offset, suffix))
 
@@ -159,18 +154,18 @@ def discard(disk: Disk, directory: str, base_offset: int) -> None:
 # --- the records of a batch ---------------------------------------------------------------------
 
 
-# start, where the offset delta begins, end; offset delta; key; whether the value is null. Plain
-# tuples: there are millions.
+# start, start of the offset delta, end; offset delta; key; whether the value is null. Plain tuples,
+# since there are millions.
 _Place = tuple[int, int, int, int, bytes | None, bool]
 
 
 def _places(body: bytes, count: int) -> list[_Place]:
-    """The place of each record, with its key; neither times, value nor headers are opened.
+    """The place and key of each record, without reading timestamps, values and headers.
 
-    Numbers of one or two bytes, which are nearly all, are read here: a call for each would double
-    the time of a cleaning.
+    Numbers of one or two bytes, which nearly all are, are read in place: calls would double the
+    time of a cleaning.
 
-    Raises: IndexError where there are not so many.
+    Raises: IndexError where there are fewer records.
     """
     places: list[_Place] = []
     position = 0
@@ -203,9 +198,8 @@ def _places(body: bytes, count: int) -> list[_Place]:
         else:
             width, position = decode_varint(body, position)
         if width < 0:
-            places.append(
-                (start, rest, end, delta, None, body[position] == 1)
-            )  # 1: the varint of -1, a null
+            # 1: the varint of -1, a null.
+            places.append((start, rest, end, delta, None, body[position] == 1))
         else:
             key = body[position : position + width]
             places.append((start, rest, end, delta, key, body[position + width] == 1))
@@ -221,7 +215,7 @@ def _time_delta(body: bytes, place: _Place) -> int:
 
 
 def _map_key(key: bytes) -> bytes:
-    """What stands in the map for a key above `_LONGEST_KEY`."""
+    """The hash that the map has instead of a key longer than `_LONGEST_KEY`."""
     return blake2b(key, digest_size=_HASH_SIZE).digest()
 
 
@@ -238,7 +232,7 @@ def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The batch's header alone: its offsets, sequence and epoch, no records."""
+    """The batch's header without records: its offsets, sequence and epoch."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _assembled(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
@@ -272,7 +266,7 @@ def _assembled(
 
 
 class _Transactions:
-    """The fate of transactions, and which markers still have data, while the log is read."""
+    """The fates of transactions, and which markers still have data, while the log is read."""
 
     __slots__ = ("_aborted", "_seen", "by_marker")
 
@@ -284,7 +278,7 @@ class _Transactions:
         self._seen: dict[int, bool] = {}
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of data was aborted. Each is asked about once, in order."""
+        """Whether a batch of data was aborted. Called once for each batch, in order."""
         if not header.is_transactional:
             return False
         producer_id = header.producer_id
@@ -296,17 +290,17 @@ class _Transactions:
         return aborted
 
     def end(self, producer_id: int, commit: bool) -> bool:
-        """Take in a marker; gives whether a batch of its transaction was read.
+        """Process a marker. Gives: whether a batch of its transaction was read.
 
-        Raises: ValueError where the transaction has the other fate.
+        Raises: ValueError where the aborted index contradicts the marker.
         """
         aborted = self._seen.pop(producer_id, None)
         if aborted is None:
             return False
         if aborted is commit:
             raise ValueError(
-                f"a transaction of producer {producer_id} has the other end than the aborted index "
-                "says"
+                f"a transaction of producer {producer_id} has another outcome than in the aborted "
+                "index"
             )
         return True
 
@@ -317,7 +311,7 @@ class _Transactions:
 class _Output:
     """The files of one new segment while it is written.
 
-    `.log.cleaned`, and its indexes, each of which is there even if it is empty.
+    `.log.cleaned`, and its indexes, each of which exists even if it is empty.
     """
 
     def __init__(
@@ -335,7 +329,7 @@ class _Output:
         self.max_timestamp, self.max_timestamp_offset = -1, base_offset
 
     def add(self, data: Data, last_offset: int, max_timestamp: int) -> None:
-        """One batch; max_timestamp -1 where it has no records."""
+        """Add one batch. max_timestamp: -1 without records."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
         if self._bytes_since_entry > self._interval:
@@ -410,12 +404,12 @@ class _Cleaner:
             try:
                 discard(self.disk, self.job.directory, base_offset)
             except OSError:
-                pass  # what went wrong first is what is told; the next start removes them too
+                pass  # the first error is reported; the next start removes the files, too
 
     # --- keys ------------------------------------------------------------------------------------
 
     def _read_keys(self) -> None:
-        """Fill the map from the dirty part, up to its end or until there is no more room."""
+        """Fill the map from the dirty part, up to its end or until the map is full."""
         job = self.job
         most_keys = max(job.map_bytes // KEY_BYTES, 1)
         sources = [source for group in job.groups for source in group]
@@ -443,7 +437,7 @@ class _Cleaner:
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
         """The records, decompressed, and the place of each.
 
-        No places where they cannot be read, or have offsets that are not the batch's.
+        No places where they cannot be read, or have offsets outside the batch.
         """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
@@ -458,7 +452,7 @@ class _Cleaner:
     # --- segments --------------------------------------------------------------------------------
 
     def _clean_group(self, group: tuple[tuple[int, int], ...]) -> CleanedSegment | None:
-        """Write the group's new segment; None where it is one segment, and stays as it is."""
+        """Write the group's new segment; None where it is one segment, which does not change."""
         job = self.job
         base_offset = group[0][0]
         output = self._begin(base_offset) if len(group) > 1 else None
@@ -502,7 +496,7 @@ class _Cleaner:
     def _keep(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        """What stays of a batch: the same object where all of it does, None for nothing."""
+        """The part of a batch that is kept: the same object for all of it, None for nothing."""
         if header.is_control:
             return self._keep_marker(source, position, header, batch)
         if not self.transactions.is_aborted(header) and header.record_count:
@@ -516,7 +510,7 @@ class _Cleaner:
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
         body, places = self._places(header, batch)
         if not places:
-            return batch  # whatever it is: nobody can tell that it is not wanted
+            return batch  # its records are unreadable, so none of them is known to be superseded
         latest, base_offset = self.latest.get, header.base_offset
         horizon = header.delete_horizon_ms
         tombstones_go = horizon is not None and horizon <= self.job.wall_ms
@@ -564,12 +558,12 @@ class _Cleaner:
     def _keep_marker(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        if not header.record_count:  # another cleaner emptied it
+        if not header.record_count:  # emptied by another cleaner
             return batch if header.next_offset == self.job.end_offset else None
         try:
             commit = decode_marker(batch).commit
         except KafkaError:
-            return batch  # of a type that is not known: not ours to drop
+            return batch  # of an unknown type: it is kept
         try:
             if self.transactions.end(header.producer_id, commit):
                 return batch
@@ -585,9 +579,9 @@ class _Cleaner:
         return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch is what a remembered producer is known by.
+        """Whether the batch is the one by which a known producer is remembered.
 
-        That is its last data or, where there are none, a marker of its epoch.
+        That is its last data or, without data, a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
         if last is None:
@@ -599,7 +593,7 @@ class _Cleaner:
 
 
 def _time_of(header: BatchHeader) -> int:
-    """What the time index is told of a batch."""
+    """The entry of the time index for a batch."""
     return header.max_timestamp if header.record_count else -1
 
 
@@ -607,7 +601,7 @@ def _time_of(header: BatchHeader) -> int:
 
 
 class _Source:
-    """One old segment, read in order; every batch is checked before anything is made of it."""
+    """One old segment, read in order; every batch is checked before it is used."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
         self._path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
@@ -665,5 +659,5 @@ class _Source:
             self._path,
             position,
             why,
-            "The log is not compacted until that is put right; restore the file from a copy",
+            "The log is not compacted until that is repaired; restore the file from a copy",
         )

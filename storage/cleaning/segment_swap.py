@@ -1,23 +1,23 @@
-"""The swap of cleaned segments for the old ones: a kill at any moment leaves a whole log.
+"""The replacement of old segments by cleaned ones: a kill at any moment leaves a whole log.
 
 Steps, in this order; a file system keeps the order of renames in a directory:
 
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
-    2  snapshots of producers within what was cleaned go (they may have transactions open whose
-       markers are gone)
-    3  the manifest is written as of the end of step 4, and made durable with the directory
+    2  snapshots of producers within the cleaned part are removed (they may have open transactions
+       whose markers were removed)
+    3  the manifest for the state after step 4 is written, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
        again `.log` last
 
-At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that
-it stands for go, and it takes its name. Which those are, the manifest tells after step 3: a segment
-that came out empty shows no offsets of its own. Before, those go that begin within its offsets, as
-with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments
-not, never the other way round: an older value of a key is always gone before the tombstone that
-removed it. The cleaner's checkpoint is written after step 4 alone.
+A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
+are removed, and it gets its final name. After step 3 the manifest says which these are, since an
+emptied segment has no offsets of its own. Before step 3 they are those that begin within its
+offsets, as in Apache Kafka, whose names these are. So some of the groups may be cleaned and later
+segments not, never the reverse: an older value of a key is always gone before the tombstone that
+removed it. The cleaner's checkpoint is written only after step 4.
 
-A `.swap` that is empty or cut off takes no segment's place, which a kill does not leave: it and all
-later ones are dropped while the old segments are there, and else the log is off line.
+A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment: it and all
+later ones are dropped while the old segments exist, and otherwise the log is taken off line.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ logger = logging.getLogger(__name__)
 
 
 def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
-    """Put the new segments in the places of the old.
+    """Replace the old segments by the new ones.
 
-    Takes:  segments, of a job of this very log, all or the next few. Old ones may have been rolled
-            or let go since.
-    Gives:  whether all were taken, else the rest of the job is not to be: a group that lost
-            segments in the meantime is dropped, and with it all later ones; one that is gone
-            altogether is not missed.
+    Takes:  segments, all or the next few of a job of this log. Segments may have been rolled or
+            deleted since.
+    Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that
+            lost segments in the meantime is dropped, and so are all later ones; one that was
+            deleted as a whole is skipped.
     Raises: OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
@@ -95,7 +95,7 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
 
 
 def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
-    """Drop what a job made: its log is gone, or is no longer to be compacted."""
+    """Remove the files of a job: its log was deleted, or is no longer compacted."""
     if log.disk.is_dir(log.directory):
         for cleaned in segments:
             discard(log.disk, log.directory, cleaned.base_offset)
@@ -151,28 +151,28 @@ def _replace(
         cleaned.max_timestamp_offset,
     )
     new.has_times = new.txn_trusted = new.index_trusted = new.rebuilt = (
-        True  # the index files are ours and new
+        True  # this process wrote the index files
     )
     log.replace_segments(old, new)
 
 
 def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
-    """Those of the files that have not taken them yet."""
+    """Rename the files that do not have their final names yet."""
     for suffix in _LOG_LAST:
         swap = _swap_path(directory, base_offset, suffix)
         if disk.exists(swap):
             disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
     aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
     if disk.exists(aborted) and not disk.size(aborted):
-        disk.unlink(aborted)  # there is one only where something was aborted
+        disk.unlink(aborted)  # it exists only if a transaction was aborted
 
 
 def _note(
     disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
 ) -> None:
-    """Have the manifest say what will be when a swap file has taken its place.
+    """Describe in the manifest the state after a swap file has replaced its segments.
 
-    It stands for all segments up to `end_offset`.
+    It replaces all segments up to `end_offset`.
     """
     for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
         del manifest.segments[replaced]
@@ -199,9 +199,9 @@ def _note(
 
 
 def complete_swaps(disk: Disk, directory: str) -> list[str]:
-    """Finish step 4 where step 1 was done, and remove what step 1 left half-done.
+    """Finish step 4 where step 1 was complete, and remove the files of a partial step 1.
 
-    It comes at a start, before anything else is read. Gives the names in the directory as of then.
+    Called at a start, before anything else is read. Gives: the names in the directory afterwards.
     """
     names = disk.list(directory)
     bases = [
@@ -227,8 +227,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether a `.log.swap` is not what a cleaning made. One that came out empty is in the manifest
-    by the time at which its old segments go.
+    """Whether a `.log.swap` is not as a cleaning made it.
+
+    An emptied one is in the manifest before its old segments are removed.
     """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     manifest = _read_manifest(disk, directory)
@@ -247,7 +248,7 @@ def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
-    """Raises: CorruptLog where the first of the old segments, which goes first, is gone."""
+    """Check that the first old segment, which is removed first, exists. Raises: CorruptLog."""
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
     if not disk.exists(old):
@@ -258,7 +259,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
             "Restore the partition's directory from a copy; the old segments may still be there as "
             ".deleted files",
         )
-    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # it may have the new segments
+    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # it may describe the new segments
     logger.warning(
         "%s is empty or cut off: the compaction that a stop interrupted is dropped, and done again",
         swap,
@@ -266,7 +267,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
-    """The manifest; None where it cannot be read: the log is believed then, and nothing else."""
+    """The manifest; None where it cannot be read: then only the log is trusted."""
     try:
         return Manifest.decode(disk.read(f"{directory}/{MANIFEST_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):
@@ -301,7 +302,7 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
         disk.write_atomic(path, manifest.encode())
     new_names = {
         offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES
-    }  # some may have taken their names before the stop
+    }  # some may have got their final names before the stop
     for name in names:
         if (
             name[20:] in SEGMENT_SUFFIXES
@@ -313,7 +314,7 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether each index of the new segment is there, be it empty, as a cleaning makes it."""
+    """Whether each index of the new segment exists, even if empty, as a cleaning makes it."""
     return all(
         disk.exists(_swap_path(directory, base_offset, suffix))
         or disk.exists(f"{directory}/{offset_name(base_offset)}{suffix}")

@@ -1,10 +1,10 @@
 """The flush journal: ends of many logs, and decisions over transactions, durable with one fsync.
 
-A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and
+A transaction over a thousand partitions writes a few hundred bytes to each of a thousand files, and
 a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
-durable yet are written once more, one after the other, to a flush journal, and that file is
-flushed. The logs' own files are flushed later, many commits at a time, in the background; then the
-journal is deleted.
+durable are written once more, one after the other, to a flush journal, and that file is flushed.
+The logs' own files are flushed later, many commits at a time, in the background; then the journal
+is deleted.
 
     barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
                                           only, in frames:
@@ -14,36 +14,36 @@ journal is deleted.
     | 4     | F5 42 4A 32                                                                 |
     | 4     | CRC-32C of all that follows, uint32                                         |
     | 8     | position of the frame in the file, uint64                                   |
-    | 8     | so much of the file was durable when the frame was written, uint64          |
+    | 8     | size of the durable part of the file at the time of the write, uint64       |
     | 4     | length of the payload, uint32                                               |
     | n     | msgpack: a list of entries and decisions, in any order                      |
 
-Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are
-read; a length is less than F5000000.
+Earlier versions wrote only the length, the CRC-32C of the payload and the payload. Such frames can
+be read; their length is less than F5000000.
 
     an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position
                     in its file, bytes]
-    a decision      [key, value, ends]: a record of __transaction_state that says that a
-                    transaction is committed, not appended yet; and where its partitions ended, so
-                    that all its data are before: a list of [topic, partition, topic id (16 bytes),
+    a decision      [key, value, ends]: a record of __transaction_state with the commit of a
+                    transaction, which is not appended yet; and the ends of its partitions, below
+                    which all its data are: a list of [topic, partition, topic id (16 bytes),
                     offset]; 2^63 - 1 where the partition was off line
 
-Entries are used after a power loss, and where a log lacks what they say although it seems that the
-broker was only killed, which leaves the page cache: then this is a copy of the disk, made in
-mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what the
-journal has from that position on is written there again. Of the journal itself, what ends in a
-frame that is not whole was never promised to anybody.
+Entries are used after a power loss. They are also used where a log lacks their bytes although the
+broker seems to have been only killed, which keeps the page cache: then this is a copy of the disk
+from mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, the
+journal's bytes from that position on are written again. A partial frame at the end of a journal was
+never acknowledged as durable.
 
-A decision is written before it is in its log, together with the last data that it is about, or
-after them: a frame is there whole or not at all, so that one fsync does for both. It is appended to
-its log when the frame is durable. At a start, those that the log lacks are appended; and after a
-power loss, markers that their partitions lack are written again. So an older journal stays until
-the log of each decision and the partitions with its markers were flushed in their own files.
+A decision is written before it is in its log, together with the last data of its transaction, or
+after them: a frame counts whole or not at all, so one fsync is enough for both. It is appended to
+its log when the frame is durable. A start appends the decisions that the log lacks; after a power
+loss it also writes the markers that partitions lack. So an older journal stays until the log of
+each decision and the partitions with its markers were flushed in their own files.
 
-Why it is safe: only the end of an active segment comes here, and the log's next flush after that
-segment was closed is one of the files themselves, so what is durable above a recovery point lies in
-one segment and is all in the journals. A position in a file means the same bytes as long as the
-segment is not cleaned, and a segment is cleaned only below a recovery point that is written down.
+Why it is safe: the journal has only ends of active segments, and the first flush of a log after
+that segment was closed is one of the files themselves. So all durable bytes above a recovery point
+are in one segment, and in the journals. A position in a file means the same bytes as long as the
+segment is not cleaned, and a segment is cleaned only below a stored recovery point.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalEntry(NamedTuple):
-    """The bytes that the log file of one segment has from `position` on."""
+    """The bytes of one segment's log file from `position` on."""
 
     topic: str
     partition: int
@@ -91,11 +91,11 @@ OFFLINE_END = (1 << 63) - 1
 
 
 class PartitionEnd(NamedTuple):
-    """Where a partition ended when a decision was made.
+    """The end of a partition when a decision was made.
 
-    What the transaction wrote there has lower offsets, what comes later has not.
+    All records of the transaction have lower offsets, and all later records have not.
 
-    offset: OFFLINE_END where the partition was off line, so that nobody knew.
+    offset: OFFLINE_END where the partition was off line, so that its end was unknown.
     """
 
     topic: str
@@ -105,9 +105,9 @@ class PartitionEnd(NamedTuple):
 
 
 class JournalDecision(NamedTuple):
-    """A record of __transaction_state that was not appended yet when it was written here.
+    """A record of __transaction_state that was not appended when it was written here.
 
-    ends: those of the transaction's partitions.
+    ends: the ends of the transaction's partitions.
     """
 
     key: bytes
@@ -120,7 +120,7 @@ JournalRecord = tuple[object, ...]
 
 
 class _Run(NamedTuple):
-    """Bytes that follow each other in a file, in pieces."""
+    """A contiguous run of bytes of a file, in pieces."""
 
     position: int
     pieces: list[bytes]
@@ -131,7 +131,7 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """What the journals hold of each segment, and the decisions, in the order of writing."""
+    """The journals' bytes of each segment, and the decisions, in the order of writing."""
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -139,9 +139,9 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Take in an entry; of two that overlap the later one is right.
+        """Add an entry. Where two overlap the later one is right.
 
-        Entries come in the order in which they were written.
+        Entries are added in the order of writing.
         """
         key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
         runs = self._runs.setdefault(key, [])
@@ -152,11 +152,11 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that lacks what the journals say it held; empty: there is none.
+        """The path of a log file that lacks bytes which the journals have; empty: there is none.
 
-        A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of
-        topics that are gone, or of the same name, and of segments that retention deleted, nothing
-        is said; nor of what is below the recovery points, which may have been cleaned.
+        A kill loses nothing, so such a file belongs to a copy of the disk, or to another directory.
+        Topics that were deleted or created again, segments that retention deleted, and bytes below
+        the recovery points, which may have been cleaned, are not compared.
         """
         for (topic, partition, topic_id, base_offset), runs in self._runs.items():
             directory = f"{data_dir}/{topic}-{partition}"
@@ -170,9 +170,8 @@ class Redo:
                 position = run.position
                 for piece in run.pieces:
                     expected = piece[: max(overwritten_from - position, 0)]
-                    is_above = (
-                        base_offset_of(piece) >= point
-                    )  # it begins with a batch, and that with its offset
+                    # The run begins with a batch, and a batch with its offset.
+                    is_above = base_offset_of(piece) >= point
                     if is_above and (
                         file is None or file.pread(len(expected), position) != expected
                     ):
@@ -186,7 +185,7 @@ class Redo:
     ) -> bytes:
         """The bytes of a segment's file from `position` on; empty where no journal has them.
 
-        They go as far as the latest run of entries that holds the position.
+        They end with the latest run of entries that contains the position.
         """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
@@ -197,7 +196,7 @@ class Redo:
 class _Frame(NamedTuple):
     """A whole frame of a journal.
 
-    The position after it, how much of the file was durable before it, and its payload.
+    The position after it, the size of the durable part before it, and its payload.
     """
 
     end: int
@@ -206,15 +205,13 @@ class _Frame(NamedTuple):
 
 
 class FlushJournal:
-    """The journals of one data directory.
+    """The journals of one data directory: the current one, and older ones with unflushed logs.
 
-    One that grows, and older ones whose logs are not all flushed yet.
+    Order of effects: an entry is written -> the journal is flushed -> its content counts as durable
+    -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start the journals of
+    the last run are older ones: they are deleted when all logs were flushed.
 
-    Order of effects: an entry is written -> the journal is flushed -> what it holds counts as
-    durable -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, what
-    an earlier run left is older: it is forgotten when all logs were flushed.
-
-    size_bytes: of the journal that grows. has_older: whether there are older ones.
+    size_bytes: of the current journal. has_older: whether there are older ones.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -233,9 +230,9 @@ class FlushJournal:
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal.
+        """Write one frame. Gives: the file to fsync before it counts. OSError is fatal.
 
-        Takes:  records, that the frame takes along: `read` gives them as decisions.
+        Takes:  records, which are stored in the frame: `read` returns them as decisions.
         """
         rows: list[object] = []
         for entry in entries:
@@ -257,27 +254,26 @@ class FlushJournal:
         )
 
     def note_flushed(self) -> None:
-        """All that was appended so far is on the disk."""
+        """Record that everything appended so far is on the disk."""
         self._durable_bytes = self.size_bytes
 
     def begin_next(self) -> None:
-        """Begin a new journal with what is appended next.
+        """Let the next append begin a new journal.
 
-        All of this one has to be durable before anything of that is.
+        All of the current one has to be durable before any of the next one is.
         """
         if self._file is not None:
-            self._file = None  # closed with the last reference: a flush may still hold it
+            self._file = None  # closed with the last reference, which a flush may have
             self._older.append(self._number)
             self.size_bytes = 0
             self.has_older = True
 
     def forget_older(self, *, keep_earlier: bool = False) -> bool:
-        """All that the older ones hold is on the disk in its own files.
+        """Delete the older journals: all their bytes are on the disk in the logs' files.
 
-        Takes:  keep_earlier, whether to keep those that were there at the start: for logs that are
-                off line.
-        Gives:  whether any went. It is durable with the next frame: one that a power loss brings
-                back is one that had not gone yet.
+        Takes:  keep_earlier, whether to keep those of the last run: for logs that are off line.
+        Gives:  whether one was deleted. The deletion is durable with the next frame; a journal that
+                a power loss brings back is read as one that was not deleted yet.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)
@@ -290,10 +286,10 @@ class FlushJournal:
         return bool(removed)
 
     def read(self) -> Redo:
-        """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.
+        """The content of the older journals. Raises: CorruptLog where one is damaged, OSError.
 
-        It is made durable first: after a kill a frame may be in the page cache alone, and what is
-        believed must not go with the power.
+        It is made durable first: after a kill a frame may be only in the page cache, and a power
+        loss must not take data that were used.
         """
         redo = Redo()
         unfinished: tuple[str, int] | None = None
@@ -318,7 +314,7 @@ class FlushJournal:
                             path, position, f"the one at byte {behind} says that it was on the disk"
                         )
                     logger.info(
-                        "%s ends at byte %d, in the midst of a flush that was never finished",
+                        "%s ends at byte %d, in the middle of a flush that was never completed",
                         path,
                         position,
                     )
@@ -338,7 +334,7 @@ class FlushJournal:
 
 
 class JournalFrame(NamedTuple):
-    """A whole frame, opened: where it is in the file, and what it holds."""
+    """A decoded frame: its position in the file, and its content."""
 
     position: int
     end: int
@@ -348,7 +344,7 @@ class JournalFrame(NamedTuple):
 
 
 def frames_in(data: bytes) -> Iterator[JournalFrame]:
-    """The whole frames that a journal begins with, for tools: it changes nothing."""
+    """The whole frames at the start of a journal, for tools: it changes nothing."""
     position = 0
     while (frame := _frame_at(data, position)) is not None:
         opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
@@ -406,13 +402,13 @@ def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
         path,
         position,
         f"a frame of the flush journal is damaged, and {evidence}",
-        "It may hold the last of commits that were answered. Restore the file from a copy; or, to "
-        "give up what it alone holds, remove it",
+        "It may have the only copy of acknowledged commits. Restore the file from a copy; or, to "
+        "give them up, remove it",
     )
 
 
 def _frame_at(data: bytes, position: int) -> _Frame | None:
-    """The whole frame that begins there; None where there is none."""
+    """The whole frame at that position; None where there is none."""
     if not data.startswith(_MAGIC, position):
         return _old_frame_at(data, position)
     start = position + _FRAME.size
@@ -443,7 +439,7 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def later_frame(data: bytes, position: int) -> int:
-    """Where a later frame begins that was written when the one at `position` was durable.
+    """The position of a later frame that was written when the one at `position` was durable.
 
     -1 where there is none.
     """
@@ -454,9 +450,8 @@ def later_frame(data: bytes, position: int) -> int:
             return at
         at = data.find(_MAGIC, at + 1)
     start = position + _OLD_FRAME.size
-    if start <= len(data) and not data.startswith(
-        _MAGIC
-    ):  # an earlier version's: its length may be right
+    # A frame of an earlier version, whose length may be right.
+    if start <= len(data) and not data.startswith(_MAGIC):
         length: int = _OLD_FRAME.unpack_from(data, position)[0]
         following = start + length
         if length and _old_frame_at(data, following) is not None:

@@ -5,17 +5,17 @@
     __cluster_metadata-0    Kafka's metadata, from its first start on
 
     mark    bootstrap.checkpoint    __cluster_metadata-0    the directory is
-    no      any but ours            any                     ours, or Kafka's own, as ever
+    no      any but ours            any                     ours, or Kafka's own, as before
     no      ours                    none                    ours
-    no      ours                    there                   Kafka's: the mark was lost
-    yes     another, or none        none                    ours: a hand-over was cut short
+    no      ours                    exists                  Kafka's: the mark was lost
+    yes     another, or none        none                    ours: a hand-over was interrupted
     yes     the mark's              none                    Kafka's, which has not started yet
-    yes     any                     there                   Kafka's
+    yes     any                     exists                  Kafka's
 
-A bootstrap.checkpoint is ours where it holds topics: Kafka's own has features and users alone.
+A bootstrap.checkpoint with topics is ours: Kafka's own has only features and users.
 
-So the rename that gives `bootstrap.checkpoint` its name hands the directory over, and the one that
-takes `__cluster_metadata-0` away brings it back.
+So the rename to `bootstrap.checkpoint` hands the directory over, and the rename of
+`__cluster_metadata-0` brings it back.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from barnabas.storage.disk import Disk
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
-GIVEN_NAME = "barnabas-graduated.bootstrap"  # the same, while the directory is brought back
+GIVEN_NAME = "barnabas-graduated.bootstrap"  # its name while the directory is brought back
 KAFKA_METADATA_NAME = "__cluster_metadata-0"
-_TOPIC_RECORD = b"\x01\x02"  # how its value begins: frame version, API key
+_TOPIC_RECORD = b"\x01\x02"  # the first bytes of its value: frame version, API key
 
 
 def mark_of(bootstrap: bytes) -> bytes:
-    """The contents of the mark that belongs to that `bootstrap.checkpoint`."""
+    """The content of the mark for that `bootstrap.checkpoint`."""
     return b"%08x\n" % crc32c(bootstrap)
 
 
@@ -52,8 +52,9 @@ def is_graduated(disk: Disk, data_dir: str) -> bool:
 
 
 def is_what_kafka_was_given(disk: Disk, data_dir: str, bootstrap: bytes) -> bool:
-    """Whether that is the `bootstrap.checkpoint` of the hand-over: the mark's, or, where the mark
-    was lost, one of ours.
+    """Whether that is the `bootstrap.checkpoint` of the hand-over.
+
+    It matches the mark or, if the mark was lost, is one of ours.
     """
     try:
         return disk.read(f"{data_dir}/{MARK_NAME}") == mark_of(bootstrap)
@@ -78,7 +79,7 @@ def _holds_topics(bootstrap: bytes) -> bool:
 
 
 def check_is_ours(disk: Disk, data_dir: str) -> None:
-    """Refuse a directory that is Kafka's; take away a mark that says nothing.
+    """Refuse a directory that is Kafka's; remove a mark without effect.
 
     Raises: LogDirectoryError, OSError.
     """

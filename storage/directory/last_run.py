@@ -1,23 +1,23 @@
-"""How the last run of a broker in a data directory ended, and what a start makes of that.
+"""How the last run of a broker in a data directory ended, and what follows for a start.
 
-How it is told, the first that fits:
+The first row that applies:
 
-    CLEAN        `.kafka_cleanshutdown` is there, ours or Apache Kafka's
+    CLEAN        `.kafka_cleanshutdown` exists, ours or Apache Kafka's
     KILLED       `barnabas-boot-id` has this run of the machine and this mount, and no log lacks
-                 what it is known to have held; or no broker has run here yet
-    POWER_LOST   there is such a note, of another run or mount: the machine was down, the disk
+                 data that it is known to have had; or no broker has run here yet
+    POWER_LOST   `barnabas-boot-id` has another run or mount: the machine was down, the disk
                  failed, or this is a copy of the disk from mid-run
-    FOREIGN      there is none: Apache Kafka was killed here, or the note was lost
+    FOREIGN      there is no such file: Apache Kafka was killed here, or the note was lost
 
-What follows from it, as `TRUST` below has it; `recovery` and its parts run on that table:
+What follows, as in `TRUST` below; `recovery` and its parts run on that table:
 
-                 is believed                        is redone             is cut
-    CLEAN        all that the manifest says, and    what a log lacks of   nothing: what is torn
-                 that all of it is durable          the flush journals    was changed since
-    KILLED       all that was ever written          nothing: the page     a torn end, above the
+                 is trusted                         is redone             is cut
+    CLEAN        the whole manifest, and that all   what a log lacks of   nothing: a torn end is
+                 of it is durable                   the flush journals    a later change
+    KILLED       everything that was written        nothing: the page     a torn end, above the
                                                     cache has it          recovery point
-    POWER_LOST   what is below the recovery point   what a log lacks of   the same; with it what
-                                                    the flush journals    follows a hole or a gap
+    POWER_LOST   everything below the recovery      what a log lacks of   the same, and the part
+                 point                              the flush journals    behind a hole or a gap
     FOREIGN      the same                           the same              the same, but a gap in
                                                                           a compacted log is right
 """
@@ -49,15 +49,15 @@ class LastRun(Enum):
 
 
 class Trust(NamedTuple):
-    """What a start makes of the last run.
+    """What a start trusts and redoes after the last run.
 
-    all_written: whether all that was ever written is there, so that a manifest or snapshot is
-    believed wherever it ends; else up to the recovery point alone.
-    all_flushed: whether all of that is durable, so that the log's end is its recovery point, and no
-    name and no epoch has to be looked at again.
-    redoes: whether a log may lack what the flush journals have, which is then written again.
-    gaps_are_lost: whether offsets that are missing above the recovery point went with the power;
-    else they may have been compacted.
+    all_written: whether all written data exist, so that a manifest or snapshot is trusted wherever
+    it ends; otherwise only up to the recovery point.
+    all_flushed: whether all data are durable, so that the log's end is its recovery point, and
+    names and epochs need no check.
+    redoes: whether a log may lack data of the flush journals, which are then written again.
+    gaps_are_lost: whether a power loss took missing offsets above the recovery point; otherwise
+    they may have been compacted.
     """
 
     all_written: bool
@@ -77,10 +77,10 @@ TRUST = {
 
 
 class RunNote:
-    """The note `barnabas-boot-id`: the run of the machine and the mount that a broker last saw.
+    """The note `barnabas-boot-id`: the machine's run and the mount of the last broker.
 
-    A broker that runs keeps it true: it is written when all that follows from a power loss is done
-    and durable, and made untrue when the disk fails.
+    It is written when all consequences of a power loss are done and durable, and invalidated when
+    the disk fails.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -89,7 +89,7 @@ class RunNote:
         self._path = f"{data_dir}/{BOOT_ID_NAME}"
 
     def last_run(self) -> LastRun:
-        """How the last run ended, by the names in the directory and the note."""
+        """How the last run ended, by the directory's names and the note."""
         disk, data_dir = self._disk, self._data_dir
         if disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}"):
             return LastRun.CLEAN
@@ -99,7 +99,7 @@ class RunNote:
         return LastRun.POWER_LOST if disk.exists(self._path) else LastRun.FOREIGN
 
     def is_same_run(self) -> bool:
-        """Whether the machine has not been down since, and the file system is mounted as it was."""
+        """Whether the machine has been up and the file system mounted since."""
         try:
             note = self._disk.read(self._path).decode().split()
         except (FileNotFoundError, UnicodeDecodeError):
@@ -107,16 +107,16 @@ class RunNote:
         return note == [self._disk.boot_id(), self._disk.mount_id(self._data_dir)]
 
     def write(self) -> None:
-        """Note this run: what was written and not flushed is there at a start after a kill."""
+        """Note this run: after a kill the next start finds unflushed data in the page cache."""
         boot_id = self._disk.boot_id()
         if boot_id is not None and not self.is_same_run():
             mount_id = self._disk.mount_id(self._data_dir)
             self._disk.write_atomic(self._path, f"{boot_id} {mount_id}".encode())
 
     def write_failure(self) -> None:
-        """Note that the disk failed: the next start takes it for a power loss.
+        """Note that the disk failed: the next start treats that as a power loss.
 
-        Where the disk takes no new file, the note that is there is emptied, which needs no space.
+        If the disk takes no new file, the existing note is emptied, which needs no space.
         """
         try:
             self._disk.write_atomic(

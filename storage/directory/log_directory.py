@@ -1,23 +1,22 @@
-"""What the logs of one data directory share, with each other and with their manager.
+"""The parts that the logs of one data directory share with each other and with their manager.
 
-attribute        what it is                                             who reads it
-disk, data_dir   where everything lies                                  all
-cache            which closed segments have their indexes in memory     segments
-wall             the wall clock: records are stamped and kept by it,    logs
-                 all else runs on the steady `now_ms`
-trash            paths of deleted files that go from the disk later     the manager
-changed_starts   logs whose log start offset has to be written down     the manager
-changed_logs     logs that are not as their last checkpoint says, in    the manager
-                 the order in which they came to be so, with the time
-builds           indexes that are built in slices                       the manager
+attribute        meaning                                                used by
+disk, data_dir   the location of all files                              all
+cache            the closed segments with indexes in memory             segments
+wall             the wall clock, for timestamps and retention;          logs
+                 everything else uses the steady `now_ms`
+trash            paths of files that are deleted later                  the manager
+changed_starts   logs whose log start offset has to be stored           the manager
+changed_logs     logs that differ from their last checkpoint, in the    the manager
+                 order of their first change, with its time
+builds           indexes that are being built in slices                 the manager
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
@@ -36,27 +35,16 @@ if TYPE_CHECKING:
 
 
 class LogDirectoryError(Exception):
-    """The data directory cannot be used; the text says why and what to do."""
+    """The data directory cannot be used; the text says why, and what to do."""
 
 
 class DamagedFlushJournalError(LogDirectoryError):
-    """A flush journal is damaged where it was durable: the last of commits may be in it alone."""
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition of one topic, which another topic of the same name is told from by its id."""
-
-    topic: str
-    partition: int
-    topic_id: uuid.UUID
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+    """A durable part of a flush journal is damaged: it may have the only copy of commits."""
 
 
 @dataclass(slots=True, eq=False)
 class LogDirectory:
-    """The data directory of a broker as its logs see it; see the module's table."""
+    """The data directory of a broker, for its logs; see the module's table."""
 
     disk: Disk
     data_dir: str
@@ -68,7 +56,7 @@ class LogDirectory:
     builds: IndexBuilds | None = None
 
     def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
-        """Have an index built in slices; `then(now_ms)` is called when it is, or cannot be."""
+        """Build an index in slices; `then(now_ms)` is called when that has succeeded or failed."""
         if self.builds is None:
             from barnabas.storage.index_builds import IndexBuilds  # most directories need none
 
@@ -84,14 +72,14 @@ class LogDirectory:
         return self.path(f"{topic}-{partition}")
 
     def discard_segments(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Rename the files of segments that are out of use; they go from the disk at `due_ms`."""
+        """Rename the files of unused segments; they are deleted at `due_ms`."""
         for segment in segments:
             self.cache.forget(segment)
             for suffix in SEGMENT_SUFFIXES:
                 self.discard(segment.path(suffix), due_ms)
 
     def discard(self, path: str, due_ms: int) -> None:
-        """Rename a file that is out of use; it goes from the disk at `due_ms`."""
+        """Rename an unused file; it is deleted at `due_ms`."""
         try:
             self.disk.rename(path, path + DELETED_SUFFIX)
         except FileNotFoundError:

@@ -1,20 +1,20 @@
-"""The data directory: its logs, what is written about all of them, and how it is opened and closed.
+"""The data directory: its logs, the files about all of them, opening and closing.
 
     meta.properties                       node.id, cluster.id, directory.id: `meta_properties`
     .lock                                 held while a broker runs here
-    .kafka_cleanshutdown                  after a clean stop alone
+    .kafka_cleanshutdown                  only after a clean stop
     *-offset-checkpoint                   offsets of all partitions: `offset_checkpoints`
     cleaner-offset-checkpoint             kept by the cleaner
     barnabas-boot-id                      the run of the machine and the mount: `last_run`
-    barnabas-graduated                    it was handed over to Apache Kafka: `graduated`
-    barnabas-leader-epoch                 the highest leader epoch that clients may have been told
-                                          of, and its CRC-32C
-    barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs'
-                                          files yet: `flush_journal`
+    barnabas-graduated                    handed over to Apache Kafka: `graduated`
+    barnabas-leader-epoch                 the highest leader epoch that clients may have seen, and
+                                          its CRC-32C
+    barnabas-flush-<n>.journal            ends of logs that are not durable in the logs' own files:
+                                          `flush_journal`
     <topic>-<partition>/ and others       `partition_directories`
 
-A log that cannot be loaded is not among `logs` but in `offline`, with the error that says why; the
-others are served.
+A log that cannot be loaded is not in `logs` but in `offline`, with the error; the others are
+served.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
@@ -32,7 +32,6 @@ from barnabas.storage.directory.log_directory import (
     DamagedFlushJournalError,
     LogDirectory,
     LogDirectoryError,
-    TopicIdPartition,
 )
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -75,19 +74,19 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# more than a leader without a lease begins before its standby hears of it
+# more epochs than a leader without a lease begins before its standby receives one
 UNHEARD_LEADER_EPOCHS = 100
 
 
 class LogManager:
-    """All logs of one directory. Nothing happens between calls: `on_tick` is due by its deadline.
+    """All logs of one directory. It works only in calls: `on_tick` is due at its deadline.
 
-    log_dir, cache, wall: what all logs share; the rim feeds the wall clock. last_run: after `load`,
-    how the last run ended, in so far as all logs bear it out. decisions: after `load`, those that
-    flush journals hold, in their order. leader_epoch: after `load`, the one that began with it in
-    every log. journal: from `load` on, when the directory is ours. _points: the recovery points as
-    they are written down. _offline_points, _offline_starts: of logs that are off line, kept in the
-    checkpoints as they were.
+    log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
+    how the last run ended, confirmed by all logs. decisions: after `load`, those of the flush
+    journals, in order. leader_epoch: after `load`, the epoch that began in every log. journal: from
+    `load` on.
+    _points: the stored recovery points. _offline_points, _offline_starts: of logs that are off
+    line, which stay in the checkpoints unchanged.
     """
 
     journal: FlushJournal
@@ -119,13 +118,14 @@ class LogManager:
 
     @property
     def lost_power(self) -> bool:
-        """Whether what the last run wrote and did not flush may be gone."""
+        """Whether unflushed data of the last run may be lost."""
         return self.last_run in (LastRun.POWER_LOST, LastRun.FOREIGN)
 
     @property
     def may_lack_acknowledged(self) -> bool:
-        """Whether what the last leader answered may be gone: after a power loss, and in a copy that
-        its answers did not wait for.
+        """Whether acknowledged writes of the last leader may be missing.
+
+        That is so after a power loss, and in a copy for which its answers did not wait.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -140,13 +140,13 @@ class LogManager:
     ) -> None:
         """Take the directory, and open every log in it.
 
-        Takes:  config_of, a topic's settings; progress, told (logs done, logs in all, bytes read of
-                them); known_topics, called once the directory is ours.
+        Takes:  config_of, returns a topic's settings; progress, called with (loaded logs, all logs,
+                bytes read); known_topics, called once the directory is locked and ours.
         Raises: LogDirectoryError where another process has the directory, it belongs to another
                 node, or a flush journal is damaged. OSError.
-        After:  `logs`, `offline` and `last_run` say what there is; the mark of a clean stop is
-                gone. All logs are in a leader epoch that no client was ever told of, nor will be by
-                a later start.
+        After:  `logs`, `offline` and `last_run` are set; the mark of a clean stop is removed. All
+                logs are in a leader epoch that no client has seen before, and that no later start
+                will use.
         """
         self._take_directory()
         self.journal = FlushJournal(self.disk, self.data_dir)
@@ -173,8 +173,8 @@ class LogManager:
         self._begin_leader_epoch()
         self.write_checkpoints()
         is_clean = self.last_run is LastRun.CLEAN
-        # After a power loss, too, what a log holds may be in the page cache alone: a start before
-        # this one may have written it again and been killed before its flush. So the journals stay
+        # After a power loss, too, data of a log may be only in the page cache: a start before this
+        # one may have written them again and been killed before its flush. So the journals stay
         # until all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
@@ -183,10 +183,10 @@ class LogManager:
             self.note_boot()
         if is_clean:
             self.disk.unlink(self.log_dir.path(CLEAN_SHUTDOWN_NAME))
-            self.disk.fsync_dir(self.data_dir)  # else a power loss may bring the mark back
+            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss may bring the mark back
 
     def _take_directory(self) -> None:
-        """Lock the directory, find out how the last run ended, and see that it is ours."""
+        """Lock the directory, determine how the last run ended, and check that it is ours."""
         if not self.disk.is_dir(self.data_dir):
             self.disk.mkdir(self.data_dir)
             parent, slash, _ = self.data_dir.rpartition("/")
@@ -205,7 +205,7 @@ class LogManager:
         taken = take_directory(self.disk, self.data_dir, ids)
         self.cluster_id, self.directory_id = taken.cluster_id, taken.directory_id
         if used_before and self.last_run is not LastRun.CLEAN:
-            # Logs that were made just before a kill may not be durable by name.
+            # The names of logs that were made just before a kill may not be durable.
             self.disk.fsync_dir(self.data_dir)
 
     def _read_journals(self) -> Redo | None:
@@ -222,7 +222,7 @@ class LogManager:
         points: Offsets | None,
         starts: Offsets,
     ) -> None:
-        """Open one log, or take it off line. points: None where nobody knows recovery points."""
+        """Open one log, or take it off line. points: None where recovery points are unknown."""
         point = None if points is None else points.get(partition, 0)
         start = starts.get(partition)
         try:
@@ -250,21 +250,24 @@ class LogManager:
                 )
 
     def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
-        """Log which partitions had durable records and have no directory: they begin anew."""
+        """Log the partitions that had durable records and lost their directory: they start
+        empty."""
         for key, point in sorted(points.items()):
             topic = None if topics is None else topics.topic(key[0])
             is_there = key in self.logs or key in self.offline
             if point > 0 and not is_there and topic is not None and key[1] < topic.partition_count:
                 logger.error(
                     "%s is gone, and had records up to offset %d: stop the broker and restore it "
-                    "from a copy; without it the partition begins anew",
+                    "from a copy; without it the partition starts empty",
                     self.log_dir.path(f"{key[0]}-{key[1]}"),
                     point - 1,
                 )
 
     def _flush_offline(self, directory: str) -> None:
-        """Flush a log that is off line: a transaction with data there may yet be committed, and
-        after a clean stop all is taken to be on the disk, the topic's id, too.
+        """Flush a log that is off line.
+
+        A transaction with data there may still be committed, and after a clean stop everything
+        counts as durable, the topic's id, too.
         """
         for name in self.disk.list(directory):
             path = f"{directory}/{name}"
@@ -273,7 +276,7 @@ class LogManager:
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat it as a power loss: what was not flushed is gone, as in a copy of a disk."""
+        """Treat the directory as after a power loss: unflushed data are missing, as in a copy."""
         logger.warning(
             "this is not what the last broker left, but a copy of the disk from before, or a part "
             "of one: %s",
@@ -282,34 +285,34 @@ class LogManager:
         self.last_run = LastRun.POWER_LOST
 
     def _begin_leader_epoch(self) -> None:
-        """Begin an epoch in all logs, as Apache Kafka does when a broker comes up.
+        """Begin an epoch in all logs, as Apache Kafka does when a broker starts.
 
-        Clients then compare what they read with what there is. The number is on the disk before a
-        client hears of it. The logs' own files would not do: they have an epoch from its first
-        batch on, and a power loss may take both, after clients read what it takes. One number
-        serves all partitions, since epochs may skip.
+        Clients then compare their positions with the log. The number is on the disk before a client
+        sees it. The logs' own files are not enough: they have an epoch only from its first batch
+        on, and a power loss may take both after clients have read the batch. One number is used for
+        all partitions, since epochs may have gaps.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            self.leader_epoch += UNHEARD_LEADER_EPOCHS  # a claim is above all that were claimed
+            self.leader_epoch += UNHEARD_LEADER_EPOCHS  # a claim is above all earlier ones
         self.begin_leader_epoch(self.logs.values())
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
-        """Begin an epoch in these logs that is above all before it; it is durable then."""
+        """Begin an epoch in these logs that is above all earlier ones; it is durable on return."""
         self.leader_epoch += 1
         HighestEpoch(self.disk, self.data_dir).write(self.leader_epoch)
         for log in logs:
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that all that follows from a power loss is done and durable in this run."""
+        """Note that all consequences of a power loss are done and durable in this run."""
         self._run_note.write()
 
     def note_failure(self) -> None:
         """Note that the disk failed: the kernel may have dropped what was written."""
-        if self._lock is not None:  # else the directory is not ours
+        if self._lock is not None:  # otherwise the directory is not ours
             self._run_note.write_failure()
 
     # --- logs that come and go -------------------------------------------------------------------
@@ -326,8 +329,8 @@ class LogManager:
     ) -> Log:
         """Make a new, empty log. It gets its files with its first batch, or by `Log.make_files`.
 
-        Takes:  leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know
-                and whose log is gone.
+        Takes:  leader_epoch: 0 for a new partition, `self.leader_epoch` for one that clients may
+                know and whose log was lost.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
@@ -355,7 +358,7 @@ class LogManager:
         return log
 
     def take_off_line(self, log: Log, error: CorruptLog) -> None:
-        """Close a log that is loaded and cannot be served; its files stay as they are."""
+        """Close a loaded log that cannot be served; its files stay unchanged."""
         key = log.topic, log.partition
         logger.error("the log of %s-%d is off line: %s", *key, error)
         log.flush()
@@ -397,11 +400,12 @@ class LogManager:
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete one of many logs: it is gone at once, and for good after `end_removals`."""
+        """Delete one of many logs: at once in memory, and durably with `end_removals`."""
         key = topic, partition
         log = self.logs.pop(key, None)
         error = self.offline.pop(key, None)
-        self._offline_points.pop(key, None)  # else they hold of the next log of this name
+        # Otherwise they would apply to the next log of this name.
+        self._offline_points.pop(key, None)
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
         delay_ms = 0
@@ -423,7 +427,7 @@ class LogManager:
         self._removed.add(directory)
 
     def end_removals(self) -> None:
-        """Make removals durable, whatever happens, and take the logs out of the checkpoints."""
+        """Make removals durable, also after an error, and remove the logs from the checkpoints."""
         if self._removed:
             self.disk.fsync_dir(self.data_dir)
             self.log_dir.trash.remove_in(self._removed)
@@ -438,19 +442,19 @@ class LogManager:
     # --- from time to time -----------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
-        """When `on_tick` has something to do."""
+        """The time at which `on_tick` has work."""
         if self.log_dir.changed_starts or self.log_dir.builds:
             return 0
         due = self._upkeep.next_deadline_ms()
         return self._next_checkpoint_ms if self._next_checkpoint_ms < due else due
 
     def on_tick(self, now_ms: int) -> None:
-        """Do what is due: retention, checkpoints, producers that expire, files that go."""
+        """Do due work: retention, checkpoints, expiration of producers, deletion of files."""
         if self.log_dir.builds is not None:
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
-            # Before any file goes: a start that was told must not fall back.
+            # Before any file is deleted: a log start that clients have seen must not go back.
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -467,10 +471,10 @@ class LogManager:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def write_checkpoints(self, *, force: bool = False) -> None:
-        """Write recovery points, high watermarks and log starts, as far as they changed."""
+        """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # not before: a full disk may have refused them
+        self._points = points  # not earlier, since a full disk may refuse them
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.has_files
         }
@@ -483,9 +487,9 @@ class LogManager:
         }
 
     def write_recovery_point(self, log: Log, offset: int) -> None:
-        """Have it written down that all below `offset` is durable in the log's files, which it is.
+        """Store that everything below `offset` is durable in the log's files, as it is.
 
-        Gaps below are no damage then.
+        Gaps below it then are not taken for damage.
         """
         assert log.durability.recovery_point >= offset, (
             f"{log!r} is durable up to {log.durability.recovery_point}, not {offset}"
@@ -494,13 +498,13 @@ class LogManager:
             self.write_checkpoints()
 
     def write_starts(self) -> None:
-        """Write down the log start offsets that changed.
+        """Store the changed log start offsets.
 
-        Of a log that begins with its first segment, too: a power loss may bring the segments back
-        that were before it.
+        Also for a log that begins with its first segment: a power loss may bring back deleted
+        segments before it.
         """
         for key in sorted(self.log_dir.changed_starts):
-            self.logs[key].checkpoint()  # the manifest has the start too, with a checksum
+            self.logs[key].checkpoint()  # the manifest has the start, too, with a checksum
         self.log_dir.changed_starts.clear()
         starts = {
             key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
@@ -508,9 +512,9 @@ class LogManager:
         self._checkpoints.write(LOG_START_NAME, self._offline_starts | starts)
 
     def _write_changed_starts(self) -> None:
-        """Write down the log starts; where the disk is too full for it, make deletions stay.
+        """Store the log starts; if the disk is too full, keep the deletions.
 
-        What retention deleted will give the space for the next time.
+        The space of deleted segments will be available for the next attempt.
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
         try:
@@ -528,10 +532,9 @@ class LogManager:
     # --- stop ------------------------------------------------------------------------------------
 
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
-        """Stop cleanly: every log durable and closed, all checkpoints, then the mark that says so.
+        """Stop cleanly: every log durable and closed, all checkpoints, then the mark of the stop.
 
-        Takes:  sync, which fsyncs many files; one that does several at a time makes the stop of
-                many logs quick.
+        Takes:  sync, which fsyncs many files; several at a time make the stop of many logs quick.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():
@@ -549,7 +552,7 @@ class LogManager:
 
 
 class _Progress:
-    """Tells how far the loading of many logs is: (logs done, logs in all, bytes read of them)."""
+    """Reports the progress of loading logs: (loaded logs, all logs, bytes read)."""
 
     def __init__(self, progress: Callable[[int, int, int], None] | None, count: int) -> None:
         self._progress = progress
@@ -558,12 +561,12 @@ class _Progress:
         self._read_bytes = 0
 
     def on_read(self, count: int) -> None:
-        """Note that so many bytes of a log were read."""
+        """Count bytes that were read of a log."""
         self._read_bytes += count
         if self._progress is not None:
             self._progress(self._done, self._count, self._read_bytes)
 
     def on_log_done(self) -> None:
-        """A log is loaded, or off line."""
+        """Count a log that is loaded, or off line."""
         self._done += 1
         self.on_read(0)

@@ -1,18 +1,18 @@
-"""What is done for logs from time to time, a little at a call so that requests get their turn.
+"""The periodic work on logs, a little at each call so that requests are served in between.
 
-    task         how often                                     at one call, at most
-    retention    retention_check_interval_ms, all logs         1,000 logs; a segment deleted as 30,
-                                                               of one log 34
-    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers as one more;
-                                                               2,000 producers forgotten
+    task         interval                                      at most in one call
+    retention    retention_check_interval_ms, all logs         1,000 logs; a deleted segment counts
+                                                               as 30; 34 segments of one log
+    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers count as one
+                                                               more; 2,000 forgotten producers
     checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
-                 first differs from its last one; at once,
-                 of those that hold the most, where all
-                 hold more than most_unread_bytes, and of
-                 those of which a start read MUCH_READ_BYTES
-    deletion     what was renamed for it, when it is due       64 files, 8 directories
+                 first differs from its last one; at once
+                 for the largest, where all together have
+                 more than most_unread_bytes, and for logs
+                 of which a start read MUCH_READ_BYTES
+    deletion     renamed files, when they are due              64 files, 8 directories
 
-What is left over is due at once.
+The rest is due at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import BuildPutOff, CorruptLog
 from barnabas.storage.log_config import LogManagerConfig
 
-MUCH_READ_BYTES = 1 << 20  # of a log; reading them again costs more than its checkpoint
+MUCH_READ_BYTES = 1 << 20  # bytes of a log whose reading costs more than its checkpoint
 
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_CHECKPOINT = 500
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """The tasks of the logs of one directory. deleted_directories: of logs, and when they go."""
+    """The tasks of the logs of one directory. deleted_directories: with the times of deletion."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LogUpkeep:
         self._to_expire: deque[Log] = deque()
 
     def next_deadline_ms(self) -> int:
-        """When a task has something to do; 0: at once."""
+        """The time at which a task has work; 0: at once."""
         if self._to_retain or self._to_expire:
             return 0
         due = min(self._next_retention_ms, self._next_expiration_ms)
@@ -79,7 +79,7 @@ class LogUpkeep:
     # --- retention and expiry --------------------------------------------------------------------
 
     def retain(self, now_ms: int) -> None:
-        """Delete the segments that retention no longer keeps."""
+        """Delete the segments that retention does not keep."""
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self._config.retention_check_interval_ms
             self._to_retain = self._to_retain or deque(self._logs.values())
@@ -129,10 +129,10 @@ class LogUpkeep:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def hasten_checkpoints(self, now_ms: int) -> None:
-        """Make those logs due for a checkpoint now of which a start had to read much.
+        """Make a checkpoint due now for logs of which a start had to read much.
 
-        A broker that is killed again and again would else read ever more, as none of its runs comes
-        to the end of an interval.
+        A broker that is killed again and again would otherwise read ever more, since none of its
+        runs reaches the end of an interval.
         """
         changed = self._log_dir.changed_logs
         due_ms = now_ms - self._config.producer_snapshot_interval_ms
@@ -143,7 +143,7 @@ class LogUpkeep:
         changed.update(rest)
 
     def checkpoint_logs(self, now_ms: int) -> None:
-        """Bring up the checkpoints of the logs that are due."""
+        """Write the checkpoints of the logs that are due."""
         changed = self._log_dir.changed_logs
         if not changed or now_ms < self._next_checkpoint_ms:
             return
@@ -164,9 +164,9 @@ class LogUpkeep:
             self._next_checkpoint_ms = max(now_ms, min(self._next_checkpoint_ms, first_due_ms))
 
     def _checkpoint_due_logs(self, now_ms: int) -> int:
-        """Give checkpoints to the logs that are due, then to those that hold the most.
+        """Checkpoint the logs that are due, then the largest ones.
 
-        Gives: by how many bytes too much is still in no checkpoint.
+        Gives: the number of bytes without a checkpoint above the bound.
         """
         changed = self._log_dir.changed_logs
         budget = _CHECKPOINTS_AT_ONCE
@@ -190,7 +190,7 @@ class LogUpkeep:
     # --- deletion --------------------------------------------------------------------------------
 
     def empty_trash(self, now_ms: int) -> None:
-        """Remove files and directories that are out of use and due."""
+        """Remove unused files and directories that are due."""
         for path in self._log_dir.trash.take_due(now_ms, _FILES_AT_ONCE):
             self._disk.unlink(path)
         for path in self.deleted_directories.take_due(now_ms, _DIRECTORIES_AT_ONCE):

@@ -1,8 +1,8 @@
-"""`meta.properties`: whose data directory this is. The form is the one of Apache Kafka 3.9.
+"""`meta.properties`: the owner of a data directory, in the format of Apache Kafka 3.9.
 
 version=1
-node.id=<number>         of the broker; another one is refused
-cluster.id=<id>          given once, kept for ever
+node.id=<number>         of the broker; another broker is refused
+cluster.id=<id>          assigned once
 directory.id=<id>        likewise
 """
 
@@ -21,7 +21,7 @@ from barnabas.storage.files.checkpoints import (
 
 
 class MetaProperties(NamedTuple):
-    """The ids of a data directory; None: none was given."""
+    """The ids of a data directory; None: not assigned."""
 
     node_id: int
     cluster_id: str | None
@@ -29,9 +29,9 @@ class MetaProperties(NamedTuple):
 
 
 def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
-    """Read whose directory it is, and write down what of `ids` it does not have yet.
+    """Read the ids of the directory, and store those of `ids` that it does not have yet.
 
-    Raises: LogDirectoryError where it is of another node, or the file cannot be read. OSError.
+    Raises: LogDirectoryError for another node's directory, or an unreadable file. OSError.
     """
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:
@@ -40,7 +40,7 @@ def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProper
         properties = {}
     except CorruptCheckpoint as error:
         raise LogDirectoryError(
-            f"{path} cannot be read ({error}): restore it, or remove it to have it written anew"
+            f"{path} cannot be read ({error}): restore it, or remove it to create a new one"
         ) from error
     node_id = properties.get("node.id", str(ids.node_id))
     if node_id != str(ids.node_id):

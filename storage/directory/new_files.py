@@ -1,17 +1,17 @@
-"""The files of a new log, made by another thread under a name that is no log's.
+"""The files of a new log, made by another thread under a temporary name.
 
-Making a directory and five files takes a quarter of a millisecond, and ten times that while the
-file system commits what a flush waits for. So they are made in a directory that is called
-`<topic>-<partition>.<32 hex digits>-delete`, which a start, of Apache Kafka too, removes as any
-that is being deleted; the log takes them with one rename, between two of its other steps. The
-13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
+Making a directory and five files takes a quarter of a millisecond, and ten times that during a
+commit of the file system. So they are made in a directory with the name
+`<topic>-<partition>.<32 hex digits>-delete`, which a start, also of Apache Kafka, removes like any
+directory that is being deleted; the log takes them with one rename, between two of its other steps.
+The 13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
 
     thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
     the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
                                                               `Log.make_files`
-    the loop    discard     the log is gone, or has made its files itself meanwhile
+    the loop    discard     the log was deleted, or has made its files itself meanwhile
 
-A standby gets the directory when it has its name (`replicated_disk`).
+A standby gets the directory when it has its final name (`replicated_disk`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _NEW = re.compile(r"\.[0-9a-f]{12}8[0-9a-f]{19}-delete(/|$)")
 
 
 def new_suffix(partition: int, unique: str) -> str:
-    """What the name of a new log's directory ends with; unique: 32 hex digits."""
+    """The suffix of the name of a new log's directory. unique: 32 hex digits."""
     return f"-{partition}.{unique[:_VERSION_AT]}8{unique[_VERSION_AT + 1 :]}-delete"
 
 
 def is_of_new_files(path: str) -> bool:
-    """Whether a path is such a directory's, or of a file in it."""
+    """Whether a path is that of such a directory, or of a file in it."""
     return _NEW.search(path) is not None
 
 
 class NewFiles:
-    """The files of one new log, from when they are asked for until the log has them.
+    """The files of one new log, from the request until the log has them.
 
-    epochs: those in its file. is_made: whether all are there. error: why they are not. is_taken:
-    whether they are the log's.
+    epochs: those in its file. is_made: whether all files exist. error: why they do not. is_taken:
+    whether the log has them.
     """
 
     __slots__ = ("_disk", "_topic_id", "directory", "epochs", "error", "is_made", "is_taken")
@@ -62,7 +62,7 @@ class NewFiles:
         self.error: OSError | None = None
 
     def make(self) -> None:
-        """Make them, once: the call that another thread does, where one at a time is done."""
+        """Make the files, once; called by the thread, which does one call at a time."""
         if self.is_made or self.error is not None:
             return
         disk, directory = self._disk, self.directory

@@ -1,10 +1,10 @@
-"""The checkpoints of a data directory: an offset of each partition, in a file that is written anew.
+"""The checkpoints of a data directory: an offset of each partition, in a file that is replaced.
 
-    recovery-point-offset-checkpoint    all below is durable in the log's own files
-    log-start-offset-checkpoint         where the log begins, if not at 0
+    recovery-point-offset-checkpoint    everything below is durable in the log's own files
+    log-start-offset-checkpoint         the log's start, if not 0
     replication-offset-checkpoint       the high watermark
 
-A file is durable when `write` returns. Its form is the table at the head of `checkpoints`.
+A file is durable when `write` returns. Its format is the table at the head of `checkpoints`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetCheckpoints:
-    """The offset checkpoints of one data directory; a file that would not change is not written.
+    """The offset checkpoints of one data directory; an unchanged file is not written.
 
-    _contents: what each file has, as it was read or written.
+    _contents: the content of each file, as last read or written.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -34,7 +34,7 @@ class OffsetCheckpoints:
         self._contents: dict[str, bytes] = {}
 
     def read(self, name: str) -> Offsets | None:
-        """The offsets of a checkpoint; None where there is none, or it is damaged."""
+        """The offsets of a checkpoint; None where it is missing or damaged."""
         path = f"{self._data_dir}/{name}"
         try:
             data = self._disk.read(path)
@@ -50,7 +50,7 @@ class OffsetCheckpoints:
         return offsets
 
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
-        """Write a checkpoint, if it changes or `force` says so."""
+        """Write a checkpoint, if it changes or with `force`."""
         data = encode_offsets(offsets)
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)

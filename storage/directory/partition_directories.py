@@ -1,21 +1,21 @@
-"""Which directories of a data directory are partitions', by name and by what lies beside them.
+"""Which directories of a data directory are partitions, by their names and their neighbours.
 
-    name                               is
+    name                               meaning
     <topic>-<partition>                a log
     <…>.<32 hex digits>-delete         a log that is being deleted
-    <…>.<32 hex digits>-stray          no log, though its name was that of one: never touched again
+    <…>.<32 hex digits>-stray          not a log, though it had a log's name: never touched again
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
-What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`.
+A directory with a log's name that cannot be one, mostly a manual copy, is renamed to `-stray`.
 Without a journal, which may be lost, or with one that is torn at its end, a high number with a
-topic's id may as well be a partition's: that is refused.
+topic's id may be a copy or a partition: that is refused. Strays are directories
 
-    a topic that nobody may have, or a number with zeros before it
-    of a topic that is not known, most of whose directories have the id of another one
+    with an invalid topic name, or a number with leading zeros
+    of an unknown topic, most of whose directories have the id of another one
     (`t-0-20241122` is a copy of `t-0`)
     with a number that its topic does not have, far above the partition below it: that many
     partitions would be made in between
-    of another topic than the one of its name, when that one is deleted (until then it is off line)
+    of another topic than that of its name, when the latter is deleted (until then it is off line)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
 _NOT_OURS = "__cluster_metadata"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
-# In the numbers of a topic's partitions; where another broker has the others, gaps are right.
+# The largest gap in a topic's partition numbers; gaps are right where another broker has the rest.
 _WIDEST_GAP = 10_000
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
-    """What the metadata journal has, in so far as it tells what a directory is of."""
+    """The part of the metadata journal that identifies directories."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -62,22 +62,23 @@ class Topics(Protocol):
 
     @property
     def is_torn(self) -> bool:
-        """Whether the journal ends in a change that is not whole."""
+        """Whether the journal ends in a partial change."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name; None where there is none."""
+        """The topic with that name; None where there is none."""
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with that id; None where there is none."""
 
 
 def deleted_name(topic: str, suffix: str) -> str:
-    """The name of a directory that is going or set aside; a long topic is cut, not the suffix."""
+    """The name for a directory that is deleted or set aside; a long topic is cut, not the
+    suffix."""
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
 def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
-    """The id of a topic whose directories have these: most have it, or the first of equals."""
+    """The most frequent of a topic's ids in its directories; of equals, the first."""
     ((topic_id, _),) = Counter(ids).most_common(1)
     return topic_id
 
@@ -90,7 +91,7 @@ def _may_be_either(path: str, of_journal: str, why: str) -> str:
 
 
 def _may_lack_topics(topics: Topics | None) -> str:
-    """Why the journal may lack topics that were there; empty where it does not."""
+    """Why the journal may lack existing topics; empty where it does not."""
     if topics is None:
         return ""
     if topics.is_torn:
@@ -99,7 +100,7 @@ def _may_lack_topics(topics: Topics | None) -> str:
 
 
 class PartitionDirectories:
-    """The names in a data directory. After `find`, what cannot be a log is set aside.
+    """The names in a data directory. `find` sets aside directories that cannot be logs.
 
     deleted: the paths of directories that are being deleted.
     """
@@ -112,16 +113,17 @@ class PartitionDirectories:
     def find(self, topics: Topics | None) -> list[TopicPartition]:
         """The partitions that have a log, sorted.
 
-        Takes:  topics, by which strays are recognized; None where no topics are known.
+        Takes:  topics, by which strays are recognised; None where no topics are known.
         Raises: LogDirectoryError where the journal is lost or torn, and a directory may be a copy
-                as well as a partition.
+                or a partition.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in self._named_as_partitions():
             indexes.setdefault(topic, []).append(partition)
         topics_by_id: dict[uuid.UUID, str] = {}
         partitions: list[TopicPartition] = []
-        for topic in sorted(indexes, key=len):  # of two unknown names the shorter one is right
+        # Of two unknown names the shorter one is the original.
+        for topic in sorted(indexes, key=len):
             last = -1
             its = topics.topic(topic) if topics is not None else None
             partition_count = 0 if its is None else its.partition_count
@@ -157,9 +159,9 @@ class PartitionDirectories:
             elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
                 topic, number = match["topic"], match["partition"]
                 if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
-                    self.set_aside(name, "no topic may be called so")
+                    self.set_aside(name, "the topic name is not valid")
                 elif len(number) > 1 and number.startswith("0"):
-                    self.set_aside(name, f"{number} is no partition's number")
+                    self.set_aside(name, f"{number} is not a partition number")
                 else:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
@@ -167,7 +169,7 @@ class PartitionDirectories:
     def _ids_of_unknown(
         self, topic: str, partitions: Iterable[int], topics: Topics | None
     ) -> dict[int, uuid.UUID]:
-        """The topic's id in each directory that has one, where the topic is not known."""
+        """The topic's id in each directory that has one, for unknown topics."""
         if topics is None or topics.topic(topic) is not None:
             return {}
         ids = {
@@ -183,12 +185,12 @@ class PartitionDirectories:
         topics: Topics | None,
         topics_by_id: dict[uuid.UUID, str],
     ) -> str:
-        """Why the directory is of a topic of another name, by the id in it; empty where it is not.
+        """Why the directory belongs to another topic, by its id; empty where it does not.
 
-        One that has another id than most of its topic is that topic's all the same: who opens its
-        log takes it off line.
+        One with another id than most of its topic still belongs to that topic: it is taken off line
+        when its log is opened.
 
-        Takes:  topics_by_id, of the unknown topics with shorter names; this one is added.
+        Takes:  topics_by_id, the unknown topics with shorter names; this one is added.
         Raises: LogDirectoryError where the journal may lack topics, and either name may be right.
         """
         topic_id = ids.get(partition)
@@ -211,7 +213,7 @@ class PartitionDirectories:
         return why
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
-        """The topic's id in a directory; None where there is none that can be read."""
+        """The topic's id in a directory; None where it cannot be read."""
         path = self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}")
         try:
             return decode_partition_metadata(self._disk.read(path))
@@ -219,7 +221,7 @@ class PartitionDirectories:
             return None
 
     def set_aside(self, name: str, why: str) -> None:
-        """Rename a directory, so that it is not used and not deleted."""
+        """Rename a directory, so that it is neither used nor deleted."""
         number = 0
         while True:
             unique = uuid.uuid5(uuid.UUID(int=number), name).hex
@@ -230,9 +232,8 @@ class PartitionDirectories:
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)
         logger.warning(
-            "%s is not used, and is called %s from now on: %s; move it out of the data directory, "
-            "or, if you miss something, give it its "
-            "topic's name and partition's number back",
+            "%s is not used, and was renamed to %s: %s; move it out of the data directory, or, if "
+            "its records are missing, rename it to its topic and partition",
             self._log_dir.path(name),
             path.rpartition("/")[2],
             why,

@@ -2,7 +2,7 @@
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`) and a partition's
-`leader-epoch-checkpoint`, a line each:
+`leader-epoch-checkpoint`, one line each:
 
     version (0)
     number of entries
@@ -10,16 +10,16 @@ Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkp
 
 `partition.metadata`: `version: 0`, `topic_id: <22 characters of base64, URL-safe>`.
 `meta.properties`: Java properties with version=1, cluster.id, node.id, directory.id.
-`.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, there after a clean stop alone.
+`.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, only after a clean stop.
 
-`segments.manifest`, ours, in each partition's directory (Apache Kafka's tools ignore it): what the
-files were when they were last known to be right, so that a changed or missing one is noticed
-without reading the log. Lines:
+`segments.manifest`, our own, in each partition's directory (Apache Kafka's tools ignore it): the
+state of the files when they were last known to be right, so that a changed or missing one is
+noticed without reading the log. Lines:
 
     segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
     partition <topic_id> <log_start_offset> <log_end_offset>
-    segment <base_offset> <size> <max_timestamp> <offset of that> <end_offset>
-    file <name> <size, -1 where there is none> <CRC-32C, 8 hex digits>
+    segment <base_offset> <size> <max_timestamp> <its offset> <end_offset>
+    file <name> <size, -1 for no file> <CRC-32C, 8 hex digits>
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(Exception):
-    """The file is not in the form that its name promises."""
+    """The file does not have the format of its name."""
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -62,7 +62,7 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    """The offsets of a checkpoint. Raises CorruptCheckpoint."""
+    """The offsets of a checkpoint. Raises: CorruptCheckpoint."""
     offsets: Offsets = {}
     try:
         for row in _rows(data, 3):
@@ -78,7 +78,7 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs, both rising. Raises CorruptCheckpoint."""
+    """(epoch, start offset) pairs, both rising. Raises: CorruptCheckpoint."""
     try:
         epochs = [(_number(row[0]), _number(row[1])) for row in _rows(data, 2)]
     except ValueError as error:
@@ -91,7 +91,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    # the last line ends too: a cut number is not read as a smaller one
+    # the last line ends, too: otherwise a cut number would be read as a smaller one
     if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
@@ -141,7 +141,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """Keys and values; comments are left out. Raises CorruptCheckpoint."""
+    """Keys and values, without comments. Raises: CorruptCheckpoint."""
     properties = {}
     try:
         text = data.decode("utf-8")
@@ -157,7 +157,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 class SegmentNote(NamedTuple):
-    """What the manifest says of one segment."""
+    """The manifest's entry of one segment."""
 
     base_offset: int
     size: int
@@ -180,7 +180,7 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """A manifest of one segment and these files of it, which does not change any more."""
+        """A manifest of one segment and its files, which never changes."""
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -189,17 +189,17 @@ class Manifest:
 
     @property
     def parted(self) -> bool:
-        """Whether it is such a part."""
+        """Whether it is the part of one segment."""
         return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
-        """Whether the file was just so; `data` is None where it is not there."""
+        """Whether the file has the noted content; `data` is None for a missing file."""
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
         """The noted first bytes of a file that has grown since.
 
-        None where it does not begin with them.
+        None where the file does not begin with them.
         """
         noted = self.files.get(name)
         if noted is None:
@@ -212,7 +212,7 @@ class Manifest:
         return data[:size]
 
     def encode(self, parts: Iterable[Manifest] = ()) -> bytes:
-        """The file; `parts` say what this one does not."""
+        """The bytes of the file, with the entries of `parts`."""
         topic_id = encode_topic_id(self.topic_id)
         head = f"partition {topic_id} {self.log_start_offset} {self.log_end_offset}\n"
         body = (
@@ -229,7 +229,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """The manifest of its bytes. Raises CorruptCheckpoint."""
+        """The manifest of a file. Raises: CorruptCheckpoint."""
         head, _, body = data.partition(b"\n")
         if head != b"segments.manifest 1 %08x" % crc32c(body):
             raise CorruptCheckpoint("its checksum is wrong")

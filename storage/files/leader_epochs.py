@@ -1,16 +1,16 @@
-"""At which offset each leader epoch of a log began (KIP-101), kept in `leader-epoch-checkpoint`.
+"""The start offset of each leader epoch of a log (KIP-101), stored in `leader-epoch-checkpoint`.
 
-An epoch begins with each start of the broker, at the end of the log. Clients ask
-OffsetForLeaderEpoch (KIP-320) for the end of the epoch that they read in: so they learn what a
+An epoch begins with each start of the broker, at the end of the log. Clients ask with
+OffsetForLeaderEpoch (KIP-320) for the end of the epoch in which they read, and so notice what a
 power loss cut off.
 
-`barnabas-leader-epoch` has the highest epoch that clients may have been told of in any partition:
+`barnabas-leader-epoch` has the highest epoch that clients may have seen in any partition:
 
     <number> <CRC-32C of the number, 8 hex digits>
 
-`begin` writes nothing: ten thousand partitions begin an epoch at a start. The file has the epoch
-before the log has a batch of it; an epoch without a batch is forgotten, and nobody has its offsets.
-Apache Kafka forgets it too, when the next one begins at the same offset.
+`begin` writes nothing, since ten thousand partitions begin an epoch at a start. The file gets the
+epoch before the log gets a batch of it. An epoch without a batch is forgotten, and no client has
+offsets of it. Apache Kafka forgets it, too, when the next one begins at the same offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both rising. written: those that the file has."""
+    """(epoch, start offset) pairs, both rising. written: those in the file."""
 
     __slots__ = ("directory", "disk", "entries", "written")
 
@@ -42,25 +42,25 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
-        """The epochs of the file. Raises FileNotFoundError, CorruptCheckpoint."""
+        """Load the epochs of the file. Raises: FileNotFoundError, CorruptCheckpoint."""
         epochs = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
         epochs.written = list(epochs.entries)
         return epochs
 
     @property
     def latest(self) -> int:
-        """The latest epoch, -1 where none began."""
+        """The latest epoch; -1 where there is none."""
         return self.entries[-1][0] if self.entries else -1
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """An epoch above all others begins; the file learns of it with `write`."""
+        """Begin an epoch above all others. `write` stores it."""
         assert epoch > self.latest, f"{self.directory}: the epoch {epoch} comes after {self.latest}"
         while self.entries and self.entries[-1][1] >= start_offset:
-            self.entries.pop()  # nothing was written in it
+            self.entries.pop()  # it has no batch
         self.entries.append((epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """An epoch begins, and the file has it. Gives whether it is news."""
+        """Begin an epoch and store it. Gives: whether it was new."""
         if epoch <= self.latest:
             return False
         self.begin(epoch, start_offset)
@@ -68,14 +68,14 @@ class LeaderEpochs:
         return True
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch that an offset lies in; -1 where that is not known."""
+        """The epoch of an offset; -1 where it is unknown."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch not above that one, the offset after its last); UNDEFINED: not known.
+        """(the largest epoch not above `epoch`, the offset after its last); UNDEFINED: unknown.
 
-        Source: KIP-320; an epoch before all known ones ends where the first known begins.
+        Source: KIP-320; an epoch before all known ones ends where the first known one begins.
         """
         if epoch == -1 or epoch > self.latest:
             return UNDEFINED
@@ -88,7 +88,7 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Forget epochs that ended below the log's start; the one it lies in begins there."""
+        """Forget epochs that ended below the log's start; the epoch of the start begins there."""
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):
@@ -96,7 +96,7 @@ class LeaderEpochs:
             self.write()
 
     def truncate_from_end(self, log_end_offset: int) -> None:
-        """Offsets from there on are gone: epochs that began after it are dropped."""
+        """Drop epochs that began after the new end of the log."""
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
         if len(kept) != len(self.entries):
             self.entries = kept
@@ -110,14 +110,14 @@ class LeaderEpochs:
 
 
 class HighestEpoch:
-    """The file of a data directory with the highest leader epoch that clients were told of."""
+    """The file of a data directory with the highest leader epoch that clients have seen."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._path = f"{data_dir}/{HIGHEST_EPOCH_NAME}"
 
     def read(self) -> int:
-        """The epoch; -1 where there is no file, or it is damaged."""
+        """The epoch; -1 where the file is missing or damaged."""
         try:
             number, _, crc = self._disk.read(self._path).rstrip(b"\n").partition(b" ")
         except FileNotFoundError:
@@ -132,6 +132,6 @@ class HighestEpoch:
         return int(number)
 
     def write(self, epoch: int) -> None:
-        """Write the epoch; it is durable then."""
+        """Write the epoch durably."""
         number = b"%d" % epoch
         self._disk.write_atomic(self._path, b"%s %08x\n" % (number, crc32c(number)))

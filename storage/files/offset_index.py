@@ -1,4 +1,4 @@
-"""The offset index of one segment: sparse (offset, position) pairs, by which a batch is found.
+"""The offset index of one segment: sparse (offset, position) pairs for finding a batch.
 
 An entry of `.index`, big-endian:
 
@@ -6,9 +6,9 @@ An entry of `.index`, big-endian:
      0   4    relative_offset: the last offset of the batch, less the segment's base offset
      4   4    position of that batch in the segment's file
 
-A batch gets an entry where more than index.interval.bytes were appended since the last entry; the
-first batch of a segment has none. An index left open by Apache Kafka ends in zeros, which are left
-out here.
+A batch gets an entry if more than index.interval.bytes were appended since the last entry; the
+first batch of a segment has none. An index that Apache Kafka left open ends in zeros, which are
+ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OffsetIndex:
     def lookup(self, relative_offset: int) -> IndexEntry:
         """The entry with the largest offset that is not above the given one, or NO_ENTRY.
 
-        From its position on the offset is found.
+        The batch with the given offset is at its position or after it.
         """
         slot = bisect_right(self.offsets, relative_offset) - 1
         return IndexEntry(self.offsets[slot], self.positions[slot]) if slot >= 0 else NO_ENTRY
@@ -65,7 +65,7 @@ class OffsetIndex:
         )
 
     def encode(self, start: int = 0) -> bytes:
-        """The entries from number `start` on, as they stand in the file."""
+        """The entries from number `start` on, as bytes of the file."""
         flat = array("I", bytes(8 * (len(self.offsets) - start)))
         flat[0::2] = self.offsets[start:]
         flat[1::2] = self.positions[start:]
@@ -75,9 +75,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
-        """The entries of a file, up to the first that cannot be one.
+        """The entries of a file, up to the first invalid one.
 
-        One cannot be that does not rise, or is beyond the segment's end.
+        One is invalid that does not rise, or is beyond the segment's end.
         """
         flat = array("I", data[: len(data) - len(data) % ENTRY_SIZE])
         if sys.byteorder == "little":

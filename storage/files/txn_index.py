@@ -1,4 +1,4 @@
-"""The aborted transactions that end in one segment, which read_committed consumers leave out.
+"""The aborted transactions that end in one segment, which read_committed consumers skip.
 
 An entry of `.txnindex`, big-endian:
 
@@ -7,10 +7,10 @@ An entry of `.txnindex`, big-endian:
      2   8    producer_id
     10   8    first_offset: of the transaction's first batch on this partition
     18   8    last_offset: of its abort marker
-    26   8    last_stable_offset as of the marker, this transaction left out
+    26   8    last_stable_offset at the marker, without this transaction
 
-The file exists only once a transaction aborted there. Source: KIP-98, "Fetch"; the layout as Apache
-Kafka 3.9 writes it.
+The file exists only if a transaction was aborted there. Source: KIP-98, "Fetch"; the layout as
+Apache Kafka 3.9 writes it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction as a fetch tells of it.
+    """An aborted transaction as in the answer to a Fetch.
 
-    From first_offset on, the consumer drops the producer's batches up to its abort marker.
+    The consumer drops the producer's batches from first_offset up to its abort marker.
     """
 
     producer_id: int
@@ -57,9 +57,9 @@ class TxnIndex:
         self.entries.append(entry)
 
     def collect(self, fetch_offset: int, upper_bound_offset: int, into: list[AbortedTxn]) -> bool:
-        """Add the transactions that touch [fetch_offset, upper_bound_offset).
+        """Add the transactions that overlap [fetch_offset, upper_bound_offset).
 
-        Gives: True once no later entry, in this segment or a later one, can touch it.
+        Gives: True once no later entry, in this segment or a later one, can overlap it.
         """
         for entry in self.entries:
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
@@ -73,7 +73,7 @@ class TxnIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TxnIndex:
-        """The entries of a file. Raises ValueError where one cannot be right."""
+        """The entries of a file. Raises: ValueError for an invalid one."""
         if len(data) % ENTRY_SIZE:
             raise ValueError(f"{len(data)} bytes are no whole number of entries")
         entries: list[AbortedEntry] = []

@@ -1,41 +1,42 @@
-"""What of one log is on the disk: how far, what has to be flushed for more, what readers may see.
+"""The durable part of one log, the files to flush, and the part that readers may see.
 
-    notion                what it says                                    moved by
+    attribute             meaning                                         moved by
     recovery_point        all below is durable in the log's own files     a flush in place
     durable_offset        all below is durable there or in a journal      any flush
-    _durable_position     the same as a position in the active segment;   any flush; 0 by a roll
-                          -1: it lies in an earlier segment
+    _durable_position     durable_offset as a position in the active      any flush; 0 by a roll
+                          segment; -1: it is in an earlier segment
     _unflushed            segments with batches above recovery_point,     a roll; a flush in place
-                          the active one always among them
+                          always including the active one
     _name_changes,        how often names in the directory changed; how   a roll, new files;
     _durable_names,       many of these changes are durable; new files    a flush in place, once it
     _new_paths            beside the segments that are not                has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
-                          durable_offset; else it is the log's end
+                          durable_offset, otherwise the log's end
     _pending_markers      markers whose transaction is not stable before  `Log.append_marker`; the
                           the high watermark has passed them              high watermark
 
-recovery_point <= durable_offset <= the log's end. A flush is of two steps, since another thread
-does the fsync: `begin_flush` or `try_begin_journal` gives a token, and `Log.finish_flush` takes it
-back when all its files, or the journal with its entry, are on the disk.
+recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread
+does the fsync: `begin_flush` or `try_begin_journal` returns a token, which is passed to
+`Log.finish_flush` when all its files, or the journal with its entry, are on the disk.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.flush_journal import JournalEntry
-from barnabas.storage.directory.log_directory import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
 from barnabas.storage.log.segment import LOG_SUFFIX, Segment
 from barnabas.storage.log.segment_list import LogEnd, SegmentList
 
 
 class FlushToken(NamedTuple):
-    """A flush that has begun: when each of the files is fsynced, all below end_offset is durable.
+    """A running flush: when all of the files are fsynced, everything below end_offset is durable.
 
-    base_offset, end_position: the active segment, and its size when the flush began. in_place: the
-    files are the log's own, not a journal. name_changes: so many changes of names are durable then.
+    base_offset, end_position: the active segment, and its size at the beginning. in_place: the
+    files are the log's own, not a journal. name_changes: the number of changes of names that are
+    durable then.
     """
 
     files: tuple[Syncable, ...]
@@ -47,7 +48,7 @@ class FlushToken(NamedTuple):
 
 
 class Durability:
-    """What of one log is durable; see the module's table."""
+    """The durable part of one log; see the module's table."""
 
     __slots__ = (
         "_directory",
@@ -96,11 +97,11 @@ class Durability:
 
     @property
     def names_changed(self) -> bool:
-        """Whether the directory has names that are not durable yet."""
+        """Whether names in the directory are not durable yet."""
         return self._name_changes > self._durable_names
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
-        """`offset`, or the first offset of a transaction that is not stable for want of a flush."""
+        """`offset`, or the first offset of an earlier transaction whose marker is not flushed."""
         if self._pending_markers:
             self._pending_markers = [
                 pending for pending in self._pending_markers if pending[1] >= high_watermark
@@ -111,28 +112,28 @@ class Durability:
     # --- change ----------------------------------------------------------------------------------
 
     def add_names(self, *paths: str) -> None:
-        """Have the next flush in place make the directory's names durable, and these new files."""
+        """Let the next flush in place make the directory's names durable, and these new files."""
         self._name_changes += 1
         self._new_paths += paths
 
     def add_segment(self, segment: Segment) -> None:
-        """Take in a new active segment, with its name."""
+        """Add a new active segment and its name."""
         self._unflushed.append(segment)
         self._durable_position = 0
         self._name_changes += 1
 
     def remove_segments(self, segments: list[Segment]) -> None:
-        """Forget segments that were deleted or replaced: nobody waits for them."""
+        """Forget segments that were deleted or replaced: they need no flush."""
         self._unflushed = [segment for segment in self._unflushed if segment not in segments]
 
     def add_pending_marker(self, first_offset: int, marker_offset: int) -> None:
-        """Keep a transaction from being stable until its marker is below the high watermark."""
+        """Keep a transaction unstable until its marker is below the high watermark."""
         self._pending_markers.append((first_offset, marker_offset))
 
     # --- flush -----------------------------------------------------------------------------------
 
     def begin_flush(self) -> FlushToken | None:
-        """The log's own files with what is not durable in them; None where all of it is."""
+        """Begin a flush of the log's own files; None where everything in them is durable."""
         end = self._segments.end
         has_new_names = self._name_changes > self._durable_names
         if self.recovery_point >= end.offset and not has_new_names:
@@ -147,12 +148,12 @@ class Durability:
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
     ) -> tuple[JournalEntry, FlushToken] | None:
-        """An entry for the flush journal with what is not durable; None: flush the log in place.
+        """An entry for the flush journal with the bytes that are not durable; None: flush in place.
 
-        That is so where there are more than `most_bytes` of it, or a segment before the active one
-        is not durable in its own file: so the journals never hold more than the end of one segment.
+        None if these are more than `most_bytes`, or a segment before the active one is not durable
+        in its own file: so the journals have only the end of one segment.
 
-        Takes:  end, to write no more than what came before it; None: all.
+        Takes:  end, the log's end up to which bytes are written; None: all.
         """
         segment, position = self._segments.active, self._durable_position
         if end is None:
@@ -170,7 +171,7 @@ class Durability:
         return entry, FlushToken((), *end, False)
 
     def finish_flush(self, token: FlushToken) -> None:
-        """Take in that the token's files, or the journal with its entry, are on the disk."""
+        """Record that the token's files, or the journal with its entry, are on the disk."""
         active = self._segments.active
         if token.end_offset >= self.durable_offset:
             self.durable_offset = token.end_offset

@@ -1,23 +1,23 @@
-"""One partition's log: appends and markers, what readers may read, and what is deleted.
+"""One partition's log: appends and markers, the readable part, and deletion.
 
-An append checks a batch, gives it offsets, and writes the bytes as they were received. There is one
-replica, so the high watermark is the end of the log; with flush.messages=1 it is what the disk has.
-After every change
+An append checks a batch, gives it offsets, and writes the bytes as received. There is one replica,
+so the high watermark is the end of the log; with flush.messages=1 it is the end of the durable
+part. After every change
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
-The order within an append: check everything, write the batch, then take it into the indexes, the
-producers' state and the offsets. A write that fails leaves no state behind and is fatal: the log
-directory is taken off line and nothing is rolled back.
+The order within an append: check everything, write the batch, then update the indexes, the
+producers' state and the offsets. A failed write changes no state and is fatal: the log directory is
+taken off line, and nothing is rolled back.
 
 A log is made of parts, each in a module of its own:
 
-    log_dir          LogDirectory          what it shares with the other logs of the data directory
-    segments         SegmentList           its files, and the search for a batch among them
+    log_dir          LogDirectory          the parts shared by all logs of the data directory
+    segments         SegmentList           its files, and the search for a batch
     producer_state   ProducerStateManager  epochs, sequences, open transactions
-    snapshots        ProducerSnapshots     the same in files, and replay
+    snapshots        ProducerSnapshots     snapshot files of producers, and replay
     epochs           LeaderEpochs          where each leader epoch began
-    durability       Durability            what is on the disk, and what has to be flushed
+    durability       Durability            the durable part, and what has to be flushed
     reader           LogReader             slices of files for fetches, aborted transactions
     _checkpoint      LogCheckpoint         what a start reads instead of the log
 """
@@ -45,6 +45,7 @@ from barnabas.protocol.records import (
     producer_of,
     set_offset_and_epoch,
 )
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.batch.validate import (
     AppendRefused,
@@ -54,7 +55,7 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
     with_append_time,
 )
-from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     NO_TOPIC_ID,
@@ -83,13 +84,13 @@ from barnabas.storage.producers.producer_window import restore_window
 if TYPE_CHECKING:
     from barnabas.storage.directory.new_files import NewFiles
 
-UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
+UNREAD_BATCH_BYTES = 8192  # reading a batch at a start costs as much as this many further bytes
 
 logger = logging.getLogger(__name__)
 
 
 class AppendInfo(NamedTuple):
-    """What became of a batch; of a duplicate, what became of the batch that it repeats.
+    """The result of an append; for a repetition, that of the repeated batch.
 
     last_offset is inclusive; log_append_time_ms is -1 where the records keep the producer's time.
     """
@@ -101,10 +102,10 @@ class AppendInfo(NamedTuple):
 
 
 class LogContents(NamedTuple):
-    """What a partition's directory holds, as it was made or opened: what a `Log` begins with.
+    """The content of a partition's directory after creation or opening, from which a `Log` is made.
 
-    names_are_durable: whether no name in the directory waits for a flush. has_files: whether there
-    is a directory.
+    names_are_durable: whether all names in the directory are durable. has_files: whether there is a
+    directory.
     """
 
     segments: SegmentList
@@ -121,10 +122,10 @@ class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
     has_files: whether the partition has its directory. A new one gets it with its first batch, or
-    before where another thread has made `new_files`; partitions of large topics without a
-    batch cost the disk nothing.
-    leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
-    unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
+    earlier if another thread has made `new_files`; unused partitions of large topics cost nothing
+    on the disk.
+    leader_epoch: written into every batch. flush_messages, flush_ms: of the config.
+    unread_bytes: the amount since the last checkpoint, which a start after a kill would read; a
     batch counts as its size and UNREAD_BATCH_BYTES.
     """
 
@@ -200,21 +201,21 @@ class Log:
 
     @property
     def rules(self) -> Rules:
-        """What `check_client_batch` is to check by; equal ones are the same rules."""
+        """The rules for `check_client_batch`; compared by equality."""
         return self._rules
 
     # --- leader epochs ---------------------------------------------------------------------------
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Give all batches from now on an epoch that is above all before it (KIP-101)."""
+        """Begin a leader epoch above all earlier ones, for all further batches (KIP-101)."""
         self.epochs.begin(leader_epoch, self.log_end_offset)
         self.leader_epoch = leader_epoch
         self._has_new_epoch = True
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch that is not above that one (KIP-320).
+        """(epoch, end offset) of the largest epoch that is not above `epoch` (KIP-320).
 
-        (-1, -1) where that is not known.
+        (-1, -1) where that is unknown.
         """
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
@@ -225,7 +226,7 @@ class Log:
         epochs = self.epochs
         is_longer = epochs.entries[: len(epochs.written)] == epochs.written
         epochs.write()
-        if not is_longer:  # else the next start would take the file for a damaged one
+        if not is_longer:  # otherwise the next start would take the file for a damaged one
             self.checkpoint()
         self._has_new_epoch = False
 
@@ -277,10 +278,11 @@ class Log:
         self._has_new_epoch = self.epochs.written != self.epochs.entries
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Give a log whose directory lost its topic's id that id, which is on the disk then.
+        """Store the topic's id, durably, for a log whose directory has none.
 
-        A kill amid `make_files` loses it, and Kafka before 2.8 wrote none. What the flush journals
-        have of a log is told by the id, so all that they may have of it is flushed before.
+        A kill during `make_files` loses the id, and Kafka before 2.8 wrote none. Entries of the
+        flush journals are assigned to a log by the id, so everything that they may have of this log
+        is flushed first.
         """
         assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
         self.flush()
@@ -303,20 +305,20 @@ class Log:
         """Check one batch of a client, give it offsets, write it to the active segment.
 
         Takes:  batch, writable: the records field of one partition. The base offset and the leader
-                epoch are overwritten in place (and the clock or the codec where the topic says so).
-                at_once: a batch that is beyond it is left as it is. checked: what
-                `check_client_batch` made of it, by the rules that hold now. What depends on the log
-                and its producers is looked at here: nothing comes in between.
-        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier
-                batch where this one repeats it.
+                epoch are overwritten in place (and the timestamp or the codec, if the topic
+                requires it). at_once: the budget of the check; a batch beyond it is not changed.
+                checked: the result of an earlier `check_client_batch` by the current rules. Checks
+                against the log and its producers are made here, with no other event in between.
+        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a repetition those of
+                the repeated batch.
         Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID where its sequences were given to other records before
+                UNKNOWN_PRODUCER_ID where its sequences were used for other records before
                 (`repetition`). OSError is fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
 
-        One function of some length, because a call more for each batch is felt.
+        One long function, because a further call for each batch is measurable.
         """
         view = batch if isinstance(batch, memoryview) else memoryview(batch)
         rules = self._rules
@@ -376,9 +378,9 @@ class Log:
         now_ms: int,
         producer: tuple[int, int] | None = None,
     ) -> None:
-        """Append a coordinator's keys and values as one batch, which is believed.
+        """Append a coordinator's keys and values as one batch, which is not checked.
 
-        Takes:  producer, (producer_id, producer_epoch) of the transaction that the batch is of.
+        Takes:  producer, (producer_id, producer_epoch) of the batch's transaction.
         Raises: OSError, which is fatal.
         After:  log_end_offset is the offset after the last of the records.
         """
@@ -420,16 +422,15 @@ class Log:
     ) -> AppendInfo:
         """Write a marker, which ends the producer's transaction on this partition.
 
-        It is written even where no transaction is open, as Apache Kafka does.
+        As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of
+        the clock, since retention and look-ups by time use it.
 
-        Its time is that of the clock: retention and look-ups by time go by it.
-
-        Takes:  decided_ms, the time that orders the decision among those of its transactional id;
-                it becomes the base timestamp of the batch, and the time of the record, too, as long
-                as the clock is near (MOST_LEAD_MS). is_decided: a coordinator's decision brings
-                the marker back where a power loss takes it. Else, with flush.messages=1, the
-                transaction is not stable before the disk has the marker. transaction_version, of
-                the marker (KIP-1228).
+        Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes
+                the base timestamp of the batch, and also the record's timestamp if the clock is
+                near (MOST_LEAD_MS). is_decided: whether a coordinator's decision restores the
+                marker after a power loss. If not, and with flush.messages=1, the transaction is
+                stable only when the disk has the marker. transaction_version, of the marker
+                (KIP-1228).
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
                 one with data is in the index.
@@ -475,9 +476,9 @@ class Log:
         max_timestamp: int,
         now_ms: int,
     ) -> tuple[int, int]:
-        """Write a batch that has its offset and leader epoch; gives its first and last offset.
+        """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
 
-        The caller takes it into the producers' state and advances.
+        The caller updates the producers' state and calls `_advance`.
         """
         if self._has_new_epoch:
             self._write_new_epoch()
@@ -494,7 +495,7 @@ class Log:
         return first_offset, last_offset
 
     def _advance(self, end_offset: int) -> None:
-        """Move the log's end, when the producers' state has taken in what was written."""
+        """Move the log's end, after the producers' state was updated."""
         self.log_end_offset = self.segments.end_offset = end_offset
         state = self.producer_state
         state.end_offset = end_offset
@@ -527,16 +528,17 @@ class Log:
     # --- producers -------------------------------------------------------------------------------
 
     def add_refused(self, batch: memoryview | bytearray) -> None:
-        """Remember what a client sent and was not taken, if it is a producer's whole batch: the
-        disk was full, or the broker does not lead.
+        """Remember a refused batch of a client, if it is a producer's whole batch.
 
-        After: `check_overtaking` refuses later batches of its producer until it comes again.
+        The disk was full, or the broker does not lead.
+
+        After: `check_overtaking` refuses later batches of the producer until it is sent again.
         """
         if len(batch) >= HEADER_SIZE:
             self.producer_state.add_refused(*producer_of(batch))
 
     def check_overtaking(self, batch: memoryview | bytearray) -> None:
-        """Refuse a client's batch while an earlier one of its producer has to come again.
+        """Refuse a client's batch while an earlier one of its producer has to be sent again.
 
         Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -544,11 +546,10 @@ class Log:
             self.producer_state.check_overtaking(*producer_of(batch))
 
     def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
-        """Whether a marker of that decision, or of a later one of the producer, is before the
-        producer's open transaction.
+        """Whether a marker of that decision, or of a later one, precedes the open transaction.
 
-        The base timestamp of a marker is the time that orders its decision. Cleaning puts a delete
-        horizon in its place (KIP-534); the time of the record is the next best then.
+        The base timestamp of a marker is the time that orders its decision. Cleaning replaces it by
+        a delete horizon (KIP-534); then the record's timestamp is used.
         """
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         if first_offset is None:
@@ -568,9 +569,9 @@ class Log:
         return False
 
     def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
-        """Forget producers that were idle for producer.id.expiration.ms; gives how many.
+        """Forget producers that were idle for producer.id.expiration.ms. Gives: their number.
 
-        Takes: most, how many at once: where it gives as many there may be more.
+        Takes: most, the bound for one call; if it is reached there may be more.
         """
         count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms, most)
         if count:
@@ -584,9 +585,9 @@ class Log:
     # --- rolling ---------------------------------------------------------------------------------
 
     def _set_roll_limits(self) -> None:
-        """Work out when the active segment is followed by the next.
+        """Compute the limits at which the active segment is rolled.
 
-        A share of segment.jitter.ms, always the same for one segment, spreads the rolling of many
+        A part of segment.jitter.ms, constant for each segment, spreads the rolls of many
         partitions.
         """
         config = self._config
@@ -599,11 +600,11 @@ class Log:
         )
 
     def _roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the end of the log, with a checkpoint of there.
+        """Close the active segment and begin one at the end of the log, with a checkpoint.
 
-        Raises: OSError; the log is as it was then, and may be rolled another time.
-        Order:  all files that can fail to be written, then the change of state; the manifest of
-                before is right, too, and waits for space.
+        Raises: OSError; the log is unchanged then, and may be rolled later.
+        Order:  first all files whose creation can fail, then the change of state. The manifest may
+                wait for space, since the former one is right, too.
         """
         closed = self.segments.active
         self._checkpoint.write_snapshot()
@@ -616,7 +617,7 @@ class Log:
             cache=self.log_dir.cache,
             index_interval_bytes=self._config.index_interval_bytes,
         )
-        closed.manifest = None  # it has grown since
+        closed.manifest = None  # the file has grown since
         self.segments.add(segment)
         self.durability.add_segment(segment)
         closed.seal()
@@ -631,7 +632,8 @@ class Log:
             self._set_checkpointed()
 
     def try_roll(self, now_ms: int) -> bool:
-        """Close the active segment, full or not; False where there is no space for a new one."""
+        """Roll the active segment, full or not. Gives: False where there is no space for a new
+        one."""
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -653,13 +655,13 @@ class Log:
     ) -> FetchData:
         """Find the bytes from the batch of `offset` on.
 
-        Takes:  min_one_batch: give the first batch whole even if it is longer than max_bytes; else
-                nothing is given then.
+        Takes:  min_one_batch: return the first batch whole even if it is longer than max_bytes;
+                without it the result is empty then.
         Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
-                READ_COMMITTED it ends at the last stable offset, and comes with the aborted
-                transactions that touch it.
+                READ_COMMITTED it ends at the last stable offset, and has the aborted transactions
+                that overlap it.
         Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as
-                Apache Kafka answers; KAFKA_STORAGE_ERROR where the log cannot be read there.
+                in Apache Kafka; KAFKA_STORAGE_ERROR where the log cannot be read there.
         Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
         """
         if offset > self.log_end_offset or offset < self.log_start_offset:
@@ -705,7 +707,7 @@ class Log:
         return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on.
+        """Each whole batch in order, from the one with `from_offset` (default: the log's start) on.
 
         Raises: CorruptLog, also where a checksum is wrong.
         """
@@ -718,10 +720,10 @@ class Log:
         upper_bound_offset: int | None = None,
         searched: Searched | None = None,
     ) -> TimestampOffset | None:
-        """The first record whose time is not before `timestamp`.
+        """The first record whose timestamp is not before `timestamp`.
 
-        Takes:  searched, results of searches that took long: only where given one is put off.
-        Gives:  None where it is not below the bound, or not there.
+        Takes:  searched, results of long searches; without it no search is deferred.
+        Gives:  None where there is none below the bound.
         Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
                 where no descriptor is left to read with.
         """
@@ -732,9 +734,9 @@ class Log:
     def offset_of_max_timestamp(
         self, *, upper_bound_offset: int | None = None, searched: Searched | None = None
     ) -> TimestampOffset | None:
-        """The first record of the highest time in the log (KIP-734); None without times.
+        """The first record with the highest timestamp (KIP-734); None without timestamps.
 
-        Takes, gives and raises what `offset_for_timestamp` does.
+        Takes, gives and raises the same as `offset_for_timestamp`.
         """
         with self.reading():
             record = self._time_lookup(searched).highest()
@@ -752,11 +754,11 @@ class Log:
     # --- deletion --------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Let no record below `offset` be read (-1: none that is there); gives the log's start.
+        """Raise the log's start to `offset` (-1: the high watermark). Gives: the log's start.
 
         Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark.
         After:  producers stay known and open transactions open; the last stable offset is not below
-                the new start. The files go with the next `delete_old_segments`.
+                the new start. The next `delete_old_segments` deletes the files.
         """
         if offset == -1:
             offset = self.high_watermark
@@ -778,13 +780,13 @@ class Log:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # What the file has too many does no harm.
+                # Further epochs in the file are harmless.
                 logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
-        """Delete the segments that retention no longer keeps; gives how many.
+        """Delete the segments that retention does not keep. Gives: their number.
 
-        Takes:  most, about how many at once: where it gives as many there may be more.
+        Takes:  most, the approximate bound for one call; if it is reached there may be more.
         """
         count = expired_count(
             self.segments,
@@ -797,9 +799,9 @@ class Log:
         return self._delete_oldest(count, now_ms)
 
     def _delete_oldest(self, count: int, now_ms: int) -> int:
-        """Delete the oldest segments; gives how many.
+        """Delete the oldest segments. Gives: their number.
 
-        The active one stays where the disk has no space for another in its place.
+        The active one stays if the disk has no space for a new one.
         """
         if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
@@ -818,26 +820,27 @@ class Log:
         return count
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """Put a cleaned segment, whose files are in place, for neighbours whose files are not."""
+        """Replace neighbours, whose files are gone, by a cleaned segment, whose files are in
+        place."""
         self.segments.replace(old, new)
         self.durability.remove_segments(old)
 
     # --- flushing --------------------------------------------------------------------------------
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """Take in that a flush of `durability` is done, all its files fsynced without an error.
+        """Record that a flush of `durability` is complete, all its files fsynced without an error.
 
         Gives: whether readers may read more.
         """
         self.durability.finish_flush(token)
         if self.durability.durable_offset <= self.high_watermark:
-            return False  # always where readers do not wait for the disk
+            return False  # always true where readers do not wait for the disk
         self.high_watermark = self.durability.durable_offset
         self._update_stable()
         return True
 
     def flush(self) -> None:
-        """Make all durable, here and now: at a start and at a stop."""
+        """Make everything durable at once: at a start and at a stop."""
         token = self.durability.begin_flush()
         if token is not None:
             for file in token.files:
@@ -847,7 +850,7 @@ class Log:
     # --- checkpoint and close --------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write what a start after a kill is to read instead of the log."""
+        """Write the files that a start after a kill reads instead of the log."""
         self._checkpoint.write(self.log_start_offset)
         self._set_checkpointed()
 
@@ -856,10 +859,10 @@ class Log:
         self._changed_logs.pop(self, None)
 
     def set_opened(self, unread_bytes: int, now_ms: int, *, as_closed: bool) -> None:
-        """Note how the log was when it was opened.
+        """Record the state of the log when it was opened.
 
-        Takes:  unread_bytes, how much was read because no checkpoint had it; as_closed, whether
-                everything is as a clean stop left it.
+        Takes:  unread_bytes, the amount that was read for lack of a checkpoint; as_closed, whether
+                everything is as after a clean stop.
         """
         self.unread_bytes = unread_bytes
         if unread_bytes:
@@ -868,10 +871,10 @@ class Log:
             self._checkpoint.set_as_closed(self.log_start_offset)
 
     def begin_close(self) -> list[Syncable]:
-        """Write all that a clean stop leaves, so that the next start reads nothing of the log.
+        """Write the files of a clean stop, so that the next start reads nothing of the log.
 
-        Gives: what is to be fsynced before `end_close`: nothing where nothing changed since the
-               last clean stop.
+        Gives: the files to fsync before `end_close`; none if nothing changed since the last clean
+               stop.
         """
         if not self.has_files:
             return []
@@ -886,20 +889,20 @@ class Log:
         return files
 
     def end_close(self) -> None:
-        """Close the files, when all that `begin_close` gave is on the disk."""
+        """Close the files, after everything from `begin_close` was fsynced."""
         for segment in self.segments:
             segment.close()
 
     def close(self) -> None:
-        """Leave the log so that it is opened again without reading it."""
+        """Close the log so that the next start need not read it."""
         for file in self.begin_close():
             file.fsync()
         self.end_close()
 
     def forget(self) -> None:
-        """Free the memory of indexes and be due for no checkpoint: the log is deleted.
+        """Free the indexes, and need no further checkpoint: the log is deleted.
 
-        Files close when the last slice of them was sent.
+        Files are closed when their last slice was sent.
         """
         for segment in self.segments:
             self.log_dir.cache.forget(segment)

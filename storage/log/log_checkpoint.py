@@ -1,19 +1,20 @@
-"""A checkpoint of one log: what a start reads instead of the log, and what a clean stop leaves.
+"""A checkpoint of one log: the files that a start reads instead of the log.
 
-    part                            of                      else a start
+    part                            content                 without it a start
     <offset>.snapshot               the producers           replays batches from an older snapshot
     .index .timeindex .txnindex     the active segment      reads the segment's headers
-    segments.manifest               sizes, times, and the   believes nothing of the others
+    segments.manifest               sizes, times, and the   trusts none of the others
                                     checksums of indexes
 
-All three together are a checkpoint, the manifest last. Nothing is flushed: a kill leaves all of it,
-and after a power loss it is believed up to the recovery point, which is checked.
+All three together are a checkpoint; the manifest is written last. Nothing is flushed: all of it
+survives a kill, and after a power loss it is trusted only up to the recovery point, which is
+checked.
 """
 
 from __future__ import annotations
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, Syncable
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
@@ -32,9 +33,9 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 class LogCheckpoint:
     """The checkpoint files of one log.
 
-    producers_expired: whether producers were forgotten since the last snapshot, which then is to be
-    written again although the log has not grown. _as_closed: (log start, log end, count of
-    segments) as of the last clean stop; None: there was none, or it is not as it was.
+    producers_expired: whether producers were forgotten since the last snapshot, which then has to
+    be written again although the log has not grown. _as_closed: (log start, log end, number of
+    segments) at the last clean stop; None: there was none, or the log has changed.
     """
 
     __slots__ = (
@@ -70,13 +71,13 @@ class LogCheckpoint:
         self._as_closed: tuple[int, int, int] | None = None
 
     def write(self, log_start_offset: int) -> None:
-        """Bring index files, snapshot and manifest up to the log."""
+        """Bring index files, snapshot and manifest up to date."""
         self._segments.active.write_indexes()
         self._bring_snapshot_up()
         self.write_manifest(log_start_offset)
 
     def write_snapshot(self) -> None:
-        """Write the producers' state as of the end of the log."""
+        """Write the producers' state at the end of the log."""
         self._snapshots.write(self._producer_state, self._segments.base_offsets)
         self.producers_expired = False
 
@@ -89,18 +90,18 @@ class LogCheckpoint:
     # --- clean stop ------------------------------------------------------------------------------
 
     def is_as_closed(self, log_start_offset: int) -> bool:
-        """Whether the log is as the last clean stop left it."""
+        """Whether the log is unchanged since the last clean stop."""
         return self._as_closed == self._state(log_start_offset)
 
     def set_as_closed(self, log_start_offset: int) -> None:
-        """Note that the log was just opened, and is as a clean stop left it."""
+        """Record that the log was opened unchanged since a clean stop."""
         self._as_closed = self._state(log_start_offset)
 
     def _state(self, log_start_offset: int) -> tuple[int, int, int]:
         return log_start_offset, self._segments.end_offset, len(self._segments)
 
     def write_closing(self, log_start_offset: int) -> list[Syncable]:
-        """Write what a clean stop leaves; gives what has to be fsynced for it."""
+        """Write the files of a clean stop. Gives: the files to fsync."""
         self._segments.active.add_last_time()
         self.write(log_start_offset)
         return [
@@ -111,9 +112,10 @@ class LogCheckpoint:
     # --- manifest --------------------------------------------------------------------------------
 
     def write_manifest(self, log_start_offset: int) -> None:
-        """Write what the files are now; of the active segment, which grows, what they are yet."""
+        """Write the current state of the files; for the growing active segment, the state so
+        far."""
         manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
-        epochs = encode_epochs(self._epochs.written)  # its form has no checksum of its own
+        epochs = encode_epochs(self._epochs.written)  # its format has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [
             part
@@ -125,10 +127,10 @@ class LogCheckpoint:
         )
 
     def _note_segment(self, segment: Segment, manifest: Manifest) -> Manifest | None:
-        """Note a segment in the manifest.
+        """Describe a segment in the manifest.
 
-        Gives: the part of the manifest about a closed segment, which is made once and encoded then;
-               None where the segment was put into `manifest` itself.
+        Gives: the part of the manifest for a closed segment, which is encoded once; None where the
+               segment was added to `manifest` itself.
         """
         base_offset, earlier = segment.base_offset, segment.manifest
         is_active = segment is self._segments.active

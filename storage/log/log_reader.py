@@ -1,10 +1,10 @@
 """Reading a log: slices of its files for fetches, the aborted transactions in them, whole batches.
 
-A slice is bytes of one segment's file, sent as they are. It begins with the batch that holds the
-offset, and may end within a batch. What ends a slice, whichever comes first:
+A slice is a part of one segment's file, which is sent unchanged. It begins with the batch that
+contains the offset, and may end within a batch. It ends at the first of these:
 
-    max_bytes                    of the fetch; the first batch is given whole where it is asked for
-    the segment's end            the next fetch goes on in the segment after it
+    max_bytes                    of the fetch; on request the first batch is returned whole
+    the segment's end            the next fetch continues in the next segment
     the limit of the reader      read_committed: the last stable offset; else the high watermark
 """
 
@@ -28,14 +28,14 @@ from barnabas.storage.producers.producer_state import CompletedTxn
 
 
 class Isolation(IntEnum):
-    """A reader's isolation level, as it stands in a Fetch request."""
+    """A reader's isolation level, as in a Fetch request."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class Slice(NamedTuple):
-    """Bytes of one segment's file, to be sent as they are."""
+    """A part of one segment's file, which is sent unchanged."""
 
     file: File
     position: int
@@ -43,7 +43,7 @@ class Slice(NamedTuple):
 
 
 class FetchData(NamedTuple):
-    """What a fetch gets. `aborted` is None for readers that do not ask for it."""
+    """The result of a read. `aborted` is None for read_uncommitted."""
 
     slice: Slice | None
     aborted: list[AbortedTxn] | None
@@ -53,7 +53,7 @@ class FetchData(NamedTuple):
 
 
 class LogReader:
-    """The reading side of one log; nothing of the log is changed by it but indexes built anew."""
+    """The reading side of one log; it changes nothing but rebuilt indexes."""
 
     __slots__ = ("_segments", "_snapshots")
 
@@ -64,7 +64,7 @@ class LogReader:
     def slice(
         self, offset: int, limit: int, max_bytes: int, min_one_batch: bool
     ) -> tuple[Segment, Slice | None]:
-        """The bytes from the batch of `offset` on that are below `limit`, and their segment.
+        """The bytes from the batch with `offset` on and below `limit`, and their segment.
 
         Raises: CorruptLog.
         """
@@ -89,7 +89,7 @@ class LogReader:
     def aborted(self, offset: int, segment: Segment, slice: Slice) -> list[AbortedTxn]:
         """The aborted transactions between `offset` and the end of a slice of the segment.
 
-        The end is known as far as the offset index tells, so some may be of later offsets.
+        The offset index gives an upper bound of the end, so some may be at later offsets.
         """
         aborted: list[AbortedTxn] = []
         if segment is self._segments.active and not self.txn_index(segment):
@@ -103,7 +103,7 @@ class LogReader:
         return aborted
 
     def txn_index(self, segment: Segment) -> TxnIndex:
-        """The aborted index of a segment, built again where the file is not known to be right.
+        """The aborted index of a segment, rebuilt where the file is not trusted.
 
         Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
         """
@@ -114,7 +114,7 @@ class LogReader:
         return segment.txn_index()
 
     def _building(self, segment: Segment) -> Iterator[None]:
-        """Build the aborted index of a segment again, a slice at each step."""
+        """Rebuild the aborted index of a segment, a slice at each step."""
         index, completed = TxnIndex(), list[CompletedTxn]()
         state = self._snapshots.latest(segment.base_offset, self._segments[0].base_offset, 0)
         for earlier in list(self._segments):
@@ -135,7 +135,7 @@ class LogReader:
         segment.set_txn_index(index)
 
     def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Each whole batch in order, from the one that holds `from_offset` on.
+        """Each whole batch in order, from the one with `from_offset` on.
 
         Raises: CorruptLog, also where a checksum is wrong.
         """

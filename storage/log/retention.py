@@ -1,16 +1,16 @@
 """Which segments a log deletes: by its start, by its size, by the age of their records.
 
-Ages are by the wall clock, as in Apache Kafka: the records say when they were written by nothing
-else. A clock that is wrong by a week for a minute deletes what is a week from its end.
+Ages are by the wall clock, as in Apache Kafka: records have no other time. A clock that is a week
+ahead for a minute deletes segments that are within a week of their end.
 
-    reason        cleanup.policy    a segment goes when
+    reason        cleanup.policy    a segment is deleted when
     log start     any               all of it is below the log start offset (KIP-107)
     size          has delete        the others still have retention.bytes without it
-    age           has delete        its youngest record is older than retention.ms; without any
-                                    time, its file is
+    age           has delete        its youngest record is older than retention.ms; without
+                                    timestamps, its file is
 
-Segments go from the oldest on, without gaps, none beyond the high watermark. The active segment
-goes too, unless it is empty (a new one takes its place), but not for the log's start.
+Segments are deleted from the oldest on, without gaps, up to the high watermark. The active segment
+is deleted, too, unless it is empty (a new one replaces it), but not because of the log's start.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def expired_count(
     wall_ms: int,
     most: int = sys.maxsize,
 ) -> int:
-    """How many segments go, from the oldest on. Raises CorruptLog.
+    """The number of segments to delete, from the oldest on. Raises: CorruptLog.
 
-    Takes:  most, after how many no further one is looked at.
+    Takes:  most, the number after which no further segment is examined.
     """
     count = _below_start(segments, log_start_offset, most)
     if config.is_deleted:
@@ -42,7 +42,7 @@ def expired_count(
             _beyond_time(segments, config.retention_ms, wall_ms, most),
         )
     while count and segments.end_of(segments[count - 1]) > high_watermark:
-        count -= 1  # it holds what is not on the disk yet, and no reader has seen
+        count -= 1  # it has data that are not on the disk yet, and that no reader has seen
     return count
 
 
@@ -78,7 +78,7 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
         if count >= most:
             break
         if not segment.size:
-            continue  # compaction emptied it: it goes with the one after it; or it is active
+            continue  # compaction emptied it, so it is deleted with the next one; or it is active
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break
         count = number + 1

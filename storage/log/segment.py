@@ -5,18 +5,18 @@
                                   .timeindex   see time_index
                                   .txnindex    see txn_index
 
-What a reader may lean on, whatever the disk holds:
+Guarantees to readers, whatever the files contain:
 
-- The offset index is checked where a batch is looked up with it: the one at an entry's position
-  must fit the entry. An entry that does not fit has the whole index built anew from the log.
-- For all else it, the time index and the aborted index of a segment are used as they are only if
-  this process wrote them or their checksum is the one noted in the manifest (see checkpoints). Else
-  they are built anew, once, from the batches' headers, when needed.
-- Batches looked over must have offsets that rise and lie within the segment: the CRC does not cover
-  the base offset.
+- A look-up by the offset index checks the entry: the batch at its position must match it. If it
+  does not, the whole index is rebuilt from the log.
+- For all other purposes the three indexes are trusted only if this process wrote them or the
+  manifest has their checksum (see checkpoints). Otherwise they are rebuilt once, from the batches'
+  headers, when needed.
+- Scanned batches must have rising offsets within the segment: the CRC does not cover the base
+offset.
 
-Indexes of closed segments are loaded when they are needed, and dropped again, the least used first,
-beyond a bound on their bytes.
+Indexes of closed segments are loaded on demand. Beyond a bound on their bytes the least recently
+used are dropped from memory.
 """
 
 from __future__ import annotations
@@ -56,22 +56,20 @@ DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
-BUILT_AT_ONCE_BYTES = 1 << 20  # of a segment: the indexes of a larger one are built in slices
+BUILT_AT_ONCE_BYTES = 1 << 20  # the size of a segment above which its indexes are built in slices
 SLICE_COST, READ_COST_BYTES = 2000, 2048  # see `index_builds`
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
 _RECENT_BATCHES = 128
 _NO_BATCHES: dict[int, int] = {}
-_SPARSE_BATCHES, _SPARSE_BYTES = (
-    1024,
-    1 << 20,
-)  # a lookup that passes both found an index with a hole
+# A look-up that reads more than both has found an index with a hole.
+_SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
 
 logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """A file of a partition that cannot be read on; what is beyond must not be dropped unasked.
+    """A damaged file of a partition, whose rest must not be dropped without a command.
 
     The text names the file, the position, and what can be done.
     """
@@ -82,20 +80,21 @@ class CorruptLog(Exception):
 
 
 class ForeignLog(CorruptLog):
-    """A partition's directory is of another topic, by the id in it: nothing in it is served, and it
-    does not go with the topic.
+    """A partition's directory has another topic's id.
+
+    Its records are not served, and it is not deleted with the topic.
     """
 
 
 def offset_name(offset: int) -> str:
-    """An offset as it stands in file names."""
+    """An offset as in file names."""
     return f"{offset:020d}"
 
 
 class BuildPutOff(Exception):
-    """An index of a segment has to be built, which would hold up everybody else.
+    """A large index has to be built, which would block other clients.
 
-    build: does it, a slice at each step. is_for_aborted: whether it is the aborted index.
+    build: builds it, a slice at each step. is_for_aborted: whether it is the aborted index.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class BuildPutOff(Exception):
 
 
 class RollLimits(NamedTuple):
-    """What ends an active segment: its size, its age, and the size of its indexes."""
+    """The limits of an active segment: its size, its age, and the size of its indexes."""
 
     segment_bytes: int
     age_ms: int
@@ -114,7 +113,7 @@ class RollLimits(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a batch lies in a segment."""
+    """The position of a batch in a segment."""
 
     position: int
     base_offset: int
@@ -123,11 +122,11 @@ class Place(NamedTuple):
 
 
 class IndexCache:
-    """The closed segments that have their indexes in memory, up to a bound on their bytes.
+    """The closed segments with indexes in memory, up to a bound on their bytes.
 
-    Beyond `max_bytes` the least recently used lose theirs.
+    Beyond `max_bytes` the indexes of the least recently used segments are dropped.
 
-    puts_off: while it is set, an index of a large segment is not built at once (`index_builds`).
+    puts_off: while it is set, the index of a large segment is not built at once (`index_builds`).
     """
 
     __slots__ = ("_entries", "bytes", "max_bytes", "puts_off")
@@ -140,7 +139,7 @@ class IndexCache:
 
     @contextmanager
     def putting_off(self) -> Iterator[None]:
-        """Within it builds are put off."""
+        """A context in which builds of large indexes are deferred."""
         self.puts_off = True
         try:
             yield
@@ -148,7 +147,7 @@ class IndexCache:
             self.puts_off = False
 
     def touch(self, segment: Segment) -> None:
-        key = id(segment)  # held here, so the id is not given to another
+        key = id(segment)  # the reference keeps the id from being reused
         if key in self._entries:
             self._entries.move_to_end(key)
 
@@ -162,7 +161,7 @@ class IndexCache:
             victim.drop_indexes()
 
     def forget(self, segment: Segment) -> None:
-        """The segment is out of use, or the broker stops: nothing is built for it any more."""
+        """Forget a segment that is out of use, or at a stop: nothing is built for it any more."""
         segment.is_forgotten = True
         entry = self._entries.pop(id(segment), None)
         if entry:
@@ -172,14 +171,14 @@ class IndexCache:
 class Segment:
     """One segment; `size` is that of its log file.
 
-    max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was
+    max_timestamp and max_timestamp_offset: of all batches (-1 while unknown, in a segment that was
     closed before this process began: see `load_times`). first_timestamp: of the first batch, for
-    rolling by time (None: not read yet). written_entries, written_times: how many entries of each
-    index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and
-    CRC-32C of the index files that this process wrote, by suffix. _recent, _older: positions of the
-    latest batches by their base offset, so that readers at the end of the log need no index; of the
-    two, one is dropped when the other is full. is_forgotten: whether it is out of use. build_error:
-    why a build that was put off came to nothing, for the reader that waited for it.
+    rolling by time (None: not read yet). written_entries, written_times: the number of entries of
+    each index in the files; -1: the file has to be rewritten. _sums: size (-1: no file) and CRC-32C
+    of the index files that this process wrote, by suffix. _recent, _older: positions of the latest
+    batches by their base offset, so that readers at the end of the log need no index; when one is
+    full, the other is dropped. is_forgotten: whether it is out of use. build_error: why a deferred
+    build failed, for the reader that waited for it.
     """
 
     __slots__ = (
@@ -265,7 +264,7 @@ class Segment:
     ) -> Segment:
         """A new, empty segment, open for appends.
 
-        Where one of its files cannot be made none of them is there after the OSError.
+        After an OSError none of its files exists.
         """
         segment = cls.without_files(
             disk,
@@ -289,7 +288,7 @@ class Segment:
         cache: IndexCache,
         index_interval_bytes: int,
     ) -> Segment:
-        """A new, empty segment, open for appends once its files are made."""
+        """A new, empty segment, which accepts appends once its files are made."""
         segment = cls(
             disk,
             directory,
@@ -317,19 +316,16 @@ class Segment:
             raise
 
     def remove_files(self) -> None:
-        """Remove the files of a segment that does not come to be.
+        """Remove the files of a segment that is not used after all.
 
-        They would lie in the midst of another one when that grows.
+        They would be within the offsets of the segment before it when that grows.
         """
         self._file = None
         for suffix in SEGMENT_SUFFIXES:
             self.disk.unlink(self.path(suffix))
 
     def start_empty(self) -> None:
-        """Begin with empty indexes that are known to be right.
-
-        For an open segment they stay in memory.
-        """
+        """Begin with empty, trusted indexes. For an open segment they stay in memory."""
         self._offset_index, self._time_index, self._txn_index = (
             OffsetIndex(),
             TimeIndex(),
@@ -373,7 +369,7 @@ class Segment:
     ) -> None:
         """Write one batch at the end.
 
-        What an OSError left of it is cut off: it would be in the way of what comes next.
+        A partial write is cut off after an OSError: it would precede the next batch.
         """
         try:
             position = (self._file or self.file).append(data)
@@ -388,14 +384,15 @@ class Segment:
             self._older, self._recent = recent, {}
 
     def recent_position(self, offset: int) -> int:
-        """The position of one of the latest batches, by its base offset; -1: look it up."""
+        """The position of one of the latest batches, by its base offset; -1 if it is not among
+        them."""
         position = self._recent.get(offset, -1)
         return position if position >= 0 else self._older.get(offset, -1)
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note one batch, the one after those noted before, in the offset and time indexes.
+        """Add the next batch to the offset and time indexes.
 
-        max_timestamp -1 where it has no records.
+        Takes: max_timestamp, -1 for a batch without records.
         """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -412,7 +409,7 @@ class Segment:
         self.bytes_since_entry += size
 
     def append_aborted(self, entry: AbortedEntry) -> None:
-        """Note an aborted transaction whose marker is in this segment, also in the file."""
+        """Add an aborted transaction with its marker in this segment, also to the file."""
         self.txn_index().append(entry)
         file = self.disk.open(self.path(TXN_SUFFIX), create=True)
         try:
@@ -423,10 +420,10 @@ class Segment:
     def should_roll(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, limits: RollLimits
     ) -> bool:
-        """Whether a batch goes into the next segment, because this one is full or old.
+        """Whether a batch belongs to a new segment, because this one is full or old.
 
-        It is as old as the times of its first batch and this one say; without times, by the
-        broker's clock. The time index keeps an entry for the closing.
+        Its age is the difference between the timestamps of its first batch and of this one; without
+        timestamps, by the broker's clock. One entry of the time index is reserved for the closing.
         """
         if not self.size:
             return False
@@ -445,11 +442,10 @@ class Segment:
     # --- opening again what another process left -------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends with the indexes as the manifest notes them; False: they are not so.
+        """Open for appends with the indexes of the manifest, those of the first `note.size` bytes.
 
-        They are those of the first `note.size` bytes.
-
-        After: size is the noted one; what the file holds beyond that is to be checked and given to
+        Gives: False where the files do not match the manifest.
+        After: size is the noted one; bytes beyond it have to be checked and passed to
                `index_batch`.
         """
         parts: list[bytes] = []
@@ -500,14 +496,14 @@ class Segment:
         return True
 
     def truncate(self, size: int) -> None:
-        """Cut the log file; the caller sees to the indexes."""
+        """Cut the log file. The caller corrects the indexes."""
         self.file.truncate(size)
         self.size = size
 
     # --- the index files -------------------------------------------------------------------------
 
     def write_indexes(self) -> None:
-        """Bring the index files up to what is in memory. Does nothing where they are."""
+        """Bring the index files up to date with memory."""
         if self._offset_index is not None and self.written_entries != len(self._offset_index):
             self._write(
                 INDEX_SUFFIX,
@@ -543,7 +539,7 @@ class Segment:
             file.close()
 
     def _append_to(self, file: File, suffix: str, data: bytes) -> None:
-        """Append to an index file; its checksum goes on where it is known of all before."""
+        """Append to an index file, and extend its checksum where that is known."""
         size, crc = self._sums.pop(suffix, (-1, 0))
         goes_on = max(size, 0) == file.size
         file.append(data)
@@ -551,14 +547,14 @@ class Segment:
             self._sums[suffix] = file.size, crc32c(data, crc)
 
     def add_last_time(self) -> None:
-        """Note the highest timestamp last in the time index, as a closed segment has it."""
+        """Add the last entry of a closed segment's time index: the highest timestamp."""
         if self._time_index is not None:
             self._time_index.maybe_append(
                 self.max_timestamp, self.max_timestamp_offset - self.base_offset
             )
 
     def close_for_appends(self) -> None:
-        """Complete and write the indexes: no batch comes any more.
+        """Complete and write the indexes: no further batch is appended.
 
         They may be dropped from memory then.
         """
@@ -566,19 +562,19 @@ class Segment:
         self.seal()
 
     def complete_indexes(self) -> None:
-        """Bring the index files to what a closed segment has; batches may still come after."""
+        """Write the index files of a closed segment; batches may still be appended after it."""
         self.add_last_time()
         self.write_indexes()
 
     def seal(self) -> None:
-        """No batch comes after `complete_indexes` any more."""
+        """Close the segment after `complete_indexes`: no further batch is appended."""
         self.is_closed = True
         self._recent = self._older = _NO_BATCHES
         assert self._offset_index is not None
         self.cache.hold(self, 8 * len(self._offset_index) + 1024)
 
     def drop_indexes(self) -> None:
-        """Leave the indexes to the files."""
+        """Drop the in-memory indexes; the next look-up reads them from the files."""
         if self.is_closed:
             self.write_indexes()
             self._offset_index = self._time_index = self._txn_index = None
@@ -608,7 +604,7 @@ class Segment:
         return index
 
     def _check_follows(self, position: int, last_offset: int) -> None:
-        """Raises CorruptLog where the batch at `position` does not come after that offset."""
+        """Raises: CorruptLog where the batch at `position` does not come after that offset."""
         start = self.file.pread(LENGTH_END, position)
         if len(start) < LENGTH_END:
             raise self.corrupt(position, "a batch is cut off")
@@ -619,9 +615,9 @@ class Segment:
             )
 
     def trusted_offset_index(self) -> OffsetIndex:
-        """The offset index, built anew where the file is not known to be right.
+        """The offset index, rebuilt where the file is not trusted.
 
-        It is for what cannot check an entry as it uses it.
+        For uses that cannot check an entry by its batch.
         """
         index = self.offset_index()
         if not self.index_trusted:
@@ -631,7 +627,7 @@ class Segment:
         return index
 
     def time_index(self) -> TimeIndex:
-        """The time index, built anew where the file is not known to be right."""
+        """The time index, rebuilt where the file is not trusted."""
         index = self._time_index
         if index is None:
             data = self._read_or_none(TIME_SUFFIX)
@@ -651,14 +647,14 @@ class Segment:
         return index
 
     def load_times(self) -> None:
-        """Have max_timestamp and max_timestamp_offset right."""
+        """Determine max_timestamp and max_timestamp_offset."""
         if not self.has_times:
             self.time_index()
 
     def txn_index(self) -> TxnIndex:
-        """The aborted index as far as it is in memory.
+        """The aborted index, which is in memory.
 
-        `Log` loads it (building one anew takes the producers' state).
+        `Log` loads it (a rebuild needs the producers' state).
         """
         assert self._txn_index is not None, (
             f"the aborted index of {self.path(TXN_SUFFIX)} is used before it is loaded"
@@ -669,9 +665,9 @@ class Segment:
         return self._txn_index is not None
 
     def try_load_txn_index(self) -> bool:
-        """Load the aborted index if what is on disk is known to be right.
+        """Load the aborted index if its file is trusted.
 
-        False: it is to be built anew.
+        Gives: False where it has to be rebuilt.
         """
         data = self._read_or_none(TXN_SUFFIX)
         if not self.txn_trusted and not self._is_vouched_for(TXN_SUFFIX, data):
@@ -680,7 +676,7 @@ class Segment:
             self._txn_index = TxnIndex.decode(data or b"")
         except ValueError as error:
             logger.warning(
-                "%s is wrong (%s): it is built anew from the log", self.path(TXN_SUFFIX), error
+                "%s is wrong (%s): it is rebuilt from the log", self.path(TXN_SUFFIX), error
             )
             self.txn_trusted = False
             return False
@@ -689,11 +685,11 @@ class Segment:
         return True
 
     def set_txn_index(self, index: TxnIndex) -> None:
-        """Take an index built anew, and bring the file in step with it."""
+        """Use a rebuilt index, and write its file."""
         data = index.encode()
         if (self._read_or_none(TXN_SUFFIX) or b"") != data:
             logger.warning(
-                "%s did not hold what the log does: it was built anew (%d aborted)",
+                "%s differed from the log: it was rebuilt (%d aborted)",
                 self.path(TXN_SUFFIX),
                 len(index),
             )
@@ -707,7 +703,7 @@ class Segment:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest notes a file of just this content; None: that there was none."""
+        """Whether the manifest has a file with exactly this content; None: no file."""
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )
@@ -730,10 +726,9 @@ class Segment:
     def check_builds_now(
         self, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
     ) -> None:
-        """Raise BuildPutOff where an index is to be built later, and by `build`.
+        """Raise BuildPutOff where an index has to be built later, by `build`.
 
-        Raises: CorruptLog, or OSError for want of descriptors, once, where that was done and came
-                to nothing.
+        Raises: CorruptLog, or OSError for lack of descriptors, once, where such a build failed.
         """
         if self.cache.puts_off and self.is_closed and self.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None
@@ -747,9 +742,9 @@ class Segment:
             raise put_off
 
     def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
-        """Keep why a build came to nothing for its reader, which is to need the index again.
+        """Store the error of a build for its reader, which will need the index again.
 
-        Where no descriptor is left, that is the error of this reader alone.
+        A lack of descriptors is an error of this reader only.
         """
         try:
             yield from build
@@ -761,13 +756,13 @@ class Segment:
                 self._offset_index = self._time_index = None
 
     def _rebuilding(self, why: str | None) -> Iterator[None]:
-        """Build the indexes again, a slice at each step; they take their place when all are built.
+        """Build the indexes again, a slice at each step, and use them when all are built.
 
-        What is corrupt leaves those of the batches before it.
+        Damage ends the build; the indexes then cover the batches before it.
         """
         if why:
             logger.warning(
-                "an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why
+                "an index of %s %s: they are rebuilt from the log", self.path(LOG_SUFFIX), why
             )
         built = Segment(
             self.disk,
@@ -825,8 +820,8 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from `position` (of a batch) to `end`.
 
-        Takes: least_offset, of the first one; the segment's base offset where it is not given.
-        Raises: CorruptLog where no batch is.
+        Takes: least_offset, the lowest offset of the first one; default: the segment's base offset.
+        Raises: CorruptLog where there is no batch.
         """
         file = self.file
         end = self.size if end is None else end
@@ -884,9 +879,9 @@ class Segment:
     def _scan(self, position: int, entry_offset: int, offset: int) -> Place | None:
         """The first batch from `position` on whose last offset is not below `offset`.
 
-        One loop of some length, since it runs for each batch that a look-up passes.
+        One long loop, since it runs for each batch that a look-up skips.
 
-        Takes: entry_offset, of the index entry that led there.
+        Takes: entry_offset, of the index entry with that position.
         """
         file = self.file
         end = self.size
@@ -926,9 +921,8 @@ class Segment:
                     position, f"a batch of the offsets {base_offset} to {last_offset}"
                 )
             if last_offset >= offset:
-                if (
-                    base_offset > offset and position + size < end
-                ):  # a gap, as compaction leaves them; or a wrong offset
+                # A gap of compaction, or a wrong offset.
+                if base_offset > offset and position + size < end:
                     self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
             least_offset = last_offset + 1
@@ -940,7 +934,7 @@ class Segment:
         return None
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """An offset that the data before `position` does not reach beyond, from the index.
+        """An upper bound of the offsets before `position`, from the index.
 
         None where the index has none.
         """
@@ -948,14 +942,14 @@ class Segment:
         return None if entry is None else self.base_offset + entry.relative_offset
 
     def first_batch_timestamp(self) -> int:
-        """The highest timestamp of the first batch, -1 while there is none."""
+        """The highest timestamp of the first batch; -1 while there is none."""
         first = self.first_timestamp
         if first is None:
             if not self.size:
                 return -1
             try:
                 first = next(self.headers())[1].max_timestamp
-            except CorruptLog as error:  # readers are told; that much is no reason to stop writing
+            except CorruptLog as error:  # readers get the error; it is no reason to stop writing
                 logger.error("the time of the first batch is not known: %s", error)
                 first = -1
             self.first_timestamp = first
@@ -965,9 +959,9 @@ class Segment:
         return self.disk.modified_ms(self.path(LOG_SUFFIX))
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk.
+        """(name, size, CRC-32C) of each index file, as this process wrote it, or as it is on disk.
 
-        Size -1 of one that is not there.
+        The size of a missing file is -1.
         """
         rows = []
         for suffix in INDEX_SUFFIXES:
@@ -989,8 +983,8 @@ def in_slices(
 
     The segment's file may be closed and opened again between two slices.
 
-    Takes:  least_offset, of the first one.
-    Raises: CorruptLog where no batch is.
+    Takes:  least_offset, the lowest offset of the first one.
+    Raises: CorruptLog where there is no batch.
     """
     while position < segment.size:
         cost = 0

@@ -2,7 +2,7 @@
 
 Offsets of the segments, with L the log's end (the offset after its last batch):
 
-    segment      0              1              2            the last one: active
+    segment      0              1              2            the last one, active
     offsets      [base_0,       [base_1,       [base_2,     [base_n,
                   base_1)        base_2)        base_3)      L)
 
@@ -23,7 +23,7 @@ _MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
 
 
 class LogEnd(NamedTuple):
-    """A log's end at some time: the offset, the active segment, and the size of that."""
+    """A log's end at some time: the offset, the active segment, and its size."""
 
     offset: int
     base_offset: int
@@ -39,9 +39,9 @@ class BatchPlace(NamedTuple):
 
 
 class SegmentList(Sequence[Segment]):
-    """A log's segments, oldest first. At least one is there: the active one, which is the last.
+    """A log's segments, oldest first. The last one is the active one, which always exists.
 
-    end_offset: the log's end. _end: the last answer of `end_position`.
+    end_offset: the log's end. _end: the last result of `end_position`.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class SegmentList(Sequence[Segment]):
 
     @property
     def end(self) -> LogEnd:
-        """The log's end as of now."""
+        """The log's current end."""
         return LogEnd(self.end_offset, self.active.base_offset, self.active.size)
 
     @property
@@ -93,7 +93,7 @@ class SegmentList(Sequence[Segment]):
         return self._closed_bytes + self.active.size
 
     def end_of(self, segment: Segment) -> int:
-        """The base offset of the segment after it, or the log's end."""
+        """The base offset of the next segment, or the log's end."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else self.end_offset
 
@@ -111,7 +111,7 @@ class SegmentList(Sequence[Segment]):
         self.active = segment
 
     def remove_oldest(self, count: int) -> list[Segment]:
-        """Take out the oldest segments, not the active one; gives them."""
+        """Remove the oldest segments, but not the active one. Gives: the removed ones."""
         assert count < len(self._segments), "the active segment stays"
         removed = self._segments[:count]
         del self._segments[:count]
@@ -121,7 +121,7 @@ class SegmentList(Sequence[Segment]):
         return removed
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """Put one segment in the place of neighbours below the active one."""
+        """Replace neighbours below the active segment by one segment."""
         at = self._segments.index(old[0])
         end = at + len(old)
         assert self._segments[at:end] == old and self.active not in old, (
@@ -152,7 +152,7 @@ class SegmentList(Sequence[Segment]):
         return None
 
     def end_position(self, segment: Segment, limit: int) -> int:
-        """Where reading ends in a segment for readers that may not read `limit` and beyond."""
+        """The position in a segment where reading ends for readers that may read up to `limit`."""
         if limit == self.end_offset:
             return segment.size
         end = self._end
@@ -166,11 +166,11 @@ class SegmentList(Sequence[Segment]):
         return end[2] if end[1] is segment else segment.size
 
     def headers_before(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of the batches below `offset`, latest first; of the last 262,144 at most."""
+        """The headers of the batches below `offset`, latest first, at most 262,144."""
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
             index = segment.trusted_offset_index()
-            # All from this entry's batch on is above.
+            # This entry's batch and all later ones are above.
             below = bisect_left(index.offsets, offset - segment.base_offset)
             end = index.positions[below] if below < len(index) else segment.size
             stops = [0, *index.positions[:below], end]
@@ -188,7 +188,7 @@ class SegmentList(Sequence[Segment]):
     # --- check -----------------------------------------------------------------------------------
 
     def check_sizes(self) -> None:
-        """Check that the files hold what `size_bytes` says, before anything is deleted for it.
+        """Check that the files have the sizes of `size_bytes`, before anything is deleted by size.
 
         Raises: CorruptLog.
         """

@@ -1,14 +1,14 @@
-"""Offsets by time in one log: the first record at or after a time, the record of the highest time.
+"""Offsets by time in one log: the first record at or after a time, the record with the highest.
 
-The way down, each step by what the one above gives:
+The steps of a look-up, each with the result of the one before:
 
     segment     the first whose highest timestamp is not before the time
-    position    of the batch that the time index leads to, or the first of the segment
-    batch       from there on, whose header's max_timestamp is not before the time
-    record      within the batch: `time_search`, which may be put off where it takes long
+    position    of the batch that the time index gives, or of the segment's first one
+    batch       the first one from there on whose max_timestamp is not before the time
+    record      within the batch: `time_search`, which may be deferred where it takes long
 
-Where the records of the first candidate are below the log start offset, or cannot be read, the
-search goes on with the next; Apache Kafka gives up there.
+If the records of the first candidate are below the log start offset, or cannot be read, the search
+continues with the next; Apache Kafka gives up there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.time_search import BatchSearch, Searched
@@ -35,10 +35,10 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeLookup:
-    """One look-up by time in a log as it stands.
+    """One look-up by time in the current state of a log.
 
-    searched: results of searches that took long; only where it is given, one is put off, and each
-    look-up may raise SearchTakesLong.
+    searched: results of long searches. Only with it are searches deferred, and each look-up may
+    raise SearchTakesLong.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class TimeLookup:
         self._searched = searched
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose time is not before `timestamp`; None where there is none."""
+        """The first record whose timestamp is not before `timestamp`; None where there is none."""
         for segment in list(self._segments):
             segment.load_times()
             if segment.max_timestamp < timestamp or self._is_below_start(segment):
@@ -75,7 +75,7 @@ class TimeLookup:
         return None
 
     def highest(self) -> TimestampOffset | None:
-        """The first record of the highest time in the log (KIP-734); None without times."""
+        """The first record with the highest timestamp (KIP-734); None without timestamps."""
         best: tuple[int, int, Segment] | None = None
         for segment in self._segments:
             if self._is_below_start(segment):
@@ -103,7 +103,7 @@ class TimeLookup:
         return self._segments.end_of(segment) <= self._log_start_offset
 
     def _is_begun_below_start(self, segment: Segment, offset: int) -> bool:
-        """Whether the batch of that offset begins below the log start."""
+        """Whether the batch with that offset begins below the log start."""
         if segment.base_offset >= self._log_start_offset:
             return False
         place = segment.find(offset)
@@ -125,7 +125,7 @@ class TimeLookup:
     def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
         """The highest timestamp in the part of a batch that is not below the log start.
 
-        -1 where there is none. It is the batch's, or is closed in on.
+        -1 where there is none. It is the batch's, or found by bisection.
         """
         least, beyond = -1, header.max_timestamp + 1
         timestamp = header.max_timestamp
@@ -139,7 +139,7 @@ class TimeLookup:
         return least
 
     def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
-        # All up to an entry are at most as young as it.
+        # No batch up to an entry has a higher timestamp than the entry.
         entry = segment.time_index().lookup(timestamp - 1)
         indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
         place = segment.find(max(indexed, self._log_start_offset))
@@ -155,10 +155,10 @@ class TimeLookup:
     def _first_in_batch(
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int
     ) -> TimestampOffset | None:
-        """The first record of a batch whose time is not before `timestamp`.
+        """The first record of a batch whose timestamp is not before `timestamp`.
 
-        A batch whose records cannot be read has none. Of one that decompresses to more than a batch
-        may, the first stands for it: what is read from there on is not too little.
+        A batch with unreadable records has none. For one that decompresses to more than a batch
+        may, the batch's first offset is returned: a reader from there on misses no record.
         """
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
         least_delta = max(self._log_start_offset - header.base_offset, 0)
@@ -175,8 +175,7 @@ class TimeLookup:
         result = search.result(self._searched)
         if isinstance(result, TooLargeError):
             logger.warning(
-                "%s: the records at offset %d are looked for by time no further than to their "
-                "batch: %s",
+                "%s: the records at offset %d are searched by time only down to their batch: %s",
                 self._partition,
                 header.base_offset,
                 result,
@@ -186,7 +185,7 @@ class TimeLookup:
             return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
         if isinstance(result, Exception):
             logger.warning(
-                "%s: the records at offset %d cannot be read, and are left out by time: %s",
+                "%s: the records at offset %d cannot be read, and a search by time skips them: %s",
                 self._partition,
                 header.base_offset,
                 result,

@@ -1,10 +1,10 @@
-"""The search for a time within one batch, which is done elsewhere where it takes long.
+"""The search for a timestamp within one batch, which a thread does where it takes long.
 
-A look-up by time opens one batch, seldom several. Where that takes long, the look-up is given up
-with `SearchTakesLong`; somebody runs the search where nobody waits, keeps what came of it in a
-`Searched`, and the look-up is done anew with it. So the answer is of the log as it is then,
-whatever has gone from it or come to it in the meantime: a batch is known again by its offset and
-checksum, and what was looked for in it belongs to its name.
+A look-up by time opens one batch, seldom several. Where that takes long, it raises
+`SearchTakesLong`. The caller runs the search in a thread, stores its result in a `Searched`, and
+repeats the look-up with it. So the answer is that of the log at that time, whatever was appended or
+deleted meanwhile: a result is identified by the batch's offset and checksum and by the searched
+values.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ from barnabas.storage.batch.record_walk import first_at_time
 MOST_RECORDS_AT_ONCE = 10_000  # these take 3 ms
 MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
 
-SearchName = tuple[
-    int, int, int, int
-]  # base offset, checksum, least timestamp delta, least offset delta
-SearchResult = (
-    tuple[int, int] | Exception | None
-)  # timestamp delta and offset delta; why the batch could not be read; nothing found
+# Base offset, checksum, least timestamp delta, least offset delta.
+SearchName = tuple[int, int, int, int]
+# Timestamp delta and offset delta; why the batch could not be read; nothing found.
+SearchResult = tuple[int, int] | Exception | None
 Searched = dict[SearchName, SearchResult]
 
 
 class BatchSearch(NamedTuple):
-    """What is looked for in one batch: the first record whose deltas are not below these.
+    """A search in one batch: for the first record whose deltas are not below these.
 
-    read: its records' bytes as they are stored.
+    read: returns the stored bytes of the records.
     """
 
     base_offset: int
@@ -53,9 +51,9 @@ class BatchSearch(NamedTuple):
         return self.base_offset, self.crc, self.least_time, self.least_delta
 
     def result(self, searched: Searched | None) -> SearchResult:
-        """What comes of the search; `searched` tells it from then on.
+        """The result of the search, which is stored in `searched`.
 
-        Raises: SearchTakesLong where `searched` is given, does not tell yet, and the search takes
+        Raises: SearchTakesLong where `searched` is given, has no result yet, and the search takes
                 long.
         """
         if searched is None:
@@ -75,8 +73,9 @@ class BatchSearch(NamedTuple):
         return result
 
     def run(self, data: bytes, most_bytes: int, most_parts: int | None = None) -> SearchResult:
-        """Search. Takes: data, what `read` gave; most_bytes that may come of them; most_parts, see
-        `decompress_to_memory`.
+        """Search.
+
+        Takes: data, the result of `read`; most_bytes and most_parts, see `decompress_to_memory`.
         """
         try:
             body = decompress_to_memory(self.codec, data, most_bytes, most_parts)
@@ -86,9 +85,9 @@ class BatchSearch(NamedTuple):
 
 
 class SearchTakesLong(Exception):
-    """A look-up needs a search that would hold up everybody else.
+    """A look-up needs a search that would block other clients.
 
-    `run` does it, and touches nothing but what is here.
+    `run` does it, in any thread: it uses only the values of this object.
     """
 
     def __init__(self, search: BatchSearch, data: bytes) -> None:

@@ -1,13 +1,13 @@
-"""A log's leader epochs at a start: from their file, or from the log where that does not fit it.
+"""A log's leader epochs at a start: from their file, or from the log if the file does not match.
 
-    what the file is checked against                          why
-    the manifest, which notes a checksum of its first rows    its own form has none
-    rows after those: a batch begins at each start offset     they came after the manifest
+    check of the file                                         reason
+    the manifest, which has a checksum of its first rows      its own format has none
+    later rows: a batch begins at each start offset           they are newer than the manifest
     the epoch of the log's last batch                         the file is not flushed, so a power
                                                               loss may bring an older one back
 
-Built anew, the epochs come from a few batches, since epochs rise with the offsets: a search by
-halves for the first batch of each.
+A rebuild reads a few batches, since epochs rise with the offsets: a binary search for the first
+batch of each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) -> LeaderEpochs:
-    """The leader epochs as their file has them, or built anew where it does not fit the log.
+    """The leader epochs of their file, or rebuilt where it does not match the log.
 
     Takes:  end_offset, the log's end; all_flushed, whether the file cannot be older than the log.
     """
@@ -55,14 +55,14 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         return epochs
     except CorruptLog as error:
         logger.error(
-            "%s: the leader epochs are as the file has them, since the log cannot be read: %s",
+            "%s: the leader epochs are those of the file, since the log cannot be read: %s",
             files.directory,
             error,
         )
         return epochs
     except (FileNotFoundError, CorruptCheckpoint) as error:
         logger.warning(
-            "the leader epochs of %s cannot be used (%s): they are built anew from the log",
+            "the leader epochs of %s cannot be used (%s): they are rebuilt from the log",
             files.directory,
             error,
         )
@@ -70,12 +70,12 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
     for epoch, start_offset in _epochs_of_batches(files.segments, end_offset):
         if epoch > epochs.latest:
             epochs.begin(epoch, start_offset)
-    epochs.write()  # also where there are none: else an empty log's damaged file would stay
+    epochs.write()  # also without epochs: otherwise an empty log's damaged file would stay
     return epochs
 
 
 class _BatchPlace(NamedTuple):
-    """The place of a batch; two fields of its header are read when they are needed."""
+    """The place of a batch; two fields of its header are read on demand."""
 
     segment: Segment
     position: int
@@ -88,9 +88,9 @@ class _BatchPlace(NamedTuple):
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
-    """How many rows of the file are as the manifest notes them; all where it notes none.
+    """The number of the file's rows that match the manifest; all where that has none.
 
-    Raises: CorruptCheckpoint where not even its first are.
+    Raises: CorruptCheckpoint where not even the first ones match.
     """
     entries = epochs.entries
     if manifest is None or LEADER_EPOCH_NAME not in manifest.files:
@@ -102,7 +102,7 @@ def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:
-    """(epoch, offset of its first batch) of each epoch that the log has a batch of."""
+    """(epoch, offset of its first batch) for each epoch with a batch in the log."""
     batch = _batch_at(segments, segments[0].base_offset)
     while batch is not None:
         epoch, start_offset = batch.leader_epoch(), batch.base_offset()
@@ -119,7 +119,7 @@ def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tup
 
 
 def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
-    """The first batch whose last offset is not below that; None where there is none.
+    """The first batch whose last offset is not below `offset`; None where there is none.
 
     Raises: CorruptLog.
     """

@@ -1,18 +1,18 @@
-"""One pass over the part of a log that is not known to be right, when the log is opened.
+"""One pass over the part of a log that is not trusted, when the log is opened.
 
-Where it begins:
+It begins
 
-    where the manifest ends      if its files fit it, and all that was written is believed or the
-                                 manifest ends at or below the recovery point; the producers' state
-                                 is the snapshot of there
-    at a segment's start         else: of the segment that holds the recovery point, or of the first
-                                 that is shorter than the manifest has it; its indexes are built
-                                 anew, and the producers come from an older snapshot and replay
+    at the manifest's end        if the files match it, and all written data are trusted or the
+                                 manifest ends at or below the recovery point; the producers'
+                                 state is the snapshot there
+    at a segment's start         otherwise: of the segment with the recovery point, or of the
+                                 first one that is shorter than in the manifest; its indexes are
+                                 rebuilt, and the producers come from an older snapshot and replay
 
-From there each batch is checked, with its checksum, and taken into the indexes and the producers'
-state. What `torn_tail` takes for a torn end is written again from the flush journals as far as they
-have it, and cut beyond that; what good batches lie behind a hole is set aside in files named as the
-segment with `.log.set-aside` for `.log`.
+From there each batch is checked, with its checksum, and added to the indexes and the producers'
+state. A torn end (`torn_tail`) is written again from the flush journals as far as they have it, and
+cut beyond that. Good batches behind a hole are set aside in files with the segment's name and
+`.log.set-aside` instead of `.log`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 
 
 class Opening(NamedTuple):
-    """What is the same for all logs that one start opens.
+    """The common parameters of all logs that one start opens.
 
-    redo: what the flush journals hold; None where there are none. on_read: called with the count of
-    bytes that were read of a log, piece by piece.
+    redo: the content of the flush journals; None where there are none. on_read: called with the
+    number of bytes that were read of a log, piece by piece.
     """
 
     last_run: LastRun
@@ -65,9 +65,9 @@ class Opening(NamedTuple):
 class LogLoader:
     """The pass over one log. It changes the segments and snapshots of `files`, and the files.
 
-    trusted_point: up to there all is believed. was_closed: by a clean stop. read_bytes: how much
-    was read because no checkpoint had it, as `Log.unread_bytes` counts it. has_kept_gap: whether
-    segments at or above the recovery point lack offsets before them, which compaction took.
+    trusted_point: the offset below which all is trusted. was_closed: by a clean stop. read_bytes:
+    the amount that was read for lack of a checkpoint, as in `Log.unread_bytes`. has_kept_gap:
+    whether there are gaps before segments at or above the recovery point, which compaction left.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class LogLoader:
         self.has_kept_gap = False
 
     def load(self) -> ProducerStateManager:
-        """Check and index what has to be; gives the producers' state at the end of the log.
+        """Check and index the untrusted part. Gives: the producers' state at the end of the log.
 
         After:  the last segment is open for appends.
         Raises: CorruptLog.
@@ -117,7 +117,7 @@ class LogLoader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                # What is missing before it may be in these.
+                # Offsets that are missing before it may be in these.
                 self.files.snapshots.drop_above(state.end_offset)
                 if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
@@ -135,7 +135,8 @@ class LogLoader:
     # --- where to begin --------------------------------------------------------------------------
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
-        """Segment number, position and state where the manifest ends; None: it does not fit."""
+        """Segment number, position and state at the manifest's end; None: the files do not
+        match."""
         manifest = self.manifest
         if manifest is None or self.trusted_point < manifest.log_end_offset:
             return None
@@ -145,7 +146,7 @@ class LogLoader:
             return None
         for base_offset, note in manifest.segments.items():
             number = numbers.get(base_offset)
-            if number is not None:  # else retention deleted it
+            if number is not None:  # otherwise retention deleted it
                 size = self.segments[number].size
                 if size < note.size or (size != note.size and base_offset != last):
                     return None
@@ -166,18 +167,18 @@ class LogLoader:
         return number, note.size, state
 
     def _note_size(self, segment: Segment) -> int:
-        """The segment's size in the manifest; -1 where that has none."""
+        """The segment's size in the manifest; -1 if it is not there."""
         note = None if self.manifest is None else self.manifest.segments.get(segment.base_offset)
         return -1 if note is None else note.size
 
     def _forget_grown(self) -> None:
-        """Believe no index of a segment that was written to since: it may lack the end."""
+        """Trust no index of a segment that has grown since: it may lack the end."""
         for segment in self.segments:
             if self._note_size(segment) not in (-1, segment.size):
                 segment.manifest = None
 
     def _first_suspect(self) -> int:
-        """The number of the segment from which on the log is checked."""
+        """The number of the first segment that is checked."""
         suspect = 0
         for number, segment in enumerate(self.segments):
             if segment.base_offset > self.trusted_point:
@@ -190,7 +191,7 @@ class LogLoader:
     # --- the batches of a segment ----------------------------------------------------------------
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
-        """Take in each batch of a segment from `position` on; write again or cut a torn end."""
+        """Check each batch of a segment from `position` on; write again or cut a torn end."""
         if position == 0:
             segment.start_empty()
             segment.manifest = None
@@ -208,16 +209,16 @@ class LogLoader:
         self._remove_left_over(segment, state.end_offset)
         if segment is not self.segments[-1]:
             segment.close_for_appends()
-        elif self.was_closed:  # as it is now, the log may be closed without a write
+        elif self.was_closed:  # unchanged, the log can be closed without a write
             segment.write_indexes()
-        # else the index files, which nobody believes, are written with the next checkpoint
+        # otherwise the untrusted index files are written with the next checkpoint
 
     def _check_batches(
         self, segment: Segment, position: int, state: ProducerStateManager
     ) -> tuple[int, str]:
-        """Take in the good batches from `position` on.
+        """Add the good batches from `position` on.
 
-        Gives:  where they end, and why they do if it is not the end of the file.
+        Gives:  the position of their end, and the reason if that is not the end of the file.
         Raises: CorruptLog where an offset is wrong, which no CRC covers.
         """
         end = segment.size
@@ -267,7 +268,7 @@ class LogLoader:
     def _may_have_gaps(self, segment: Segment) -> bool:
         """Whether compaction may have left gaps in the segment's offsets.
 
-        In the last one it never does: there a gap is a wrong offset.
+        In the last segment it never does: there a gap is a wrong offset.
         """
         return self.is_compacted or segment is not self.segments[-1]
 
@@ -279,7 +280,7 @@ class LogLoader:
         batch: memoryview,
         state: ProducerStateManager,
     ) -> None:
-        """Take one good batch into the segment's indexes and the producers' state."""
+        """Add one good batch to the segment's indexes and the producers' state."""
         if header.producer_id >= 0:
             ended = replay_batch(state, header, lambda: batch, self.now_ms)
             if ended is not None and ended.aborted:
@@ -295,10 +296,10 @@ class LogLoader:
     # --- what is written again -------------------------------------------------------------------
 
     def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
-        """Write what the file lacks from `position` on, if a flush journal has it.
+        """Write the missing bytes from `position` on, if a flush journal has them.
 
-        What the file has beyond it stays, for it may be good: it was written later, and is not
-        durable.
+        Bytes of the file beyond them stay, since they may be good: they were written later, and are
+        not durable.
         """
         if self.redo is None or end_offset < self.recovery_point:
             return False
@@ -326,7 +327,7 @@ class LogLoader:
     # --- what is cut -----------------------------------------------------------------------------
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
-        """Cut a torn end. Raises CorruptLog where it is more than that."""
+        """Cut a torn end. Raises: CorruptLog for more than that."""
         if end_offset < self.recovery_point:
             raise segment.corrupt(
                 position, f"{why}, although all below offset {self.recovery_point} was durable"
@@ -348,15 +349,16 @@ class LogLoader:
             end_offset,
         )
         segment.truncate(position)
-        # Else a power failure may bring it back, below what will be durable by then.
+        # Otherwise a power failure may bring it back, below later durable data.
         segment.file.fsync()
         self.disk.fsync_dir(self.files.directory)
 
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
-        """Whether the offsets that are missing before a segment were lost with the power.
+        """Whether a power loss took the offsets that are missing before a segment.
 
-        Nothing at or above the recovery point was promised. Compaction leaves gaps between segments
-        too, but below the recovery point, and Apache Kafka's anywhere before the active one.
+        Data at or above the recovery point were not promised to be durable. Compaction leaves gaps
+        between segments, too, but below the recovery point; Apache Kafka's anywhere before the
+        active segment.
         """
         if end_offset < self.recovery_point:
             return False
@@ -367,7 +369,7 @@ class LogLoader:
         )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
-        """Let the log end with a whole segment, because the one after it begins later."""
+        """End the log with a whole segment, because the next one begins at a later offset."""
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
         self._set_later_aside(segment, segment.size, why)
@@ -381,7 +383,7 @@ class LogLoader:
         self._check(segment, 0, self._state_at(self.segments.index(segment)))
 
     def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
-        """Remove last segments of which all was cut, where what is before them is gone, too."""
+        """Remove emptied last segments, if the offsets before them are missing, too."""
         while len(self.segments) > 1 and self.segments[-1].size == 0:
             base_offset = self.segments[-1].base_offset
             end_offset = end_before.get(base_offset, base_offset)
@@ -391,7 +393,7 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files that begin within this segment: of a roll that found a full disk."""
+        """Remove empty files within this segment's offsets, which a roll on a full disk left."""
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.size for following in later):
             return
@@ -405,7 +407,7 @@ class LogLoader:
                 self.segments.remove(following)
 
     def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
-        """Keep what lies in later segments than the one with which the log ends beside the log."""
+        """Set aside the segments after the one with which the log ends."""
         for following in self.segments[self.segments.index(segment) + 1 :]:
             if following.size:
                 _report_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
@@ -415,7 +417,7 @@ class LogLoader:
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
-        """Copy what is about to be cut and holds good batches; gives the copy's path."""
+        """Copy the end that will be cut, if it has good batches. Gives: the copy's path."""
         path = f"{segment.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)
@@ -433,8 +435,8 @@ class LogLoader:
         once = max(self.recovery_point, noted_end)
         if end_offset < once:
             logger.error(
-                "%s: the log ends at offset %d, but it once reached to %d: what was between is not "
-                "in the files any more",
+                "%s: the log ends at offset %d, but it once reached to %d: the offsets between "
+                "are missing in the files",
                 self.files.directory,
                 end_offset,
                 once,

@@ -1,13 +1,13 @@
-"""What a partition's directory holds, as a start finds it, before anything of the log is read.
+"""The content of a partition's directory at a start, before the log is read.
 
 <20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
 <20 digits>.snapshot                              the producers, see `producer_snapshots`
-segments.manifest                                 what the files were, see `checkpoints`
+segments.manifest                                 the noted state of the files, see `checkpoints`
 leader-epoch-checkpoint, partition.metadata       see `checkpoints`
-<20 digits>.log.set-aside[-<position>]            what a power loss left beyond a hole; kept
+<20 digits>.log.set-aside[-<position>]            batches behind a hole after a power loss; kept
 *.swap                                            a swap of cleaned segments, completed here
-*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, as
-                                                  indexes without their log are
+*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, like
+                                                  indexes without their log
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import uuid
 
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.cleaning.segment_swap import complete_swaps
-from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 class PartitionFiles:
     """The files of one partition, sorted by kind.
 
-    bases: the base offsets of its segments. manifest: None where there is none, or it is damaged.
+    bases: the base offsets of its segments. manifest: None where it is missing or damaged.
     segments: empty until `open_segments`.
     """
 
@@ -79,11 +80,11 @@ class PartitionFiles:
         return f"{self.directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
 
     def remove_manifest(self) -> None:
-        """Remove the manifest's file: the log is another one now, and it must not seem to fit."""
+        """Remove the manifest's file: the log has changed, and the file must not seem to match."""
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names; remove what an interrupted change left, and indexes without a log."""
+        """Sort the names; remove files of an interrupted change, and indexes without a log."""
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):
@@ -107,7 +108,7 @@ class PartitionFiles:
             return None
 
     def _read_topic_id(self) -> uuid.UUID:
-        """The topic's id, from the manifest where its own file is missing; else NO_TOPIC_ID."""
+        """The topic's id, from its file or else the manifest; NO_TOPIC_ID without both."""
         path, manifest = self.topic_id_path, self.manifest
         try:
             return decode_partition_metadata(self.disk.read(path))
@@ -118,7 +119,7 @@ class PartitionFiles:
                 )
                 return NO_TOPIC_ID
             logger.warning(
-                "%s cannot be read (%s): it is written anew with the id that the manifest has",
+                "%s cannot be read (%s): it is rewritten with the manifest's id",
                 path,
                 error,
             )
@@ -126,10 +127,10 @@ class PartitionFiles:
             return manifest.topic_id
 
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
-        """Remove a manifest that a power loss kept, while it lost segments that are named there.
+        """Remove a manifest that survived a power loss and names segments that did not.
 
-        Nothing of them was durable, so they are not to be missed: neither now nor at the next
-        start, which may be one after a kill.
+        These were not durable, so they do not count as missing: neither now nor at the next start,
+        which may be one after a kill.
         """
         if self.manifest is None:
             return
@@ -140,7 +141,7 @@ class PartitionFiles:
         ]
         if lost:
             logger.error(
-                "%s: the segments at %s went with the power; nothing in them was durable",
+                "%s: a power loss took the segments at %s; nothing in them was durable",
                 self.directory,
                 lost,
             )
@@ -148,9 +149,9 @@ class PartitionFiles:
             self.manifest = None
 
     def open_segments(self, config: LogConfig, log_start_offset: int, now_ms: int) -> None:
-        """Make the segments, in order; a new one at `log_start_offset` where there is none.
+        """Open the segments, in order; without any, make a new one at `log_start_offset`.
 
-        Raises: CorruptLog where one is missing that the manifest has, but for the oldest.
+        Raises: CorruptLog where a segment of the manifest is missing, but for the oldest.
         """
         self._check_none_missing()
         if self.bases:
@@ -206,16 +207,15 @@ class PartitionFiles:
         return {segment.base_offset: segment.size for segment in self.segments}
 
     def is_as_noted(self) -> bool:
-        """Whether the segments are as long as the manifest has them: nothing was written since."""
+        """Whether the segments have the sizes of the manifest: nothing was written since."""
         return self.manifest is not None and self.sizes() == {
             note.base_offset: note.size for note in self.manifest.segments.values()
         }
 
     def report_shrunk(self, sizes: dict[int, int]) -> None:
-        """Log which segments lost bytes since a clean stop, by their sizes before anything was cut.
+        """Log which segments lost bytes since a clean stop, by their sizes before any cut.
 
-        Only of those before the last, which may be short and end at a whole batch: nothing else
-        would tell.
+        Only for those before the last: a short one that ends with a whole batch would go unnoticed.
         """
         if self.manifest is None:
             return

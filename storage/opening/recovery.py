@@ -1,17 +1,17 @@
-"""Loading a log from its directory, whatever the last run of a broker left there.
+"""Loading a log from its directory, in any state that the last run of a broker left.
 
 In this order:
 
-    1  `partition_files`            what the directory holds: an interrupted swap is completed, what
-                                    a change left over is removed
-    2  here                         where the log begins and up to where it is durable, by the
+    1  `partition_files`            the directory's files: an interrupted swap is completed, rests
+                                    of other changes are removed
+    2  here                         the log's start and the end of its durable part, by the
                                     checkpoints and the manifest
-    3  `log_loader`, `torn_tail`    what is not known to be right is read and taken in, written
-                                    again from the flush journals, or cut
+    3  `log_loader`, `torn_tail`    the untrusted part is read and indexed, written again from the
+                                    flush journals, or cut
     4  `epoch_recovery`             leader epochs
 
-What is believed, redone and cut follows from how the last run ended: the tables in `last_run`.
-Damage is never cut: CorruptLog names the file, the position, and what to do.
+How the last run ended decides what is trusted, redone and cut: the tables in `last_run`. Damage is
+never cut: CorruptLog names the file, the position, and what to do.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def load_log(
     recovery_point: int | None,
     log_start_offset: int | None,
 ) -> Log:
-    """Open the log of one partition. One function of some length: it is the order of the steps.
+    """Open the log of one partition. One long function: it is the order of the steps.
 
-    Takes:  recovery_point and log_start_offset as the checkpoints of the data directory have them;
-            None where they do not. Where the manifest is up to date, the higher log start counts:
-            one that was told is never undone, and Apache Kafka raises it in the checkpoint alone.
+    Takes:  recovery_point and log_start_offset of the data directory's checkpoints, or None. Where
+            the manifest is up to date, the higher log start counts: one that clients have seen is
+            never undone, and Apache Kafka raises it only in the checkpoint.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     trust = TRUST[opening.last_run]
@@ -52,7 +52,7 @@ def load_log(
         files.drop_manifest_of_lost_segments(point)
     files.open_segments(config, start, opening.now_ms)
     manifest = files.manifest
-    # A manifest that does not fit after a clean stop is older than Apache Kafka's last run here.
+    # A manifest that does not match after a clean stop is older than Apache Kafka's last run here.
     if manifest is not None and (not trust.all_flushed or files.is_as_noted()):
         start = max(start, manifest.log_start_offset)
         if trust.all_flushed:
@@ -81,10 +81,11 @@ def load_log(
     )
     log = Log(log_dir, files.partition, config, contents)
     if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
-        # By it the entries of a flush journal are told to be of this log.
+        # The id assigns entries of a flush journal to this log.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # A power loss took the later manifest, and the next start after a kill believes this one.
+        # A power loss took the later manifest, and the next start after a kill would trust this
+        # one.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:

@@ -1,13 +1,13 @@
 """Whether a bad place in a log file is a torn end, a hole that a power failure left, or damage.
 
-A file system keeps what was not flushed in any order, a sector (512 bytes) at a time. So after a
-power loss, at the first bad batch of a file:
+A file system writes unflushed data in any order, a sector (512 bytes) at a time. So after a power
+loss, at the first bad batch of a file:
 
-    at the bad place                                     behind it       it is
-    no whole batch, or a wrong CRC                       nothing good    a torn end: cut
+    at the bad place                                     after it        conclusion
+    no whole batch, or a wrong CRC                       no good batch   a torn end: cut
     zeros for a sector, or for the start of the batch    good batches    a hole: cut, the rest kept
     anything else                                        good batches    damage: CorruptLog
-    a whole batch with a right CRC of a wrong offset     anything        damage: CorruptLog
+    a whole batch with a right CRC and a wrong offset    anything        damage: CorruptLog
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.log.segment import HIGHEST_RELATIVE_OFFSET, Segment
 
-_SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
+_SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a good one is searched
 _SECTOR_BYTES = 512
 
 
 def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int) -> str:
-    """Why 61 bytes begin no batch that can come next; empty where they may.
+    """Why 61 bytes cannot be the header of the next batch; empty where they can.
 
-    Takes: next_offset, the end of the batches before; base_offset, the segment's; left, how many
-           bytes the file has from there on.
+    Takes: next_offset, the end of the batches before; base_offset, the segment's; left, the number
+           of bytes of the file from there on.
     """
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
         return "no batch begins there"
@@ -46,16 +46,16 @@ def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int)
 
 
 def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
-    """Whether a batch with a right checksum lies there, whatever its offset."""
+    """Whether a batch with a right checksum is there, with any offset."""
     if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
         return False
     return has_right_crc(segment.file.pread(header.size_bytes, position), header)
 
 
 def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether a sector of the bad batch is zeros: later sectors were kept, and this one was not.
+    """Whether a sector of the bad batch is zeros: later sectors survived, and this one did not.
 
-    No flush ended after such a batch was written, so nothing behind it was durable.
+    No flush was completed after such a batch was written, so nothing after it was durable.
     """
     size = batch_size_of(segment.file.pread(LENGTH_END, position).ljust(LENGTH_END, b"\0"))
     end = min(position + max(size, HEADER_SIZE), segment.size)
@@ -72,7 +72,7 @@ def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
     """Whether the sector in which the batch begins is zeros from there on.
 
-    That may be a few bytes of its offset, and no CRC tells.
+    It may be a few bytes of its offset, which no CRC covers.
     """
     first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))

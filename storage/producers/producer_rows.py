@@ -1,9 +1,9 @@
 """The rows of a snapshot of many producers, kept packed, so that a snapshot is made at once.
 
-Packing takes about a microsecond for each producer: a hundred thousand of them would hold the
+Packing takes about a microsecond for each producer: a hundred thousand of them would block the
 broker's loop for a tenth of a second, at each roll of a segment. So with many producers their rows
-stay packed from one snapshot to the next. Who has changed is noted, and is packed when so many
-others are as take a millisecond, or with the next snapshot: what that says is the state as of then.
+stay packed from one snapshot to the next. Changed producers are recorded. They are packed when
+their packing would take a millisecond, or with the next snapshot, which has the state of its time.
 The layout is the table of `producer_state`.
 """
 
@@ -29,14 +29,15 @@ _FIRST_ROW_AT = HEAD.size + COUNT.size
 class ProducerRows:
     """A snapshot of the producers of one log that grows and changes with them.
 
-    _data: its bytes, as of when the rows were packed; the rows are in no order. _changed: those
-    that have changed since, or have no row yet. A producer's `row` is its number here; -1: none.
+    _data: its bytes, with the rows in any order. _changed: producers that have changed since they
+    were packed, or have no row yet. A producer's `row` is its index here; -1: none.
     """
 
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes: snapshot, with rows of just these producers, in their order; empty: none has."""
+        """Takes: snapshot, with the rows of exactly these producers, in order; empty: no rows
+        yet."""
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
         self._changed: dict[int, ProducerEntry] = {}
@@ -45,18 +46,18 @@ class ProducerRows:
                 entry.row = row
         else:
             for entry in producers.values():
-                entry.row = -1  # an earlier one's, which is gone
+                entry.row = -1  # the row of a former entry
             self._changed.update(producers)
 
     def note(self, entry: ProducerEntry) -> None:
-        """Note that the producer has changed, when it has: it may be packed at once."""
+        """Record a changed producer. Called after the change, since it may be packed at once."""
         changed = self._changed
         changed[entry.producer_id] = entry
         if len(changed) >= MOST_CHANGED:
             self._pack_changed()
 
     def remove(self, entry: ProducerEntry) -> None:
-        """Take the row of a producer out that was removed: the last row comes to its place."""
+        """Remove the row of a removed producer: the last row takes its place."""
         self._changed.pop(entry.producer_id, None)
         if entry.row < 0:
             return
@@ -70,7 +71,7 @@ class ProducerRows:
         del data[last_at:]
 
     def encode(self) -> bytes:
-        """The snapshot as of now."""
+        """The current snapshot."""
         self._pack_changed()
         data = self._data
         COUNT.pack_into(data, HEAD.size, (len(data) - _FIRST_ROW_AT) // PRODUCER.size)

@@ -1,8 +1,8 @@
 """The snapshot files of a log's producers, and replay: the same state from the log itself.
 
 A snapshot `<offset>.snapshot` is the producers' state before the batch at that offset; its layout
-is the table of `producer_state`. Which are kept: those at the base offsets of segments, so that the
-state at a segment's start needs no replay, and the two latest, so that one may be damaged.
+is the table of `producer_state`. Kept are those at the base offsets of segments, so that the state
+at a segment's start needs no replay, and the two latest, so that one may be damaged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerSnapshots:
-    """The snapshots of one log. offsets: of those that are there, rising."""
+    """The snapshots of one log. offsets: those of existing snapshots, rising."""
 
     __slots__ = ("_directory", "_disk", "offsets")
 
@@ -38,11 +38,11 @@ class ProducerSnapshots:
         self.offsets = offsets
 
     def path(self, offset: int) -> str:
-        """The path of the snapshot as of an offset."""
+        """The path of the snapshot at an offset."""
         return f"{self._directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
 
     def write(self, state: ProducerStateManager, base_offsets: Collection[int]) -> None:
-        """Write the state as of its end; snapshots that are needed no more go.
+        """Write the state at its end, and remove unneeded snapshots.
 
         Takes:  base_offsets, those of the log's segments.
         """
@@ -54,7 +54,7 @@ class ProducerSnapshots:
         self._remove([old for old in self.offsets if old not in needed])
 
     def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
-        """The state before `offset`; None where it is missing, or damaged: then it goes."""
+        """The state before `offset`; None if it is missing, or damaged: then it is removed."""
         path = self.path(offset)
         try:
             return ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)
@@ -68,7 +68,7 @@ class ProducerSnapshots:
     def latest(self, offset: int, first_offset: int, now_ms: int) -> ProducerStateManager:
         """The state of the latest good snapshot at or below `offset`; without one, an empty state.
 
-        Takes:  first_offset, where the log's first segment begins, and replay without a snapshot.
+        Takes:  first_offset, of the log's first segment, at which replay without a snapshot begins.
         """
         for at in sorted(self.offsets, reverse=True):
             state = self.read(at, now_ms) if at <= offset else None
@@ -92,15 +92,17 @@ class ProducerSnapshots:
         return state
 
     def drop_below(self, offset: int) -> None:
-        """Remove those below `offset`: compaction may take the markers that they wait for."""
+        """Remove those below `offset`: compaction may remove the markers of their open
+        transactions."""
         self._remove([below for below in self.offsets if below < offset])
 
     def drop_above(self, offset: int) -> None:
-        """Remove those above `offset`: a batch that is gone, sent again, would pass for written."""
+        """Remove those above `offset`: with them a lost batch that is sent again would seem
+        written."""
         self._remove([above for above in self.offsets if above > offset])
 
     def take_deleted(self, log_start_offset: int) -> list[str]:
-        """Take out those below the log's first segment, but the latest; gives their paths."""
+        """Forget those below the log's first segment, but the latest. Gives: their paths."""
         older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
         self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
         return [self.path(offset) for offset in older if offset < log_start_offset]
@@ -113,7 +115,7 @@ class ProducerSnapshots:
 
 
 def aborted_entry(completed: CompletedTxn) -> AbortedEntry:
-    """The entry of an aborted transaction in the aborted index."""
+    """The entry of the aborted index for an aborted transaction."""
     return AbortedEntry(
         completed.producer_id,
         completed.first_offset,
@@ -125,7 +127,7 @@ def aborted_entry(completed: CompletedTxn) -> AbortedEntry:
 def replay_segment(
     state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int
 ) -> list[CompletedTxn]:
-    """Take the batches of a segment from `from_offset` up to `to_offset` into the state.
+    """Replay the batches of a segment from `from_offset` up to `to_offset` into the state.
 
     Gives:  the transactions that ended there.
     Raises: CorruptLog.
@@ -144,9 +146,9 @@ def replaying(
     now_ms: int,
     completed: list[CompletedTxn],
 ) -> Iterator[None]:
-    """Do as `replay_segment`, a slice at each step.
+    """Do the same as `replay_segment`, a slice at each step.
 
-    Takes:  completed, which gets the transactions that ended there.
+    Takes:  completed, a list for the transactions that ended there.
     Raises: CorruptLog.
     """
     place = segment.find(from_offset) if segment.size else None
@@ -175,14 +177,14 @@ def replay_batch(
     read_batch: Callable[[], bytes | memoryview],
     now_ms: int,
 ) -> CompletedTxn | None:
-    """Take one batch of a producer into the state.
+    """Replay one batch of a producer into the state.
 
-    Takes:  read_batch, which gives its bytes: only a marker needs them.
+    Takes:  read_batch, returns its bytes, which only a marker needs.
     Gives:  the transaction that it ended, if it is a marker and one was open.
     """
     if header.attributes & CONTROL:
         if not header.record_count:
-            return None  # Apache Kafka's cleaner emptied it: it ended a transaction that is gone
+            return None  # emptied by Apache Kafka's cleaner, after its transaction's records
         marker = decode_marker(read_batch())
         return state.on_marker(
             header.producer_id,

@@ -1,8 +1,8 @@
-"""What a log knows of its producers: epochs, sequences, open transactions; and its snapshots.
+"""The state of a log's producers: epochs, sequences, open transactions; and snapshots of it.
 
 Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and
-changes nothing; `on_batch` and `on_marker` take in what was written, and never refuse, so that live
-appends and replay go the same way.
+changes nothing. `on_batch` and `on_marker` update the state after the write and never refuse, so
+that live appends and replay share their code.
 
 A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
 
@@ -11,15 +11,15 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
      2   4    crc: CRC-32C of the rest   8   2   producer_epoch
      6   4    producer count            10   4   last_sequence (-1: no batch)
     10        the producers             14   8   last_offset (-1: no batch)
-                                        22   4   offset_delta: last less first offset of it;
-                                                 without a batch 0, or -1 where earlier ones of
-                                                 the epoch may have been (`MAY_HAVE_WRITTEN`)
+                                        22   4   offset_delta: last minus first offset of it;
+                                                 without a batch 0, or -1 where there may have
+                                                 been some in the epoch (`MAY_HAVE_WRITTEN`)
                                         26   8   timestamp
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
 
-It holds the last batch of each producer only; the batches before it are found again in the log when
-one comes a second time (`producer_window`). The checksums of batches are not in it (`repetition`).
+It has only the last batch of each producer; earlier ones are read from the log when a batch is
+repeated (`producer_window`). It has no checksums of batches (`repetition`).
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
 """
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5
-MOST_REFUSED = 10_000  # producers of one log
-FEWEST_PRODUCERS = 1000  # of one log: fewer are packed for each snapshot
+MOST_REFUSED = 10_000  # the number of producers of one log
+FEWEST_PRODUCERS = 1000  # the number of producers of one log below which each snapshot packs all
 SNAPSHOT_VERSION = 1
 HEAD = struct.Struct(">hI")
 COUNT = struct.Struct(">i")
@@ -50,18 +50,18 @@ PRODUCER_SIZE = PRODUCER.size
 NO_OFFSET = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
-MAY_HAVE_WRITTEN = -1  # Apache Kafka reads no offset_delta where there is no batch
+MAY_HAVE_WRITTEN = -1  # Apache Kafka ignores offset_delta without a batch
 _HALF_THE_SEQUENCES = 1 << 30
 
 
 class CorruptSnapshot(Exception):
-    """The bytes are no snapshot, or not as they were written."""
+    """The bytes are not a snapshot, or damaged."""
 
 
 class BatchMeta(NamedTuple):
-    """A batch that was written, as far as a second sending of it is recognised.
+    """A written batch, with the values by which a repetition is recognised.
 
-    crc: of the batch as the client sent it; NO_CRC where that is not known, after a restart.
+    crc: of the batch as the client sent it; NO_CRC where that is unknown, after a restart.
     """
 
     first_sequence: int
@@ -83,9 +83,9 @@ class CompletedTxn(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that a partition remembers, as DescribeProducers tells of it.
+    """A producer of a partition, as in the answer to DescribeProducers.
 
-    -1 stands for none: no batch yet, no marker yet, no open transaction.
+    -1 means none: no batch yet, no marker yet, no open transaction.
     """
 
     producer_id: int
@@ -99,12 +99,12 @@ class ActiveProducer(NamedTuple):
 class ProducerEntry:
     """One producer on one partition.
 
-    batches: the last five of the present epoch, oldest first. has_whole_window is False while
-    earlier ones may be in the log but not here (after a snapshot was loaded, or where a marker made
-    the entry: its producer may have written before, and have expired since; a snapshot tells that
-    from an epoch that a marker began, in which nothing was written). seen_ms is the
-    broker's clock at the last append (or at loading), by which the entry expires: the batches' own
-    times may be of any year. row: where `ProducerRows` has it; -1: nowhere.
+    batches: the last five of the current epoch, oldest first. has_whole_window: False while earlier
+    ones may be in the log but not here. That is so after a snapshot was loaded, or where a marker
+    made the entry: its producer may have written before, and expired since. (A snapshot
+    distinguishes that from an epoch that a marker began, in which nothing was written.) seen_ms:
+    the broker's clock at the last append (or at loading), by which the entry expires, since the
+    batches' own timestamps may be of any year. row: the index in `ProducerRows`; -1: none.
     """
 
     __slots__ = (
@@ -139,14 +139,14 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find(self, first_sequence: int, last_sequence: int) -> BatchMeta | None:
-        """The remembered batch of exactly these sequences."""
+        """The remembered batch with exactly these sequences."""
         for batch in self.batches:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
 
     def packed(self) -> bytes:
-        """Its row of a snapshot."""
+        """The producer's row of a snapshot."""
         last = self.batches[-1] if self.batches else None
         return PRODUCER.pack(
             self.producer_id,
@@ -165,18 +165,19 @@ class ProducerEntry:
 
 
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
-    """The refusal of a batch whose sequences another batch had, which its client gave up.
+    """The refusal of a batch with sequences that were used for another batch.
 
-    The code decides what its client does then. UNKNOWN_PRODUCER_ID makes librdkafka, the Java
-    client and franz-go abort the transaction, and kafka-python end it, and all of them ask for a
-    new epoch, in which sequences begin anew. An idempotent librdkafka or Java producer sends the
-    batch again in its next epoch. OUT_OF_ORDER_SEQUENCE_NUMBER ends a librdkafka producer for good;
-    with DUPLICATE_SEQUENCE_NUMBER all of them believe the batch written; TRANSACTION_ABORTABLE
-    makes them abort, but librdkafka keeps its epoch, and meets the same again.
+    The client dropped the other batch. The code is chosen by what clients do with it.
+    UNKNOWN_PRODUCER_ID makes librdkafka, the Java client and franz-go abort the transaction, and
+    kafka-python end it, and all of them request a new epoch, in which sequences restart. An
+    idempotent librdkafka or Java producer sends the batch again in its next epoch.
+    OUT_OF_ORDER_SEQUENCE_NUMBER is fatal to a librdkafka producer. With DUPLICATE_SEQUENCE_NUMBER
+    all of them take the batch for written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
+    keeps its epoch, and gets the error again.
     """
     return KafkaError(
         Code.UNKNOWN_PRODUCER_ID,
-        f"producer {producer_id} gave the sequence {base_sequence} to other records before, which "
+        f"producer {producer_id} used the sequence {base_sequence} for other records, which "
         "were written: abort the transaction, and begin a new epoch",
     )
 
@@ -186,9 +187,9 @@ class ProducerStateManager:
 
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
-    offsets). end_offset: all batches below it have been taken in. refused: (producer id, epoch) ->
-    the first sequence of a batch that was not written and may come again (`add_refused`). _rows:
-    of a snapshot, where there are many producers.
+    offsets). end_offset: the state includes all batches below it. refused: (producer id, epoch) ->
+    the first sequence of a refused batch that may be sent again (`add_refused`). _rows: the rows of
+    a snapshot, where there are many producers.
     """
 
     __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
@@ -209,47 +210,47 @@ class ProducerStateManager:
         return None
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open in that epoch: what it writes is verified."""
+        """Whether the producer has an open transaction in that epoch: its batches are verified."""
         if producer_id not in self.open_txns:
             return False
         return self.producers[producer_id].producer_epoch == producer_epoch
 
     def has_ongoing_transaction_of(self, producer_id: int) -> bool:
-        """Whether the producer has a transaction open, whatever its epoch."""
+        """Whether the producer has an open transaction, in any epoch."""
         return producer_id in self.open_txns
 
     def first_offset_of_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's open transaction; None where none is open."""
+        """The first offset of the producer's open transaction; None without one."""
         return self.open_txns.get(producer_id)
 
     def open_transactions(self) -> list[int]:
-        """The producers with a transaction open, in the order of its beginning."""
+        """The producers with an open transaction, in the order of their beginnings."""
         return list(self.open_txns)
 
     def producer_epoch_of(self, producer_id: int) -> int:
-        """The epoch that the producer wrote with last; -1 of one that is not remembered."""
+        """The producer's last epoch; -1 for an unknown producer."""
         entry = self.producers.get(producer_id)
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is remembered, and so its sequence."""
+        """Whether a batch of the producer's last epoch is known, and so its sequence."""
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 
     def coordinator_epoch_of(self, producer_id: int) -> int:
-        """The epoch of the coordinator that last ended a transaction of the producer; 0: none."""
+        """The coordinator epoch of the producer's last marker; 0: none."""
         entry = self.producers.get(producer_id)
         return 0 if entry is None else max(entry.coordinator_epoch, 0)
 
     def epochs_of_decision(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> tuple[int, int]:
-        """(producer epoch, coordinator epoch) that the marker of a coordinator's decision bears.
+        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
 
-        A transaction that is open here always ends. There is no other coordinator, so a higher
-        epoch in the partition is a client's doing (WriteTxnMarkers takes any coordinator epoch, a
-        batch any producer epoch), and the marker bears it. Apache Kafka gives up on such a marker,
-        and the transaction hangs.
+        An open transaction can always be ended. There is no other coordinator, so a client caused a
+        higher epoch in the partition (WriteTxnMarkers accepts any coordinator epoch, a batch any
+        producer epoch), and the marker gets that epoch. Apache Kafka gives up on such a marker, and
+        the transaction hangs.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -259,11 +260,11 @@ class ProducerStateManager:
         return producer_epoch, max(coordinator_epoch, entry.coordinator_epoch)
 
     def active_producers(self) -> list[ActiveProducer]:
-        """The producers that are remembered, as KIP-664 shows them."""
+        """The known producers, as KIP-664 describes them."""
         return list(self.each_active_producer())
 
     def each_active_producer(self) -> Iterator[ActiveProducer]:
-        """What `active_producers` gives, one by one: others may append between two of them."""
+        """The result of `active_producers`, one by one: appends may come between two of them."""
         for entry in list(self.producers.values()):
             yield ActiveProducer(
                 entry.producer_id,
@@ -283,18 +284,18 @@ class ProducerStateManager:
         transactional: bool,
         restore_window: Callable[[ProducerEntry], None],
     ) -> BatchMeta | None:
-        """Whether a client's batch comes next. One function, since a call more for each is felt.
+        """Check that a client's batch is the next one. One long function, since calls cost time.
 
-        Takes:  restore_window, called where the entry's earlier batches are needed and may be in
-                the log alone: it fills them in.
-        Gives:  None: append it; or the earlier batch that it repeats.
+        Takes:  restore_window, called where the entry's earlier batches are needed and may be only
+                in the log: it adds them to the entry.
+        Gives:  None: append the batch; or the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID for a transactional batch with sequences that were used before,
-                unless it repeats a batch of the same transaction, see `used_again`.
-        Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
-                0. One that is known by the marker of a transaction without a batch here may have
-                expired before it, and begins anywhere, too: Apache Kafka refuses that, which ends
-                a librdkafka producer for good.
+                UNKNOWN_PRODUCER_ID for a transactional batch with used sequences, unless it
+                repeats a batch of the same transaction, see `used_again`.
+        Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
+                0. One that is known only by the marker of a transaction without a batch here may
+                have expired before, and may also begin anywhere: Apache Kafka refuses that, which
+                is fatal to a librdkafka producer.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -340,9 +341,9 @@ class ProducerStateManager:
         return None
 
     def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Refuse a batch while an earlier one of its producer, which found no space, has to come.
+        """Refuse a batch while an earlier, refused one of its producer has to be sent again.
 
-        That one coming again ends it.
+        When that one is sent again, later batches are accepted.
 
         Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -352,7 +353,7 @@ class ProducerStateManager:
         if base_sequence > first_refused:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                "an earlier batch of this producer was refused and has not come again yet",
+                "an earlier batch of this producer was refused and has not been sent again yet",
             )
         del self.refused[producer_id, producer_epoch]
 
@@ -363,10 +364,11 @@ class ProducerStateManager:
         coordinator_epoch: int,
         transaction_version: int = 0,
     ) -> None:
-        """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """Check a marker. Raises: KafkaError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
 
-        A marker of version 2 has a later epoch than what it ends (KIP-1228); the same epoch where
-        nothing is open is of a marker that is written again.
+        A marker of version 2 has a later epoch than its transaction (KIP-1228). One with the same
+        epoch and without an open transaction is a repeated marker.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -392,13 +394,13 @@ class ProducerStateManager:
     # --- change ----------------------------------------------------------------------------------
 
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Remember an idempotent producer's batch that was not written: for want of room, or since
-        it was sent to another broker than the leader.
+        """Remember an idempotent producer's batch that was refused.
 
-        Its later batches, which are under way, must not overtake it: a log takes the first batch of
-        a producer that it does not know with any sequence, so that one would leave a hole in its
-        order, and the refused one, sent again, be out of order for good. One that was written may
-        come late, over a connection that broke: nobody sends that again.
+        There was no room, or the broker was not the leader. Later batches of the producer, which
+        are already sent, must not overtake it: a log accepts the first batch of an unknown producer
+        with any sequence. So a later one would leave a gap in its order, and the refused one, sent
+        again, would be out of order for good. A batch that was written already may arrive late,
+        over a broken connection; it is not remembered, since no client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
@@ -422,10 +424,10 @@ class ProducerStateManager:
         now_ms: int,
         crc: int = NO_CRC,
     ) -> None:
-        """Take in a batch that was written. crc: of the batch as its client sent it.
+        """Update the state for a written batch. crc: of the batch as its client sent it.
 
-        It has a parameter for each field: this is called with every append, and one object more
-        for each of them would be felt.
+        It has a parameter for each field, since it is called with every append, and a further
+        object would cost time.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -466,7 +468,7 @@ class ProducerStateManager:
         timestamp: int,
         now_ms: int,
     ) -> CompletedTxn | None:
-        """Take in a marker that was written.
+        """Update the state for a written marker.
 
         Gives: the transaction that it ended; None where that had no data here.
         """
@@ -498,9 +500,9 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Forget producers that wrote nothing for that long and have no transaction open.
+        """Forget producers that were idle for that time and have no open transaction.
 
-        Takes: most, how many at once. Gives how many.
+        Takes: most, the bound for one call. Gives: their number.
         """
         all_expired = (
             producer_id
@@ -520,7 +522,7 @@ class ProducerStateManager:
     # --- snapshots -------------------------------------------------------------------------------
 
     def encode_snapshot(self) -> bytes:
-        """The state as of now, in the form of the module's table."""
+        """The current state as a snapshot, in the format of the module's table."""
         if self._rows is not None:
             return self._rows.encode()
         rows = [COUNT.pack(len(self.producers))]
@@ -530,7 +532,7 @@ class ProducerStateManager:
 
     @classmethod
     def decode_snapshot(cls, data: bytes, offset: int, now_ms: int) -> ProducerStateManager:
-        """The state before `offset`. Raises CorruptSnapshot."""
+        """The state before `offset`. Raises: CorruptSnapshot."""
         if len(data) < HEAD.size + COUNT.size:
             raise CorruptSnapshot(f"{len(data)} bytes are too few")
         version, crc = HEAD.unpack_from(data)
@@ -581,7 +583,7 @@ class ProducerStateManager:
 
 
 def _rows_of(producers: dict[int, ProducerEntry], snapshot: bytes = b"") -> ProducerRows:
-    """Rows of many producers: a broker that has no such log does not load their module."""
+    """Packed rows of many producers. Their module is loaded only if a log needs them."""
     from barnabas.storage.producers.producer_rows import ProducerRows
 
     return ProducerRows(producers, snapshot)

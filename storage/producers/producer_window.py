@@ -1,7 +1,7 @@
-"""The five-batch window of a producer, brought back from the log.
+"""The five-batch window of a producer, read back from the log.
 
-A snapshot holds the last batch of each producer. The four before it, by which a repeated batch is
-recognised as such, are looked for in the log when they are needed: once for each producer.
+A snapshot has the last batch of each producer. The four before it, by which a repetition is
+recognised, are read from the log when they are needed: once for each producer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
-    """Put into the entry the batches of its epoch before those that it has, as far as they go.
+    """Add to the entry the earlier batches of its epoch, if the log has them.
 
-    Raises: OSError; what is missing is looked for again then.
+    Raises: OSError; the next call tries again.
     """
     oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
     missing = REMEMBERED_BATCHES - len(entry.batches)

@@ -1,20 +1,21 @@
 """Whether a batch of the same producer, epoch and sequences is the one that was written before.
 
-A client that aborts after a broken connection may give up batches that were written, and give their
-sequences to other records (librdkafka does). Taken for a repetition, such a batch is acknowledged
-with the offsets of the one that was given up, and a record of a committed transaction is missing.
-So a repetition has to bear the same records:
+A client that aborts after a broken connection may drop batches that were written, and use their
+sequences for other records (librdkafka does). Taken for a repetition, such a batch would be
+acknowledged with the offsets of the dropped one, and a record of a committed transaction would be
+missing. So a repetition has to have the same records. The first row that applies:
 
-    the transaction of that one has ended (`producer_state`)    it is another
-    the checksum is that of the batch as it came then           it is the same
-    the log has that batch: both are opened, the records'
-    bytes and the time that they are counted from compared      as they compare
-    the log does not have it, or opening them takes long        the checksums decide; where that of
-                                                                then is not known, it is the same
+    the transaction of the written one has ended                another batch
+    (`producer_state`)
+    the checksum is that of the written one, as received        the same
+    the log has the written one: both are opened, and the       by the comparison
+    bytes and base timestamps of their records compared
+    the log does not have it, or opening takes long             by the checksums; where the first
+                                                                one is unknown, the same
 
-The checksum of then is not known after a restart. A client that encodes a batch anew for its second
-attempt, in another codec, is understood as long as the log has the batch. What remains: after a
-restart, another batch is taken for the same if the one of then is gone from the log.
+The checksum of the written one is unknown after a restart. A client that encodes a batch again for
+its second attempt, in another codec, is recognised as long as the log has the batch. Not covered:
+after a restart, another batch is taken for the same if the written one is gone from the log.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
 
-MOST_COMPARED_BYTES = 1 << 20  # of records, opened
+MOST_COMPARED_BYTES = 1 << 20  # of opened records
 
 
 def is_repetition(
@@ -38,7 +39,7 @@ def is_repetition(
 ) -> bool:
     """Whether `batch`, of the same producer and sequences, has the records of `written`.
 
-    Takes: crc, of the batch as the client sent it; what it is now may be in the topic's codec.
+    Takes: crc, of the batch as the client sent it; `batch` itself may be in the topic's codec.
     """
     if written.crc == crc:
         return True
@@ -48,7 +49,7 @@ def is_repetition(
 
 
 def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
-    """The batch as the log has it; None where it is gone, in part or whole, or damaged."""
+    """The batch in the log; None where it is missing, in part or whole, or damaged."""
     try:
         place = segments.find(written.first_offset)
         if place is None:
@@ -60,14 +61,14 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        and header.delete_horizon_ms is None  # which is where the records' base timestamp was
+        and header.delete_horizon_ms is None  # the field had the base timestamp of the records
         and has_right_crc(batch, header)
     )
     return batch if is_whole else None
 
 
 def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | None:
-    """None where they cannot be compared at once."""
+    """Compare the records; None where that would take long."""
     one, other = read_header(stored), read_header(batch)
     if (one.base_timestamp, one.record_count) != (other.base_timestamp, other.record_count):
         return False
@@ -78,7 +79,7 @@ def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | N
 
 
 def _opened(batch: bytes | memoryview | bytearray) -> bytes | bytearray | memoryview:
-    """The records' bytes. Raises: KafkaError, TooManyPartsError where they are too many."""
+    """The records' bytes. Raises: KafkaError, TooManyPartsError."""
     codec = read_header(batch).attributes & CODEC_MASK
     records = memoryview(batch)[HEADER_SIZE:]
     if not codec:

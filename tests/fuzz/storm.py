@@ -25,6 +25,7 @@ from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
@@ -108,6 +109,11 @@ class Storm:
         self.maker = Maker(self.random, self.knowledge, self.now_ms)
 
     # --- the broker and its rim ------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def open(self, directory: Path | None = None) -> Broker:
         properties = (
@@ -382,7 +388,7 @@ class Storm:
                 and not name.startswith("__")
                 and len(broker.logs.logs) > MOST_PARTITIONS // 2
             ):
-                delete_topic(broker.deletion, name, self.now_ms)
+                delete_topic(broker.routes.parts.deletion, name, self.now_ms)
         for name, partitions in BASE_TOPICS.items():
             if name not in broker.metadata.topics:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
@@ -413,8 +419,10 @@ class Storm:
         }
         for log in broker.topics.logs_of(TRANSACTIONS_TOPIC):
             assert not list(log.producer_state.active_producers()), f"a marker in {log}"
-        assert waiting == set(broker._parked), "what is parked is not what connections wait for"
-        assert set(broker._waiting_fetches) <= set(broker._parked)
+        assert waiting == set(broker.requests._parked), (
+            "what is parked is not what connections wait for"
+        )
+        assert set(broker.requests._waiting_fetches) <= set(broker.requests._parked)
         assert {
             connection for connection, session in broker.connections.items() if session.in_flight
         } == set(self.asked)
@@ -432,15 +440,16 @@ class Storm:
             self.pass_time(HOUR_MS // 25)
         self.flush()
         assert (
-            not broker._parked
-            and not broker._waiting_fetches
+            not broker.requests._parked
+            and not broker.requests._waiting_fetches
             and not broker.connections
             and not self.asked
         )
         assert not broker.purgatory._by_log and broker.purgatory.next_deadline_ms() is None
-        assert broker.flushes.is_idle and broker.transaction_ends.is_idle
+        assert broker.flushes.is_idle and broker.routes.parts.transaction_ends.is_idle
         assert (
-            len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
+            len(broker.cluster.nodes[broker.config.node_id].fetch_sessions)
+            <= broker.config["max.incremental.fetch.session.cache.slots"]
         )
         assert not any(
             metadata.partitions for metadata in broker.transactions.snapshot().values()
@@ -478,7 +487,7 @@ class Storm:
 
         rows = groups.offsets_beyond_log_end(log_end, lambda *_: (0, 0), lost_power=True)
         if rows:
-            self.broker.runtime.run_groups(groups.reset_offsets(rows), self.now_ms)
+            self.parts.group_runtime.run(groups.reset_offsets(rows), self.now_ms)
             self.flush()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.core import Broker
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.messages.create_topics import (
@@ -52,6 +53,11 @@ class AdminHost:
         self._properties |= {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.broker = self._open()
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def _open(self) -> Broker:
         broker = open_broker(

@@ -10,6 +10,7 @@ from typing import Any
 
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.slices import run_through
@@ -59,6 +60,11 @@ class CoreHost:
         self.work: list[Work] = []
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._correlation_id = 0
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def event_ms(self) -> int:
         """The steady time of what comes, with what the wall clock shows fed beside it."""

@@ -1,7 +1,7 @@
 """A small log directory with something of everything, one damage in it, and what the broker has to
 make of that.
 
-Either it starts: then every batch that the damage did not touch is read, or stands in a file that
+Either it starts: then every batch that the damage did not touch is read, or is in a file that
 was set aside, or its partition is off line with an error that names the file; and what the journal
 and the coordinators knew is known, unless the damage is in their own files, and then it was said.
 Or it does not start: then one line names the file and says what to do. `python -m
@@ -456,7 +456,7 @@ def check_batches(
                 and damage.kind == "flip"
                 and (found is not None or base < log.log_end_offset)
             ):
-                # a reader gets it as it stands there, and its checksum says that it is wrong; or an
+                # a reader gets it as it is there, and its checksum says that it is wrong; or an
                 # error that names the file
                 continue
             assert (
@@ -477,7 +477,7 @@ def check_batches(
         )
     if lost and (
         damage.way == "clean" or damage.kind == "flip"
-    ):  # after a kill nothing tells that a whole batch, or the last file, was there
+    ):  # after a kill nothing shows that a whole batch, or the last file, was there
         assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
 
@@ -528,7 +528,9 @@ def check_knowledge(
             "topic ids are those that the directories have"
         )
         used = max(metadata.producer_id for metadata in before.transactions.values())
-        assert broker.producer_ids.allocate() > used, "a producer id is given out twice"
+        assert broker.routes.parts.producer_ids.allocate() > used, (
+            "a producer id is given out twice"
+        )
         assert complaints.texts or damage.kind != "flip", (
             f"the journal was changed at {damage.at}, and nothing is said"
         )

@@ -1,9 +1,9 @@
 """A real Broker on a simulated disk, and clients that are no more than their requests.
 
-Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after
-`hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet waits,
-and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them, except that
-this power loss is the worst there is: all that was not fsynced is gone.
+Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
+after `hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet
+waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
+except that this power loss is the worst there is: all that was not fsynced is gone.
 
     b = DiskBroker()
     b.topic("t")
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from sim.disk import Directory, SimDisk
 
 from barnabas.broker.core import Broker
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
@@ -167,6 +168,11 @@ class DiskBroker:
         self.open()
 
     # --- the process -----------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def open(self) -> None:
         """Start it on what the disk has. All connections are new."""
@@ -343,8 +349,10 @@ class DiskBroker:
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
         while self.answer(connection) is None:
             assert name not in self.broker.topics
-            assert self.broker.work.is_ready or self.broker.outbox.flushes, "it waits for nothing"
-            if self.broker.work.is_ready:
+            assert self.broker.requests.work.is_ready or self.broker.outbox.flushes, (
+                "it waits for nothing"
+            )
+            if self.broker.requests.work.is_ready:
                 self.tick()
             else:
                 self.flush_one()
@@ -530,7 +538,7 @@ class DiskBroker:
         assert found is not None and not found.partitions
         moved = found._replace(producer_epoch=epoch)
         partition = partition_for(txn, len(self.broker.topics.partitions_of("__transaction_state")))
-        self.broker.runtime.run_transactions(
+        self.parts.transaction_ends.run(
             Result(partition=partition, records=[record_of(moved)], transactions=[moved]),
             self.now_ms,
         )

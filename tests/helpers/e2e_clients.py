@@ -26,7 +26,7 @@ RECONNECTING = {"metadata.recovery.strategy": "none"}
 # kafka-python's consumer that is polled for shorter than its first join takes may lose that join's
 # answer, and then neither reads nor joins again. A poll ends with the first record anyway.
 KAFKA_PYTHON_POLL_MS = 5_000
-QUIET = {"log_level": 0}  # librdkafka tells on stderr of each connection that a killed broker ends
+QUIET = {"log_level": 0}  # librdkafka logs each connection that a killed broker ends on stderr
 
 
 class Seen(NamedTuple):

@@ -99,7 +99,7 @@ def fill(disk: SimDisk) -> None:
 
 
 def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> None:
-    """An open transaction over orders-0, as its last record tells of it; changes: other fields."""
+    """An open transaction over orders-0, as in its last record; changes: other fields."""
     ongoing = TransactionMetadata(
         transactional_id,
         PRODUCER_ID,

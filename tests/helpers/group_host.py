@@ -70,7 +70,7 @@ LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
 
 
 class Directory:
-    """The host's topics as the coordinator sees them; a topic made anew has another id."""
+    """The host's topics as the coordinator sees them; a topic that is made again has another id."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         self._topics = topics
@@ -294,7 +294,7 @@ class GroupHost:
         owned: Mapping[str, Iterable[int]] | None = None,
         **fields: Any,
     ) -> Any:
-        """ConsumerGroupHeartbeat; one that joins tells what such a one has to tell.
+        """ConsumerGroupHeartbeat; one that joins has the required fields.
 
         Takes: owned, by the names of topics.
         """

@@ -106,7 +106,7 @@ def hold(
     def hook(frame: Frame) -> Action:
         if reached is not None:
             reached.set()
-        assert release.wait(timeout_s), "nobody released the frame"
+        assert release.wait(timeout_s), "the frame was not released"
         return PASS
 
     return hook
@@ -262,7 +262,8 @@ class KafkaProxy:
 def broker_behind_proxy(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    """A broker that tells clients to come to the proxy; killed and restarted it stays behind it."""
+    """A broker that advertises the proxy's address to clients; killed and restarted it stays behind
+    it."""
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with LocalBroker(settings={**(settings or {}), **advertised}) as broker:

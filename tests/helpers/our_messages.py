@@ -36,7 +36,7 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
 def request_frame(
     request: Message, version: int, correlation_id: int, client_id: str | None = "tests"
 ) -> bytes:
-    """A request with its header, without the size that stands before it on a connection."""
+    """A request with its header, without the size before it on a connection."""
     out = bytearray(struct.pack(">hhi", request.API_KEY, version, correlation_id))
     if client_id is None:
         out += b"\xff\xff"

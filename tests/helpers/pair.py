@@ -1,4 +1,4 @@
-"""Two daemons that share a lease in a real etcd, and what stands between them."""
+"""Two daemons that share a lease in a real etcd, and the connections between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ports of 127.0.0.1 that nobody else takes between the moment they are chosen and their use."""
+"""Ports of 127.0.0.1 that no other process takes between the moment they are chosen and their
+use."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Below those that the system gives to whoever connects or listens on port 0: of two processes that
-# choose by themselves, a third one's connection can have taken neither's.
+# Below those that the system gives to sockets that connect, or listen on port 0: of two processes
+# that choose by themselves, a third one's connection can have taken neither's.
 OWN_PORTS = range(15_000, 30_000)
 
 

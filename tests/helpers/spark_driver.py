@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass
 class Query:
-    """What the program is told. shuffled: rows go to other tasks whenever the batch is computed;
+    """The options of the program. shuffled: rows go to other tasks whenever the batch is computed;
     faults: see `spark_faults`.
     """
 

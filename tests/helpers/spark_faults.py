@@ -1,6 +1,6 @@
 """The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
 
-A fault is told as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first
+A fault is given as JSON `[{"batch": 3, "task": 0, "does": "raise"}]`. It comes on the task's first
 attempt alone, after its rows are encoded and written to its spool file, when the attempt would end:
 the worst moment, since all its work is there and must not count.
 

@@ -136,7 +136,7 @@ class TxnHost:
         self.resume()
 
     def resume(self) -> None:
-        """Carry out, after a start, the decisions that the log tells of."""
+        """Carry out, after a start, the decisions in the log."""
         self._release(self.coordinator.prepared())
 
     # events

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 TARGETS: dict[str, tuple[str, ...] | None] = {
     "coordinator/*.py": None,
     "storage/*.py": None,
-    "broker/coordinator_runtime.py": None,
+    "broker/group_runtime.py": None,
     "broker/logs/flush_queue.py": None,
     "broker/handlers/transactions.py": None,
     "broker/handlers/produce.py": None,
@@ -99,7 +99,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "storage/cleaning/cleaner.py": ("_Transactions.*", "_Cleaner.*"),
     "storage/cleaning/clean_plan.py": ("*",),
     "storage/cleaning/segment_swap.py": ("*",),
-    "broker/coordinator_runtime.py": ("*",),
+    "broker/group_runtime.py": ("*",),
     "broker/logs/flush_queue.py": ("*",),
     "broker/handlers/produce.py": ("*",),
     "broker/handlers/fetch.py": ("*",),

@@ -17,7 +17,7 @@ from helpers.admin_host import HOST, PORT, creatable
 from helpers.our_messages import request_frame
 
 from barnabas.broker.logs.metadata import Acl, ScramCredential
-from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorization import OPEN, RULES
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.protocol.api_table import APIS, Api
@@ -54,12 +54,12 @@ class Past:
         broker.metadata.set_scram_credentials(
             {("secret-user", 1): ScramCredential(b"salt", b"stored", b"server", 4096)}
         )
-        assert broker.authorizer is not None
-        broker.authorizer.add(
+        assert broker.routes.parts.access.authorizer is not None
+        broker.routes.parts.access.authorizer.add(
             {uuid.UUID(int=7): Acl(2, "secret-topic", 3, "User:secret-user", "*", 3, 3)}
         )
         self.told: list[AuditRecord] = []
-        self.storm.broker.authorizer = Authorizer(broker.metadata, tell=self.told.append)
+        self.storm.parts.access.authorizer = Authorizer(broker.metadata, tell=self.told.append)
         names = {*broker.metadata.topics, *broker.transactions.snapshot()}
         names |= set(self.storm.knowledge.members)
         names |= {member for rows in self.storm.knowledge.members.values() for member, _ in rows}
@@ -125,8 +125,8 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
     """By its name and by its id: every request that names it is tried, as often as others."""
     maker, metadata = past.storm.maker, past.broker.metadata
     name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
-    past.broker.authorizer = Authorizer(metadata)
-    past.broker.authorizer.add({READERS_ACL: Acl(2, name, 3, READER, "*", 3, 3)})
+    past.storm.parts.access.authorizer = Authorizer(metadata)
+    past.storm.parts.access.authorizer.add({READERS_ACL: Acl(2, name, 3, READER, "*", 3, 3)})
     its_own = name.encode(), metadata.topics[name].topic_id.bytes
     before = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
     answered = 0
@@ -143,8 +143,8 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
             assert not told, f"{api.name} {version} tells of {told}"
     assert answered, "not all of it was refused for other reasons"
     after = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
-    past.broker.authorizer.remove([READERS_ACL])
-    past.broker.authorizer = Authorizer(metadata, tell=past.told.append)
+    past.storm.parts.access.authorizer.remove([READERS_ACL])
+    past.storm.parts.access.authorizer = Authorizer(metadata, tell=past.told.append)
     assert after == before
 
 
@@ -169,6 +169,6 @@ def test_the_state_that_is_compared_can_change(past: Past) -> None:
     frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
     past.answer(frame)
     assert state_of(past.broker) == before
-    past.broker.authorizer = Authorizer(past.broker.metadata, [NOBODY])
+    past.storm.parts.access.authorizer = Authorizer(past.broker.metadata, [NOBODY])
     past.answer(frame)
     assert state_of(past.broker) != before

@@ -16,7 +16,7 @@ from fuzz.giants import SHAPES as ELEMENTS
 from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
 from helpers.our_messages import read_request
 
-from barnabas.broker import wide_requests
+from barnabas.broker.requests import wide_requests
 from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]

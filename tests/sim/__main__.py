@@ -76,7 +76,7 @@ def main() -> int:
 def _kinds_of_schedule(
     seed: int, options: argparse.Namespace
 ) -> list[tuple[Callable[..., Report], str]]:
-    """What is run of a seed, and what stands before its number."""
+    """What is run of a seed, and the text before its number."""
     pair = (run_pair, "pair ")
     if options.pair:
         return [pair]

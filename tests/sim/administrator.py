@@ -1,4 +1,4 @@
-"""Whoever makes topics grow, deletes them and makes them anew, and deletes records, while the
+"""An administrator that grows topics, deletes and makes them again, and deletes records, while the
 others work.
 """
 
@@ -81,7 +81,7 @@ class Administrator(Client):
         self.hang_up()
 
     def remake(self, topic: str, times: int) -> Asking:
-        """Delete a topic and make it anew, a few times, with as many partitions as comes."""
+        """Delete a topic and make it again, a few times, with as many partitions as comes."""
         for _ in range(times):
             yield self.rng.randint(200, 1200)
             if self.world.is_draining:

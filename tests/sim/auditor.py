@@ -22,7 +22,7 @@ GRACE_MS = 1000
 
 class Auditor(Client):
     """DescribeProducers of some partitions and DescribeTransactions of all ids that
-    ListTransactions tells of.
+    ListTransactions lists.
     """
 
     def __init__(self, world: Any, partitions: list[Partition]) -> None:
@@ -69,7 +69,7 @@ class Auditor(Client):
         return told
 
     def look_at_transactions(self) -> Asking:
-        """Gives what was told of each transactional id, None without an answer."""
+        """Gives: the answer for each transactional id, None without an answer."""
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(
             wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)

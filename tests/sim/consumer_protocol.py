@@ -1,8 +1,8 @@
-"""Members of the consumer protocol (KIP-848), which say by heartbeats what they own, and are told
+"""Members of the consumer protocol (KIP-848), which say by heartbeats what they own, and receive
 what they are to own.
 
 They do the work of `group.py` and `consumers.py`, beside classic members or in their place. One
-that has not heard the answer to a heartbeat tells all in the next, as stock clients do.
+that has not heard the answer to a heartbeat sends all fields in the next, as stock clients do.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ConsumerProtocolWorker(Worker):
     def heartbeat(self) -> Asking:
         """Heartbeats until there is nothing to give up. Whether the member may go on."""
         if not self.member_id and self.generation != JOINING:
-            return False  # it was put out, as the answer to a commit said: it joins anew
+            return False  # it was put out, as the answer to a commit said: it joins again
         while True:
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
@@ -148,7 +148,7 @@ class ConsumerProtocolWorker(Worker):
         )
 
     def _was_refused(self, code: int) -> None:
-        """The member is put out, or its epoch is not the group's: it gives up all, and joins anew.
+        """The member is put out, or its epoch is not the group's: it gives up all, and joins again.
 
         Raises: Fenced, Refused.
         """
@@ -170,7 +170,7 @@ class ConsumerProtocolWorker(Worker):
         ]
 
     def release(self, partitions: list[Partition]) -> None:
-        """Work on them no more: whoever gets them goes on from what is committed."""
+        """Work on them no more: the next owner continues from the committed offsets."""
         self.end_holdings(partitions)
         for partition in partitions:
             self.positions.pop(partition, None)
@@ -209,8 +209,8 @@ class ConsumerProtocolWorker(Worker):
     # --- offsets ---------------------------------------------------------------------------------
 
     def _take_up(self) -> Asking:
-        """Go on where the group stands in what is newly owned, once no transaction is under way
-        that may change it. False: the group has moved on.
+        """Continue at the group's offsets of newly owned partitions, once no transaction is under
+        way that may change it. False: the group has moved on.
         """
         partitions = [partition for partition in self.owned if partition not in self.positions]
         if not partitions:
@@ -270,7 +270,7 @@ class ConsumerProtocolWorker(Worker):
 
 
 class ConsumerProtocolConsumer(ConsumerProtocolWorker, Consumer):
-    """A consumer that speaks the consumer protocol, of a topic that nobody deletes."""
+    """A consumer that speaks the consumer protocol, of a topic that is not deleted."""
 
     def __init__(self, world: World, name: str, *rest: Any, **more: Any) -> None:
         super().__init__(world, name, *rest, **more)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 class Consumer(Worker):
     """One instance. It knows of which life of the topic its positions are, and asks for the group's
-    offsets anew in the next.
+    offsets again in the next.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Consumer(Worker):
         yield
 
     def lead(self, answer: Any) -> list[Any]:
-        """A leader that has come back shares out anew: the topic may have been made again since,
+        """A leader that has come back assigns again: the topic may have been made again since,
         with other partitions.
         """
         assignments = super().lead(answer)
@@ -93,7 +93,7 @@ class Consumer(Worker):
         )
 
     def work(self) -> Asking:
-        """Until the group moves on, or an answer is lost; unless it goes on from where it stands
+        """Until the group moves on, or an answer is lost; unless it continues from its position
         then, as stock clients do.
         """
         while not self.world.is_over:
@@ -107,7 +107,7 @@ class Consumer(Worker):
                 return
             if self.dying and not self.world.is_draining and self.rng.random() < self.dying:
                 if self.rng.random() < 0.5:
-                    raise Fenced  # the process dies, and tells nobody
+                    raise Fenced  # the process dies without leaving
                 yield self.rng.randint(self.session_timeout_ms // 2, 2 * self.session_timeout_ms)
             if self.share and (self.life is None or self._is_another_life()):
                 yield self.rng.randint(5, 60)
@@ -216,7 +216,7 @@ class Consumer(Worker):
         self.positions[partition] = start
 
     def commit(self) -> Asking:
-        """OffsetCommit of where it stands. False: the answer is lost, or the group has moved on."""
+        """OffsetCommit of its position. False: the answer is lost, or the group has moved on."""
         history = self.world.history
         standing = dict(self.positions)
         epochs = self.read_epochs if self.tells_epochs else {}

@@ -2,7 +2,7 @@
 
 A seed is no promise: where the simulator's schedules have changed, the search goes on from 0, and
 costs what it would have without the table. `python -m sim.defect_seeds` searches for what is not
-found at its seed, and writes `defect_seeds.json` anew.
+found at its seed, and writes `defect_seeds.json` again.
 """
 
 from __future__ import annotations

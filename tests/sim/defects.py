@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.brokers.cluster import NodeTopics
 from barnabas.broker.brokers.coordinator_edge import _Edge
-from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
-from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches
 from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
-from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.broker.transactions.transaction_end import (
+    Endings,
+    TransactionEnds,
+    TransactionMarkers,
+)
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.group_members import GroupMembers
@@ -427,10 +430,8 @@ def complete_before_marker() -> Iterator[None]:
     def write_markers_later(self: TransactionEnds, ending: Any, now_ms: int) -> None:
         with changed(TransactionEnds, "flush_completions", lambda self, now_ms: None):
             write_complete(self, ending, now_ms)
-        logs = self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
-        self._broker.flushes.wait(
-            logs, lambda then_ms: write_markers(self, ending, then_ms), now_ms
-        )
+        logs = self._topics.logs_of(TRANSACTIONS_TOPIC)
+        self._flushes.wait(logs, lambda then_ms: write_markers(self, ending, then_ms), now_ms)
 
     def nothing(self: TransactionEnds, ending: Any, now_ms: int) -> None:
         pass
@@ -451,21 +452,16 @@ def complete_before_marker() -> Iterator[None]:
     tweak=focuses.with_kills,
 )
 def data_before_ongoing() -> Iterator[None]:
-    run = CoordinatorRuntime.run_transactions
+    run = TransactionEnds.run
     internal_log = TopicRegistry.internal_log
 
-    def run_transactions(self: CoordinatorRuntime, result: Result, now_ms: int) -> None:
-        held = self._broker.topics.__dict__.setdefault("held", [])
-        if (
-            result.records
-            and not result.effects
-            and not result.more
-            and _is_ongoing(self._broker, result)
-        ):
+    def run_unwritten(self: TransactionEnds, result: Result, now_ms: int) -> None:
+        held = self._topics.__dict__.setdefault("held", [])
+        if result.records and not result.effects and not result.more and _is_ongoing(result):
             for record in result.records:
-                self._broker.transactions.replay(result.partition, 0, record.key, record.value)
+                self._coordinator.replay(result.partition, 0, record.key, record.value)
             held.append(result)
-            self._reply(result.replies)
+            self._conclude(result, now_ms)
             return
         run(self, result, now_ms)
 
@@ -477,13 +473,13 @@ def data_before_ongoing() -> Iterator[None]:
         return internal_log(self, name, index, now_ms)
 
     with (
-        changed(CoordinatorRuntime, "run_transactions", run_transactions),
+        changed(TransactionEnds, "run", run_unwritten),
         changed(TopicRegistry, "internal_log", log_with_held),
     ):
         yield
 
 
-def _is_ongoing(broker: Any, result: Result) -> bool:
+def _is_ongoing(result: Result) -> bool:
     from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
 
     for record in result.records:
@@ -607,15 +603,13 @@ def markers_end_the_next_transaction() -> Iterator[None]:
 )
 def hanging_transactions_are_committed() -> Iterator[None]:
     abort = TransactionRecovery._abort_hanging_transactions
-    append = TransactionEnds.append_marker
+    append = TransactionMarkers.append_to
 
     def abort_hanging_transactions(self: TransactionRecovery, now_ms: int) -> None:
-        def append_commit(
-            self: TransactionEnds, topic: str, index: int, marker: Any, then_ms: int
-        ) -> Any:
-            return append(self, topic, index, marker._replace(commit=True), then_ms)
+        def append_commit(self: TransactionMarkers, log: Log, marker: Any, then_ms: int) -> Any:
+            return append(self, log, marker._replace(commit=True), then_ms)
 
-        with changed(TransactionEnds, "append_marker", append_commit):
+        with changed(TransactionMarkers, "append_to", append_commit):
             abort(self, now_ms)
 
     with changed(TransactionRecovery, "_abort_hanging_transactions", abort_hanging_transactions):
@@ -775,10 +769,10 @@ def failed_rolls_count() -> Iterator[None]:
     tweak=focuses.with_outages,
 )
 def decisions_do_not_keep() -> Iterator[None]:
-    def note_offline(self: TransactionEnds, decision: Any) -> None:
+    def note_offline(self: TransactionMarkers, decision: Any) -> None:
         pass
 
-    with changed(TransactionEnds, "_note_offline", note_offline):
+    with changed(TransactionMarkers, "_note_offline", note_offline):
         yield
 
 
@@ -1016,7 +1010,7 @@ def zombies_may_write() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(produce_handler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
     ):
         yield
 
@@ -1287,7 +1281,7 @@ def late_batches_join_the_next_transaction() -> Iterator[None]:
     def check_connection(broker: Any, produce: Any) -> None:
         pass
 
-    with changed(produce_handler, "_check_connection", check_connection):
+    with changed(TransactionalBatches, "check_connection", check_connection):
         yield
 
 
@@ -1400,7 +1394,7 @@ def late_batches_begin_transactions() -> Iterator[None]:
             raise
 
     with (
-        changed(produce_handler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
         changed(ProducerStateManager, "check_batch", check_batch),
     ):
         yield
@@ -1650,12 +1644,12 @@ def offsets_before_the_marker() -> Iterator[None]:
 
 @defect("the markers of offsets are not written", "offsets", "stuck", tweak=focuses.with_group)
 def offsets_without_markers() -> Iterator[None]:
-    append = TransactionEnds.append_marker
+    append = TransactionMarkers.append_to
 
-    def append_marker(self: TransactionEnds, topic: str, *arguments: Any) -> Any:
-        return None if topic == OFFSETS_TOPIC else append(self, topic, *arguments)
+    def append_to(self: TransactionMarkers, log: Log, *arguments: Any) -> bool:
+        return log.topic != OFFSETS_TOPIC and append(self, log, *arguments)
 
-    with changed(TransactionEnds, "append_marker", append_marker):
+    with changed(TransactionMarkers, "append_to", append_to):
         yield
 
 
@@ -1948,7 +1942,7 @@ def anybody_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
         return Code.NONE
 
-    with changed(produce_handler, "_verify", verify):
+    with changed(TransactionalBatches, "verify", verify):
         yield
 
 
@@ -1979,7 +1973,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
     tweak=focuses.with_large_batches,
 )
 def late_batches_are_not_verified() -> Iterator[None]:
-    append, verify = produce_handler._append, produce_handler._verify
+    append, verify = ProduceHandler._append, TransactionalBatches.verify
     is_late: list[bool] = []
 
     def append_late(*args: Any) -> Any:
@@ -1993,8 +1987,8 @@ def late_batches_are_not_verified() -> Iterator[None]:
         return Code.NONE if is_late[-1] else verify(*args)
 
     with (
-        changed(produce_handler, "_append", append_late),
-        changed(produce_handler, "_verify", verify_early),
+        changed(ProduceHandler, "_append", append_late),
+        changed(TransactionalBatches, "verify", verify_early),
     ):
         yield
 
@@ -2089,13 +2083,13 @@ def waiting_commits_are_forgotten() -> Iterator[None]:
 
 @defect("requests that come while a transaction ends are not heard again", "stuck")
 def held_back_requests_are_dropped() -> Iterator[None]:
-    hold_back = TransactionEnds.hold_back
+    hold_back = Endings.hold_back
 
-    def drop(self: TransactionEnds, transactional_id: str | None, call: Any, now_ms: int) -> None:
+    def drop(self: Endings, transactional_id: str | None, call: Any, now_ms: int) -> None:
         if transactional_id is None or not self.is_decided(transactional_id):
             hold_back(self, transactional_id, call, now_ms)
 
-    with changed(TransactionEnds, "hold_back", drop):
+    with changed(Endings, "hold_back", drop):
         yield
 
 
@@ -2117,13 +2111,13 @@ def deleted_logs_are_waited_for() -> Iterator[None]:
     tweak=focuses.with_unanswered_batches,
 )
 def unanswered_batches_cost_the_connection() -> Iterator[None]:
-    hang_up = produce_handler._hang_up_if_failed
+    hang_up = ProduceHandler._hang_up_if_failed
 
     def hang_up_always(broker: Any, produce: Any) -> None:
         produce.failed = True
         hang_up(broker, produce)
 
-    with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+    with changed(ProduceHandler, "_hang_up_if_failed", hang_up_always):
         yield
 
 

@@ -318,7 +318,7 @@ class SimDisk:
 
     def copy(self, *, is_told: bool = True) -> None:
         """A copy of the disk, made just now and without the page cache, takes its place in the same
-        run of the machine; is_told: whether the system tells one mount from the other.
+        run of the machine; is_told: whether the system distinguishes the mounts.
         """
         self.mounts += is_told
         self._forget()

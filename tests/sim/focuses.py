@@ -721,7 +721,8 @@ def with_late_batches(scenario: Scenario) -> None:
 
 def with_late_batches_anywhere(scenario: Scenario) -> None:
     """For a planted defect alone: also to a partition that was added and not written to, where one
-    that comes before anything else of its producer is not told from the next transaction's.
+    that comes before anything else of its producer is not distinguished from the next
+    transaction's.
     """
     with_late_batches(scenario)
     scenario.adds_unwritten = True

@@ -57,7 +57,7 @@ class Worker(TransactionalProducer):
     """One instance: joins the group, and turns records of its share of `inputs` into records of
     `outputs`, offsets in the same transaction.
 
-    moved_on: the codes after which it learns anew what its share is. holdings: of the partitions
+    moved_on: the codes after which it learns its share again. holdings: of the partitions
     that are its own; held: all that it ever had. asks_for_place: it wants the place that another
     process of its instance may have, and has had no answer.
     """
@@ -214,7 +214,7 @@ class Worker(TransactionalProducer):
 
     @property
     def self_id(self) -> str:
-        """What tells this self of the member from its earlier and later ones."""
+        """What distinguishes this process of the member from earlier and later ones."""
         return self.member_id
 
     def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
@@ -280,7 +280,7 @@ class Worker(TransactionalProducer):
 
     def ask_for_place(self) -> None:
         """It is about to ask for the place of its instance. From then on what another process of it
-        has may be shared out anew, with or without an answer.
+        has may be assigned again, with or without an answer.
         """
         if self.instance_id is not None:
             self.asks_for_place = True
@@ -343,9 +343,10 @@ class Worker(TransactionalProducer):
         """An answer says that the group does not know this member. A finding where its session
         cannot be over.
 
-        While the process stood still nobody was judged whose request lay in the socket when it went
-        on. A static member may have been replaced by another process of its name, which has left
-        since: then nobody is known by that name. Asked about offsets, a group of the consumer
+        While the process was stopped no client timed out whose request lay in the socket when it
+        went on. A static member may have been replaced by another process of its name, which has
+        left
+        since: then no member has that name. Asked about offsets, a group of the consumer
         protocol knows the present id of an instance alone.
         """
         world = self.world
@@ -425,7 +426,7 @@ class Worker(TransactionalProducer):
         ]
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
-        """Where the group stands, once no transaction is under way that may change it."""
+        """The group's offset, once no transaction is under way that may change it."""
         self.positions = {}
         if not partitions:
             return True

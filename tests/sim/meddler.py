@@ -1,9 +1,10 @@
 """A client that sends nonsense inside valid frames, while the others work.
 
 Nothing here is for the broker to close its eyes to. What must be refused is noted as refused
-before it is sent, so whoever sees it later has found an `unwritten` record; where the broker says
-that it took it, that is a finding at once. What is to be put right on the way (a header's highest
-timestamp, attributes that are not a client's) is an ordinary record afterwards, with its promise.
+before it is sent, so a client that sees it later has found an `unwritten` record; where the broker
+says that it took it, that is a finding at once. What is to be put right on the way (a header's
+highest timestamp, attributes that are not a client's) is an ordinary record afterwards, with its
+promise.
 """
 
 from __future__ import annotations
@@ -257,8 +258,8 @@ class Meddler(Producer):
         is_mended: bool,
         transactional_id: str | None = None,
     ) -> Asking:
-        """Once. is_mended: it becomes an ordinary batch; else whoever sees anything of it has found
-        something.
+        """Once. is_mended: it becomes an ordinary batch; otherwise a client that sees any of it has
+        found something.
         """
         if not is_mended:
             for write in writes:

@@ -80,7 +80,7 @@ class Link:
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
         self._last_out_ms = self._last_in_ms = self._quiet_until_ms = 0
         self._drains = False
-        self.resent = 0  # as of `Bundle`: there is nobody else
+        self.resent = 0  # as of `Bundle`: there is no other
 
     # --- the client's side -----------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 the same core.
 
 Frames of a connection wait while one of them is under way. A flush job's files are fsynced one by
-one, each at its own time and in any order; then the core is told. Compaction jobs are done between
-two events. So a crash may come between any two of them.
+one, each at its own time and in any order; then the core is notified. Compaction jobs are done
+between two events. So a crash may come between any two of them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ class Node:
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
                 # a thread makes the files of all partitions, unless a coordinator writes before
-                self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
+                files_ahead = self.broker.routes.parts.files_ahead.get()
+                files_ahead.fewest, files_ahead.most_by_request = 1, 0
             self.heed_quotas()
             self._carry_out()
         except Crash:
@@ -192,7 +193,7 @@ class Node:
         assert self.broker is not None
         if self.world.has_quotas:
             self.throttles = Throttles(self.world)
-            self.broker.busy_ns = self._busy_ns
+            self.broker.quotas.busy_ns = self._busy_ns
 
     def _busy_ns(self) -> int:
         """The time that the core has worked: more with each look, by chance."""
@@ -208,7 +209,7 @@ class Node:
         """damages_journal: a frame of a flush journal is not what was written, besides. An operator
         restores it when a start says so.
         """
-        # what no checkpoint tells to be durable is cut off after a power loss, if it is damaged
+        # what is durable by no checkpoint is cut off after a power loss, if it is damaged
         self.restore()
         self._restore_frame()
         frame = self._durable_frame() if damages_journal and self.is_up else None
@@ -253,8 +254,8 @@ class Node:
         return not note or note.endswith(b" failed")
 
     def damage(self, rng: random.Random) -> None:
-        """Of one partition's log whatever stands in its last file's first offset, which no checksum
-        covers, and what tells that it was right. Where compaction leaves no gaps, some of these
+        """Damage the first offset of a log's last file, which no checksum covers, and the files
+        that show that it was right. Where compaction leaves no gaps, some of these
         offsets are wrong by little. Or, in some schedules, a byte within a batch that good ones
         follow.
         """
@@ -333,8 +334,8 @@ class Node:
     # --- time ------------------------------------------------------------------------------------
 
     def _steady_ms(self) -> int:
-        """As of a machine that is up for a while, and each time for another: whoever takes it for a
-        wall clock is years away.
+        """As of a machine that is up for a while, and each time for another: a reader that takes it
+        for a wall clock is years away.
         """
         return self.world.loop.now_ms - self._zero_ms
 
@@ -385,7 +386,7 @@ class Node:
             self._guarded(self.broker.on_tick, self.now_ms())
 
     def _is_held(self, generation: int, call: Any, *arguments: Any) -> bool:
-        """Whether the process stands still: then this comes when it goes on."""
+        """Whether the process is stopped: then this comes when it continues."""
         if self._is_stopped and generation == self.generation:
             self._held.append((call, arguments))
             return True

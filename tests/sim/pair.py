@@ -143,7 +143,8 @@ class PairNode(Node):
         self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
 
     def restore_backup(self, *, is_told: bool) -> None:
-        """The directory is what was saved; is_told: whether the system tells it from the other."""
+        """The directory is what was saved; is_told: whether the system distinguishes it from the
+        other."""
         self.disk.replace(copy.deepcopy(self._saved), is_told=is_told)
 
     def is_serving(self) -> bool:

@@ -97,13 +97,13 @@ def with_restores(pair: Pair) -> None:
 
 
 def with_async(pair: Pair) -> None:
-    """Answers wait for nobody, and leaders are gone with what they had answered last."""
+    """Answers do not wait, and leaders are gone with what they had answered last."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (200, 1500)
     pair.faults = ("kill leader", "power leader", "lose leader", "isolate leader")
 
 
 def with_ends(pair: Pair) -> None:
-    """Nodes that are asked to end, while answers wait for nobody."""
+    """Nodes that are asked to end, while answers do not wait."""
     pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (300, 1500)
     pair.faults, pair.lost, pair.late = ("end leader", "end leader", "end standby"), 0.0, 0.0
 

@@ -200,7 +200,7 @@ class PairWorld(World):
         """A machine leads from now on, and opens its directory.
 
         One that stood still in between does so too late: the lease is the other's by then, and
-        nobody hears of this one.
+        no client hears of this one.
         """
         self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
         if self._comes_too_late(node):
@@ -469,7 +469,7 @@ class PairWorld(World):
             self.loop.later(self.pair_rng.randint(0, 300), node.boot)
         self.loop.run_until(START_MS + FIRST_LEADER_MS, lambda: self.node.is_up)
         broker = self.node.broker
-        assert broker is not None, "nobody leads"
+        assert broker is not None, "no node leads"
         for name, count in self.scenario.topics.items():
             broker.topics.create_topic(
                 name, count, self.scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()

@@ -111,7 +111,7 @@ class Producer(Client):
         self.session = f"{self.name}/{self.sessions}"
 
     def new_value(self, partition: Partition) -> bytes:
-        """Unique. What stands before its last '-' is the record's key: in a compacted topic one of
+        """Unique. The text before its last '-' is the record's key: in a compacted topic one of
         a few, else the producer's name.
         """
         self._made += 1
@@ -224,7 +224,7 @@ class Producer(Client):
         return True
 
     def rest(self) -> Asking:
-        """Where ids expire: be away for so long sometimes that nobody knows this one any more."""
+        """Where ids expire: be away for so long sometimes that its id has expired."""
         if (
             self.world.scenario.ids_expire
             and not self.world.is_draining
@@ -265,11 +265,11 @@ class Producer(Client):
         raise Refused(what, code, [batch.partition], batch.sent_ms)
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """A finding where nobody else came under this name, and the transaction's time cannot be
+        """A finding where no other producer used this name, and the transaction's time cannot be
         up.
 
         A start goes by the wall clock, so nothing is known of one where that was set. Nor of a name
-        of which an InitProducerId was lost: it may come late, and fence whoever is there then.
+        of which an InitProducerId was lost: it may come late, and fence a later producer.
         """
         world = self.world
         inits = world.inits[self.transactional_id or ""]
@@ -326,7 +326,7 @@ class IdempotentProducer(Producer):
             yield from self.rest()
 
     def _bump_epoch(self) -> None:
-        """As Apache Kafka's own client does it: without asking, since nobody else has the id
+        """As Apache Kafka's own client does it: without asking, since no other producer has the id
         (KIP-360).
         """
         self.epoch += 1
@@ -539,7 +539,7 @@ class TransactionalProducer(Producer):
             transaction.end(ending, self.world.loop.now_ms)
 
     def writes_to_all_added(self) -> bool:
-        """As clients do: where sequences are used again, nothing tells of a late batch to a
+        """As clients do: where sequences are used again, nothing shows a late batch to a
         partition that was added and not written to.
         """
         scenario = self.world.scenario

@@ -1,5 +1,5 @@
-"""Quotas of clients in a schedule: what those are told who are above one, held against a model that
-knows less than the broker and cannot be wrong where it says something.
+"""Quotas of clients in a schedule: the throttle times of clients above one, compared with a model
+that knows less than the broker and cannot be wrong where it says something.
 
     an answer tells a time to wait    just this connection is muted, for just so long
     a Produce was answered            it tells a time, if what came in the last two windows is above
@@ -28,7 +28,7 @@ SLACK = 1.02
 
 
 class Throttles:
-    """What one process of the broker has told its clients."""
+    """The throttle times in answers of one process of the broker."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -68,7 +68,7 @@ class Throttles:
         """The core has said who is to wait, with the answers that it has just given."""
         told, self._told = self._told, {}
         for connection_id, throttle_ms in mutes:
-            of_answer = told.pop(connection_id, throttle_ms)  # not all tell: acks=0, some versions
+            of_answer = told.pop(connection_id, throttle_ms)  # not in all: acks=0, some versions
             if of_answer != throttle_ms:
                 self._found(f"a client is told {of_answer} ms, and waits for {throttle_ms}")
         for throttle_ms in filter(None, told.values()):

@@ -103,7 +103,7 @@ class Opener:
 
 
 def _check_header(header: BatchHeader, records: list[Record]) -> None:
-    """What a client relies on in a header is true, whoever wrote the batch."""
+    """What a client relies on in a header is true, for every writer of the batch."""
     where = f"the batch at {header.base_offset}"
     assert not header.attributes & NOT_A_CLIENTS or header.is_control, (
         f"{where} has the attributes {header.attributes:#x}"
@@ -130,11 +130,11 @@ def last_epoch(records: bytes) -> int:
 
 
 class Reader(Client):
-    """Reads some partitions from a place on, long polling. positions: where each stands.
+    """Reads some partitions from a place on, long polling. positions: of each.
 
-    follows_epochs: as librdkafka does (KIP-320), it tells the leader epoch that it knows; when
+    follows_epochs: as librdkafka does (KIP-320), it sends the leader epoch that it has; when
     there is another it asks where the epoch ends in which it read last, and goes back there. Then
-    it is given all that stands in the log at the end, power losses or not. Others go on from where
+    it gets the whole log in the end, power losses or not. Others go on from where
     they stand.
     """
 
@@ -306,7 +306,7 @@ class Reader(Client):
         now_ms = world.loop.now_ms
         if found.diverging is not None:
             self._go_back(partition, *found.diverging)
-            # a session does not tell again how the log stands
+            # a session does not send the log's offsets again
             self.stable[partition] = max(found.last_stable_offset, 0)
             self.ends[partition] = max(found.high_watermark, 0)
             return

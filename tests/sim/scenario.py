@@ -76,7 +76,7 @@ class Scenario:
     `twins` come back while their former selves are still there; leaving: the chance that a member
     leaves its group when it stops working. clock_steps_ms: what somebody does to the wall clock of
     the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it
-    stands until the next; peace does not put it right. epoch_followers: how many of the readers,
+    stops until the next; peace does not put it right. epoch_followers: how many of the readers,
     the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
     epoch of what they read, and with two they go back where a log was cut behind it;
     follows_by_fetch: those readers do so by Fetch alone. aims_at_ends: a fault waits until a
@@ -88,7 +88,7 @@ class Scenario:
     batch that others follow, and not where one begins. full_journal_bytes: how large a
     flush journal may become. journal_damage: the chance that a power loss comes with damage in the
     midst of a flush journal. meddlers: clients that send nonsense. stops_ms: for how long the
-    process stands still, each time. padding: the chance that a batch becomes a MB when it is
+    process is stopped, each time. padding: the chance that a batch becomes a MB when it is
     opened; codecs: what batches are compressed with; plain_acks: those of each producer without an
     id. is_audited: somebody asks for producers and transactions all the time. ids_expire: EXPIRING
     holds, and producers are away for as long. groups: further ones. offsets_retention_ms: how long
@@ -102,7 +102,7 @@ class Scenario:
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
     two_phase: applications whose transactions end as a database has decided (KIP-939). quotas: of
     all clients together, by Kafka's names; heeds_throttles: whether these wait by themselves when
-    an answer tells them to, as Apache Kafka's do.
+    an answer demands it, as Apache Kafka's do.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -410,7 +410,8 @@ class Scenario:
             self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_brokers(self, rng: random.Random) -> None:
-        """Several brokers, whose leaders move; nobody who asks by hand and expects one."""
+        """Several brokers, whose leaders move; no client that sends requests by hand and expects
+        one."""
         is_for_one = self.meddlers or self.is_audited or self.kafka_epochs
         if rng.random() < 0.18 and not is_for_one:
             self.spread_over_brokers(rng.randint(2, 8))
@@ -484,7 +485,7 @@ class Scenario:
         """More settings that decide to which file a write goes, and when one is rolled."""
         for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
             self.properties[name] = rng.choice(("1", "2", "5"))
-        if not self.clock_steps_ms:  # a segment's age is told by the wall clock
+        if not self.clock_steps_ms:  # a segment's age is measured by the wall clock
             for topic in sorted(self.topics):
                 configs = self.topic_configs.setdefault(topic, {})
                 configs["segment.ms"] = rng.choice(("200", "1000", "604800000"))

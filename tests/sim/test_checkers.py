@@ -463,7 +463,7 @@ def test_what_was_told_holds_at_the_end() -> None:
 
 
 def test_the_end_is_not_behind_what_was_told_after_it() -> None:
-    """Retention goes on, and a fetch that waits is told a log start after the last reader."""
+    """Retention goes on, and a waiting fetch gets a log start after the last reader."""
     history = plain()
     history.watermarks.append(Watermarks("r", LOG, 3, 3, 1, 20, 5))
     history.final[LOG].asked_ms = 15

@@ -324,7 +324,7 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 
 def test_groups_meet_their_former_selves() -> None:
-    """Static members come back while they are still there, others leave, and both is told to the
+    """Static members come back while they are still there, others leave, and both is sent to the
     checkers.
     """
     told = [
@@ -475,7 +475,7 @@ def test_topics_grow_while_they_are_used() -> None:
         for write in report.history.writes
         if write.outcome.value == "ok"
     }
-    assert ("plain", 1) in written, "nobody writes to what is new"
+    assert ("plain", 1) in written, "no producer writes to what is new"
     assert [told(report) for report in reports if report.findings] == []
 
 
@@ -516,7 +516,7 @@ def test_groups_over_one_topic_have_churn_of_their_own() -> None:
                 }
             )
             > 2
-        ), "nobody dies"
+        ), "no process dies"
 
 
 def _with_deaths_at_last(scenario: Scenario) -> None:
@@ -618,7 +618,7 @@ def _with_few_records_after_power_losses(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 18])
 def test_a_reader_that_follows_epochs_has_read_all_in_the_last_of_them(seed: int) -> None:
-    """Where it stands may by chance be the end of a log that was written anew: it goes back as
+    """Its position may by chance be the end of a log that was written again: it goes back as
     soon as it hears of the new epoch, and a schedule waits for that.
     """
     report = run_seed(seed, tweak=_with_few_records_after_power_losses, is_plain=True)
@@ -635,8 +635,8 @@ def _from_a_kafka_that_compacts(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 14])
 def test_what_was_compacted_away_before_kafka_stopped_is_not_recognised(seed: int) -> None:
-    """To take over a directory of Apache Kafka's is a restart: a batch that is sent again is told
-    from the log, and this one is there no more.
+    """To take over a directory of Apache Kafka's is a restart: a repeated batch is recognised
+    by the log, which no longer has this one.
     """
     report = run_seed(seed, tweak=_from_a_kafka_that_compacts, is_plain=True)
     assert report.findings == []

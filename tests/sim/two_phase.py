@@ -78,7 +78,7 @@ class Database:
             transaction.end(ending, self._world.loop.now_ms)
 
     def note_open(self, transactional_id: str, opened: State | None) -> None:
-        """What is open of an id, as a newcomer was told, who has fenced everybody else."""
+        """What is open of an id, by the answer to a new producer, which has fenced all others."""
         if opened in self._ended and not self._may_be_forgotten:
             self._world.history.incident("told", f"{opened} had ended, and is open again")
         for state in [each for each in self._prepared if each.transactional_id == transactional_id]:
@@ -157,7 +157,7 @@ class TwoPhaseProducer(TransactionalProducer):
         answer = yield from self.insist(call, error_code)
         inits.answered += 1
         if inits.asked != number:
-            raise Fenced  # somebody has come since, and what this one was told is of before
+            raise Fenced  # another producer has come since, and this one's answer is outdated
         if answer.error_code:
             raise Refused(f"{self.name}: InitProducerId 6", answer.error_code)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -218,7 +218,7 @@ class TwoPhaseProducer(TransactionalProducer):
             raise Fenced
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """By whoever took it for dead: there is one in nearly every schedule."""
+        """By a producer that took it for dead: there is one in nearly every schedule."""
 
 
 def application(world: World, name: str, partitions: list[Partition]) -> Asking:

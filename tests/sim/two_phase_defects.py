@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.handlers.produce import ProduceHandler
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
@@ -77,8 +77,8 @@ def power_losses_abort_prepared_transactions() -> Iterator[None]:
 
 @defect("what was prepared is not on the disk", "lost", "torn", tweak=with_power)
 def two_phase_answers_do_not_wait_for_the_disk() -> Iterator[None]:
-    def answer_at_once(broker: Any, produce: Any, now_ms: int) -> None:
-        broker.reply(produce.context.ticket, produce_handler._encoded(broker, produce))
+    def answer_at_once(self: ProduceHandler, produce: Any, now_ms: int) -> None:
+        self._requests.reply(produce.context.ticket, self._encoded(produce))
 
-    with changed(produce_handler, "_answer_when_flushed", answer_at_once):
+    with changed(ProduceHandler, "_answer_when_flushed", answer_at_once):
         yield

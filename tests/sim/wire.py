@@ -160,7 +160,7 @@ def _decode_produce(data: bytes) -> Produced:
 
 
 def throttle_ms_of(call: Call, data: bytes) -> int | None:
-    """What an answer tells of the time that its client has to wait; None: it has no such field."""
+    """The throttle time in an answer; None: it has no such field."""
     if call.api_key == PRODUCE:
         start = 0 if call.api_version < 9 else 1
         return ProduceResponse.read(data, start, call.api_version)[0].throttle_time_ms

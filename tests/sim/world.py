@@ -407,7 +407,7 @@ class World:
     def _notice_power_loss(self) -> None:
         """The broker knows a kill, which ends no transaction, from a loss of power.
 
-        But not where a file is damaged of which a flush journal tells what was durable: that may be
+        But not where a file is damaged whose durable part is in a flush journal: that may be
         a copy of the disk, too. It does then what follows from a power loss, and nothing is lost:
         the file is off line, or written again from the journal.
         """
@@ -583,7 +583,7 @@ class World:
         self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
         if scenario.quotas:
             self.has_quotas = True
-            broker.set_client_quotas({ENTITY: scenario.quotas})
+            broker.quotas.set({ENTITY: scenario.quotas})
             self.node.heed_quotas()
         self._set_off_writers()
         if scenario.kafka_epochs:
@@ -732,7 +732,7 @@ class World:
             self._busy_with(Administrator(self).let_grow(topic))
 
     def _lasting_partitions(self) -> list[Partition]:
-        """Those of all topics that nobody deletes."""
+        """Those of all topics that are not deleted."""
         scenario = self.scenario
         return [
             partition
@@ -869,7 +869,7 @@ class World:
             self.start_later()
 
     def _let_newcomer_write(self) -> Asking:
-        """Whoever comes when all is calm is served: a session, and transactions that end.
+        """A client that comes when all is calm is served: a session, and transactions that end.
 
         A lease that was not renewed before may still end then: who takes over without all that was
         answered fences the newcomer, and another one comes.
@@ -1071,8 +1071,8 @@ def _history_of(scenario: Scenario) -> History:
 
 def decides_any(broker: Broker) -> bool:
     """Whether a decision on any transaction is being carried out."""
-    ends = broker.transaction_ends
-    return any(ends.is_decided(name) for name in ends._endings)
+    endings = broker.routes.parts.endings
+    return any(map(endings.is_decided, endings.by_id))
 
 
 def _shows_data(log: Any, below: int) -> bool:

@@ -115,18 +115,18 @@ def test_requests_are_counted_while_somebody_looks_and_no_longer(
 ) -> None:
     monkeypatch.setattr(endpoint, "WATCHED_S", 0.3)
     server = watched.server
-    assert server.broker.errors is None
+    assert server.broker.requests.errors is None
     watched.ask("/api/requests")
     assert server.on_frame is not watched.on_frame
     server.on_frame(7, METADATA_FRAME, 0)
-    server.broker.errors.count(3, 3)
+    server.broker.requests.errors.count(3, 3)
     body = watched.ask("/api/requests")[1]
     assert (body["apis"], body["requests"]["requests"]) == ({"Metadata": 1}, 1)
     assert body["errors"] == [
         {"api": "Metadata", "error": "UNKNOWN_TOPIC_OR_PARTITION", "count": 1}
     ]
     until(lambda: server.on_frame is watched.on_frame)
-    assert server.broker.errors is None
+    assert server.broker.requests.errors is None
     assert watched.frames == [7], "it was handed on"
 
 
@@ -134,11 +134,11 @@ def test_errors_that_somebody_else_counts_are_left_to_them(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "WATCHED_S", 0.1)
-    counts = watched.server.broker.errors = ErrorCounts()
+    counts = watched.server.broker.requests.errors = ErrorCounts()
     counts.count(3, 3)
     assert watched.ask()[1]["requests"]["errors"] == 1
     until(lambda: watched.server.on_frame is watched.on_frame)
-    assert watched.server.broker.errors is counts
+    assert watched.server.broker.requests.errors is counts
 
 
 def test_who_comes_while_too_many_look_is_told_so(

@@ -97,7 +97,7 @@ def test_tickets_are_not_used_twice(host: CoreHost) -> None:
     host.call(2, produce("t"), 9)
     host.tick(5000)
     assert host.answers[1] == []
-    assert host.broker._parked == {} and host.broker._waiting_fetches == {}
+    assert host.broker.requests._parked == {} and host.broker.requests._waiting_fetches == {}
 
 
 def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
@@ -218,7 +218,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
 def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000), 12)
-    delete_topic(host.broker.deletion, "t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     host.tick(60_000)
     assert len(host.answers[1]) == 1
@@ -301,7 +301,7 @@ def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
 def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
-    delete_topic(host.broker.deletion, "t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     assert len(host.answers[1]) == 1
     host.flush()
@@ -649,7 +649,7 @@ def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
 def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
-    delete_topic(host.broker.deletion, "t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     transaction.flush_all()
     assert [answer.error_code for answer in host.answers[1]] == [0]
@@ -768,10 +768,10 @@ def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> N
         for producer in log.producer_state.active_producers()
     }
     assert max(used) == 8
-    assert broker.producer_ids.allocate() == 9
+    assert broker.routes.parts.producer_ids.allocate() == 9
     broker.close_logs(DELTA_BEGAN_MS)
     again = open_kafkas(path, DELTA_BEGAN_MS)
-    assert again.producer_ids.allocate() == 1009, (
+    assert again.routes.parts.producer_ids.allocate() == 1009, (
         "the rest of a block is lost with a stop, and none is given out twice"
     )
     again.close_logs(DELTA_BEGAN_MS)

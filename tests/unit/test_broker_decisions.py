@@ -184,7 +184,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: 
 def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     b, p = ready()
     assert p.end(True) == 0
-    delete_topic(b.broker.deletion, "t", b.now_ms)
+    delete_topic(b.parts.deletion, "t", b.now_ms)
     b.flush()
     b.topic("t", 2)
     p.begin_session()
@@ -200,7 +200,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
     b, p = ready()
     b.topic("gone")
     p.send("gone", 0, b"x")
-    delete_topic(b.broker.deletion, "gone", b.now_ms)
+    delete_topic(b.parts.deletion, "gone", b.now_ms)
     b.flush()
     assert p.end(True) == 0
     b.topic("gone")
@@ -416,7 +416,7 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
 def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     b, p = ready(**{"barnabas_flush_journal_logs": "0"} if setting == "no journal" else {})
     if setting == "no room":
-        b.broker.disk_space.is_full = True
+        b.parts.disk_space.is_full = True
     b.hold_flushes()
     p.start_end(True)
     seen = []
@@ -431,9 +431,9 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
 
 def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
     b, p = ready()
-    b.broker.disk_space.is_full = True
+    b.parts.disk_space.is_full = True
     assert p.end(True) == 0
-    b.broker.disk_space.is_full = False
+    b.parts.disk_space.is_full = False
     p.send("t", 0, b"c")
     assert p.end(True) == 0
     b.lose_power()

@@ -100,7 +100,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
         b.tick(2000)
         assert log.segments[0].base_offset > 0
     else:
-        delete_topic(b.broker.deletion, "t", b.now_ms)
+        delete_topic(b.parts.deletion, "t", b.now_ms)
     if away == "another life":
         b.topic_after_flushes("t", 2)
         assert b.produce("t", (b"new",))[0] == 0

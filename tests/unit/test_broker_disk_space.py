@@ -49,7 +49,7 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
     b.topic("t")
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
-    b.broker.disk_space._left_bytes = 0
+    b.parts.disk_space._left_bytes = 0
     request = b.produce_request("t", (b"0",), pid=pid, epoch=0, sequence=0)
     row = b.call(request, 9).responses[0].partition_responses[0]
     assert row.error_code == Code.KAFKA_STORAGE_ERROR
@@ -79,7 +79,10 @@ def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
     assert refusal(0) == (Code.NONE, 0)
     log.delete_records_before(1)
     assert refusal(7) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
-    host.broker.disk_space._left_bytes, host.broker.disk_space._free_bytes = 0, lambda: 0
+    (
+        host.parts.disk_space._left_bytes,
+        host.parts.disk_space._free_bytes,
+    ) = 0, lambda: 0
     assert refusal(1) == (Code.KAFKA_STORAGE_ERROR, -1)
     host.close()
 
@@ -87,11 +90,11 @@ def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
 def test_journals_are_not_written_while_the_disk_is_full() -> None:
     b = DiskBroker()
     b.topic("t", 2)
-    assert b.broker.flushes._has_disk_space()
+    assert b.broker.flushes._disk_space is b.parts.disk_space
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
-    b.broker.disk_space._left_bytes = 0
+    b.parts.disk_space._left_bytes = 0
     assert b.produce("t", (b"0",))[0] == Code.KAFKA_STORAGE_ERROR
-    assert not b.broker.flushes._has_disk_space()
+    assert b.parts.disk_space.is_full
     del b.disk.free_bytes
     assert b.produce("t", (b"0",))[0] == 0
-    assert b.broker.flushes._has_disk_space()
+    assert not b.parts.disk_space.is_full

@@ -1,16 +1,27 @@
-"""Requests with very many elements are decoded elsewhere, and handled as if they came only now."""
+"""Requests with very many elements are decoded elsewhere, and handled as if they came only now. And
+the table of what answers each request.
+"""
 
 from __future__ import annotations
 
+import ast
+from dataclasses import fields
+from functools import partial
+from inspect import signature
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
 
+from barnabas.broker import handlers
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
-from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.requests.dispatch import ROWS
+from barnabas.broker.requests.parts import Parts
+from barnabas.broker.requests.routes import Route
+from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -77,7 +88,72 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
         raise KeyError("ours")
 
     row = Route("Metadata", lambda *_: (None, 0), fail)
-    monkeypatch.setitem(host.broker._routes, 3, row)
+    monkeypatch.setitem(host.broker.routes.loaded, 3, row)
     host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
     host.finish_work()
     assert "please report it" in host.closed[1]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
+    return CoreHost(tmp_path_factory.mktemp("table"))
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
+    table_host: CoreHost, api: Api
+) -> None:
+    """A row names parts by text, which no check of types sees."""
+    host = table_host
+    route = host.broker.routes.load(api)
+    assert route.name == api.name
+    handler = ROWS[api.key].make(host.parts)
+    taken: list[tuple[str, Any]] = []
+    function: Any = handler
+    if isinstance(handler, partial):
+        function = handler.func
+    elif isinstance(handler, MethodType):
+        function = handler.__func__
+        if function.__module__.startswith("barnabas.broker.handlers."):
+            made_by = type(handler.__self__).__init__
+            taken = parameters_of(made_by)[1:]
+    parameters = parameters_of(function)
+    if isinstance(handler, MethodType):
+        parameters = parameters[1:]
+    at = next((at for at, (name, _) in enumerate(parameters) if name == "request"), None)
+    if at is None:
+        return  # made by a coordinator's row
+    taken += parameters[:at]
+    of_parts = {field.name: field.type for field in fields(Parts)}
+    assert {name: of_parts.get(name) for name, _ in taken} == dict(taken)
+    if isinstance(handler, partial):
+        assert [getattr(host.parts, name) for name, _ in taken] == list(handler.args)
+    else:
+        for name, _ in taken:
+            held = getattr(handler.__self__, f"_{name}", None) or getattr(handler.__self__, name)
+            assert held is getattr(host.parts, name)
+    if "module" not in str(parameters[at][1]) and parameters[at][1] not in ("Any", "Request"):
+        name = str(parameters[at][1]).rpartition(".")[2]
+        assert name in (f"{api.name}Request", f"{api.name}WithHostsRequest")
+
+
+def parameters_of(function: Any) -> list[tuple[str, Any]]:
+    return [(one.name, one.annotation) for one in signature(function).parameters.values()]
+
+
+def test_each_handler_is_named_by_a_row() -> None:
+    """Rows name handlers by text, so the check for dead code passes over them."""
+    broker = Path(handlers.__path__[0])
+    table = (broker.parent / "requests" / "dispatch.py").read_text()
+    named = {
+        f"{path.stem}:{node.name}"
+        for path in broker.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and (node.name.startswith("on_") or node.name.endswith("Handler"))
+    }
+    assert len(named) > 30
+    assert {name for name in named if f'"{name}' not in table} == set()

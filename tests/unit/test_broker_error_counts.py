@@ -14,7 +14,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, auto_create_topics_enable="false")
-    errors = host.broker.errors = ErrorCounts()
+    errors = host.broker.requests.errors = ErrorCounts()
     host.connect(1)
     host.create("t", 2)
     host.call(1, produce("t"), 9)

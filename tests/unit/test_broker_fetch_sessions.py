@@ -145,7 +145,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
     assert begun.session_id != 0
     asked = ask(host, {}, session=(begun.session_id, 1))
     assert (asked.error_code, asked.session_id) == (Code.NONE, 0)
-    assert len(host.broker.fetch_sessions) == 0
+    assert len(host.broker.cluster.nodes[1].fetch_sessions) == 0
 
 
 def test_a_session_that_is_begun_anew_goes(host: CoreHost) -> None:
@@ -160,7 +160,7 @@ def test_a_session_that_is_begun_anew_goes(host: CoreHost) -> None:
 def test_epochs_wrap_to_one(host: CoreHost) -> None:
     host.create("t")
     session = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
-    host.broker.fetch_sessions._sessions[session].epoch = 2**31 - 1
+    host.broker.cluster.nodes[1].fetch_sessions._sessions[session].epoch = 2**31 - 1
     assert ask(host, {}, session=(session, 2**31 - 1)).error_code == Code.NONE
     assert ask(host, {}, session=(session, 1)).error_code == Code.NONE
 
@@ -206,7 +206,7 @@ def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None
 def small(host: CoreHost) -> CoreHost:
     """It has room for ten partitions, of whatever sessions."""
     host.create("t", 20)
-    host.broker.fetch_sessions._most_partitions = 10
+    host.broker.cluster.nodes[1].fetch_sessions._most_partitions = 10
     return host
 
 
@@ -242,9 +242,9 @@ def test_room_comes_back_with_what_sessions_forget_and_with_their_ends(small: Co
     assert third != 0
     ask(small, {}, session=(third, -1))
     ask(small, partitions(3), session=(first, 0))
-    assert small.broker.fetch_sessions.weight == 1
-    small.broker.fetch_sessions.clear()
-    assert small.broker.fetch_sessions.weight == 0
+    assert small.broker.cluster.nodes[1].fetch_sessions.weight == 1
+    small.broker.cluster.nodes[1].fetch_sessions.clear()
+    assert small.broker.cluster.nodes[1].fetch_sessions.weight == 0
 
 
 def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
@@ -253,7 +253,7 @@ def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
     assert ask(small, partitions(3), session=(second, 1)).error_code == Code.NONE
     grown = ask(small, partitions(4), session=(second, 2))
     assert (grown.error_code, grown.session_id) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert small.broker.fetch_sessions.weight == 6
+    assert small.broker.cluster.nodes[1].fetch_sessions.weight == 6
     third = ask(small, partitions(1), session=(0, 0)).session_id
     small.now_ms += EVICTION_MS
     more = ask(small, partitions(*range(2, 8)), session=(third, 1))
@@ -264,7 +264,7 @@ def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
 def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
     for length, count in ((255, 1), (256, 2), (2303, 9), (2304, 10)):
         session = ask(small, {"n" * length: {0: 0}}, session=(0, 0)).session_id
-        assert (session != 0, small.broker.fetch_sessions.weight) == (True, count)
+        assert (session != 0, small.broker.cluster.nodes[1].fetch_sessions.weight) == (True, count)
         ask(small, {}, session=(session, -1))
     assert ask(small, {"n" * 2560: {0: 0}}, session=(0, 0)).session_id == 0
 

@@ -8,6 +8,7 @@ import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, open_manager
 
 from barnabas.broker.logs import flush_queue
+from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue, Frame
 from barnabas.broker.outbox import FlushJob, Outbox
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision
@@ -15,6 +16,12 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
+
+
+def full_disk() -> DiskSpace:
+    space = DiskSpace(lambda: 0, 0)
+    assert not space.reserve(1)
+    return space
 
 
 class Queue:
@@ -175,7 +182,7 @@ def test_a_full_disk_gets_the_room_of_the_journal_back(tmp_path: Path) -> None:
     queue.append()
     queue.wait("journal")
     queue.end_flush()
-    queue.queue._has_disk_space = lambda: False
+    queue.queue._disk_space = full_disk()
     queue.append()
     queue.wait("in place")
     assert queue.journals() == [FIRST]
@@ -288,7 +295,7 @@ def test_a_log_that_is_forgotten_does_not_hold_a_decision_up(tmp_path: Path) -> 
 def test_without_the_journal_a_decision_comes_after_its_data(tmp_path: Path, why: str) -> None:
     queue = Queue(tmp_path, fewest_logs=0) if why == "never" else Queue(tmp_path)
     if why == "no room":
-        queue.queue._has_disk_space = lambda: False
+        queue.queue._disk_space = full_disk()
     decider = Decider(queue.logs[2])
     queue.append(*queue.logs[:2])
     queue.queue.wait_for_frame(queue.logs[:2], decider, NOW_MS)
@@ -353,7 +360,7 @@ def test_what_follows_goes_with_any_flush(tmp_path: Path) -> None:
 
 def test_what_follows_goes_in_place_where_there_is_no_room(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
-    queue.queue._has_disk_space = lambda: False
+    queue.queue._disk_space = full_disk()
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     while queue.outbox.flushes:
         assert set(queue.end_flush()) == {LOG}

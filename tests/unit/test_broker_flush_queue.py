@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -243,12 +244,12 @@ class JournaledQueue(Queue):
     def __init__(self, *, has_older: bool = False, **settings: Any) -> None:
         super().__init__()
         self.journal = FakeJournal(has_older=has_older)
-        self.has_space = True
+        self.space = SimpleNamespace(is_full=False)
         self.advanced: list[tuple[str, int]] = []
         self.queue = FlushQueue(
             self.outbox,
             cast(Any, self.journal),
-            has_disk_space=lambda: self.has_space,
+            disk_space=cast(Any, self.space),
             on_advanced=lambda log, now_ms: self.advanced.append((repr(log), now_ms)),
             **settings,
         )
@@ -306,7 +307,7 @@ def test_several_logs_with_little_go_to_the_journal_together() -> None:
 @pytest.mark.parametrize("settings", [{"fewest_logs": 0}, {"fewest_logs": 2}])
 def test_without_the_journal_logs_go_to_their_own_files(settings: dict[str, int]) -> None:
     queue = JournaledQueue(**settings)
-    queue.has_space = settings["fewest_logs"] == 0
+    queue.space.is_full = settings["fewest_logs"] > 0
     queue.wait("a", *logs_of(1, 1, 1))
     assert queue.files() == ["log 0", "log 1", "log 2"] and queue.journal.frames == []
 
@@ -452,7 +453,7 @@ def test_later_changes_of_the_same_log_do_not_put_it_off() -> None:
 def test_without_room_who_waits_for_a_frame_goes_on_once_the_files_are_there() -> None:
     queue = JournaledQueue()
     a, b = logs_of(1, 1)
-    queue.has_space = False
+    queue.space.is_full = True
     queue.wait_for_frame("commit", a, b)
     assert queue.files() == ["log 0", "log 1"] and queue.done == []
     queue.wait_for_frame("at once")
@@ -503,7 +504,7 @@ def test_a_full_journal_is_rolled_by_the_next_flush() -> None:
 
 def test_without_room_the_journal_is_rolled_so_that_it_can_go() -> None:
     queue, logs = journaled()
-    queue.has_space = False
+    queue.space.is_full = True
     logs[0].append()
     queue.wait("b", logs[0])
     assert queue.journal.begun == 1 and queue.files() == ["log 0", "log 1"]
@@ -596,7 +597,7 @@ def test_beside_a_record_alone_few_logs_are_checkpointed_too() -> None:
 
 def test_without_room_who_waits_for_a_log_that_goes_need_not_wait_for_the_flush() -> None:
     queue = JournaledQueue()
-    queue.has_space = False
+    queue.space.is_full = True
     (gone,) = logs_of(1)
     queue.wait_for_frame("commit", gone)
     assert queue.done == [] and queue.files() == ["log 0"]
@@ -651,6 +652,6 @@ def test_without_room_what_the_journal_has_already_need_not_go_to_the_files_firs
     other = JournaledLog("other")
     queue.wait("b", other)
     queue.wait_for_frame("commit", *logs, other)
-    queue.has_space = False
+    queue.space.is_full = True
     queue.end_flush(3)
     assert ("commit without", 3) in queue.done

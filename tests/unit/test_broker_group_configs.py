@@ -96,7 +96,7 @@ def test_what_is_set_holds_as_numbers() -> None:
 
 
 def test_consumer_groups_see_topics_and_hear_when_they_change(host: AdminHost) -> None:
-    topics = GroupTopics(host.broker.topics, host.broker.access_of)
+    topics = GroupTopics(host.broker.topics, host.parts.access.of)
     version = topics.version
     topic = host.broker.topics.create_topic("t", 2, {}, now_ms=NOW_MS)
     assert topics.version > version

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from barnabas.broker.connections import ConnectionState
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
-from barnabas.broker.outbox import ConnectionState
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import APIS
@@ -13,17 +16,23 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.request_context import RequestContext
 
-LISTENER = BrokerConfig.from_properties({}).listeners[0]
+CONFIG = BrokerConfig.from_properties({})
+LISTENER = CONFIG.listeners[0]
 FEATURES = FinalizedFeatures({"transaction.version": 2}, 7)
 
 
-def ask(name: str, version: str, *, api_version: int = 3) -> tuple[ApiVersionsResponse, str]:
+def ask(
+    name: str, version: str, *, api_version: int = 3, wants_metrics: bool = True
+) -> tuple[ApiVersionsResponse, str]:
     connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092, 1, LISTENER)
     context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    return on_api_versions(
-        {1: connection}, APIS, FEATURES, request, context
-    ), connection.client_software
+    metadata = SimpleNamespace(client_metrics={"one": {}} if wants_metrics else {})
+    features = SimpleNamespace(finalized=FEATURES)
+    answer = on_api_versions(
+        {1: connection}, CONFIG, cast(Any, metadata), cast(Any, features), request, context
+    )
+    return answer, connection.client_software
 
 
 def test_every_api_is_told_with_its_versions() -> None:
@@ -33,6 +42,14 @@ def test_every_api_is_told_with_its_versions() -> None:
         (api.key, api.max_version) for api in APIS
     }
     assert software == "librdkafka 2.6.0"
+
+
+def test_clients_are_asked_for_metrics_where_there_is_a_subscription() -> None:
+    every = {row.api_key for row in ask("x", "1")[0].api_keys}
+    assert every - {row.api_key for row in ask("x", "1", wants_metrics=False)[0].api_keys} == {
+        71,
+        72,
+    }
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])

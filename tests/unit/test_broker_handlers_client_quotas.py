@@ -91,7 +91,7 @@ def test_quotas_are_set_found_changed_and_removed(host: AdminHost, version: int)
     assert described(host, version=version) == held
     host.restart()
     assert described(host, version=version) == held
-    assert host.broker.quotas is not None
+    assert host.broker.quotas.clients is not None
 
 
 def test_what_a_filter_finds(host: AdminHost) -> None:
@@ -180,7 +180,7 @@ def test_of_an_entity_that_is_named_twice_the_first_holds(host: AdminHost) -> No
 def test_nothing_is_changed_only_to_validate(host: AdminHost) -> None:
     assert alter(host, quota(U, (PRODUCE, 1.0)), validate_only=True) == [(U, Code.NONE)]
     assert described(host) == {}
-    assert host.broker.quotas is None
+    assert host.broker.quotas.clients is None
 
 
 # --- their order ----------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ def test_users_are_told_that_there_are_no_tokens(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.broker.connections[host.connect(1)].principal = "User:alice"
     context = RequestContext(1, 3, "", "/192.0.2.9", connection_id=1)
-    answer = on_create_delegation_token(host.broker, CreateDelegationTokenRequest(), context)
+    answer = on_create_delegation_token(
+        host.broker.connections, CreateDelegationTokenRequest(), context
+    )
     assert answer.error_code == Code.DELEGATION_TOKEN_AUTH_DISABLED
     assert answer.principal_name == "alice"

@@ -33,7 +33,7 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
-    host.broker.files_ahead.fewest = PARTITIONS + 1  # first batches are answered at once
+    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # first batches are answered at once
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host
@@ -367,7 +367,7 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
         host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
         if has_changed:
             host.broker.cluster.generation += 1
-        delete_topic(host.broker.deletion, name, host.now_ms)
+        delete_topic(host.parts.deletion, name, host.now_ms)
         host.carry_out()
         (row,) = host.answers[3].pop().responses[0].partitions
         assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION and not row.records
@@ -571,7 +571,8 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
     )()
     context = type("Asked", (), {"api_version": 12})()
     target = plan.targets[0]
-    read = _Fetch(broker, request, context, plan)._read_one(target, log, 1 << 20, True)
+    handler: Any = open_transaction.parts
+    read = _Fetch(handler, request, context, plan)._read_one(target, log, 1 << 20, True)
     has_nothing = read.error_code == Code.NONE and read.records is None and read.diverging is None
     if _is_idle(target, log, is_committed):
         assert has_nothing

@@ -161,7 +161,7 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     b.stop()
     assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([2], [2, 2])
     assert end_of_epoch(b, "new", 0) == (0, 0, 1)
-    delete_topic(b.broker.deletion, "new", b.now_ms)
+    delete_topic(b.parts.deletion, "new", b.now_ms)
     b.topic("new")
     assert told_epochs(b, "new") == [0]
 
@@ -447,5 +447,5 @@ def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> 
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
     with caplog.at_level("INFO"):
         marker = Marker(pid, 3, 0, True)
-        assert b.broker.transaction_ends.append_marker("t", 0, marker, b.now_ms) is None
+        assert b.parts.markers.append("t", 0, marker, b.now_ms) is None
     assert "nothing of producer" in caplog.text

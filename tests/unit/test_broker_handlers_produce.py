@@ -142,7 +142,7 @@ def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> Non
 def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
-    delete_topic(host.broker.deletion, "t", NOW_MS)
+    delete_topic(host.parts.deletion, "t", NOW_MS)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -201,9 +201,9 @@ def test_a_batch_is_counted_once_against_the_room_of_the_disk(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take = host.broker.disk_space.reserve
+    take = host.parts.disk_space.reserve
     monkeypatch.setattr(
-        host.broker.disk_space, "reserve", lambda count: taken.append(count) or take(count)
+        host.parts.disk_space, "reserve", lambda count: taken.append(count) or take(count)
     )
     host.ask(host.connect(1), asking(large()), 9)
     host.finish_work()
@@ -302,7 +302,7 @@ def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> No
 
 
 def test_a_full_disk_refuses_and_says_so(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.broker.disk_space, "reserve", lambda count: False)
+    monkeypatch.setattr(host.parts.disk_space, "reserve", lambda count: False)
     (row,) = host.call(host.connect(1), asking(SMALL), 9).responses[0].partition_responses
     assert (row.error_code, row.base_offset) == (Code.KAFKA_STORAGE_ERROR, -1)
     assert "disk is full" in row.error_message
@@ -328,7 +328,9 @@ def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons: list[str] = []
-    monkeypatch.setattr(host.broker, "close", lambda _id, reason: reasons.append(str(reason)))
+    monkeypatch.setattr(
+        host.broker.requests, "close", lambda _, reason: reasons.append(str(reason))
+    )
     request = asking(SMALL, acks=0, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = SMALL[:-1]
     host.ask(host.connect(1), request, 9)
@@ -571,7 +573,7 @@ def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost)
 def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
     """Though another batch of the request is checked again."""
     host.create("u")
-    errors = host.broker.errors = ErrorCounts()
+    errors = host.broker.requests.errors = ErrorCounts()
     request = asking(large())
     first = request.topic_data[0]
     request.topic_data.append(type(first)(name="u", partition_data=list(first.partition_data)))

@@ -378,7 +378,7 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
     assert metadata.next_producer_id == reserved
     opened(kafka_directory).close_logs(NOW_MS)
     # the second start does not read Kafka's metadata log
-    assert opened(kafka_directory).producer_ids.allocate() == reserved
+    assert opened(kafka_directory).routes.parts.producer_ids.allocate() == reserved
 
 
 @pytest.mark.parametrize("topics_are_known", [True, False])

@@ -63,7 +63,7 @@ def test_a_tick_before_anything_is_due_asks_for_no_flush(
 def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.create("t", flush_ms="50")
     host.call(host.connect(1), produce("t"), 9)
-    delete_topic(host.broker.deletion, "t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.tick(50)
     assert host.broker.progress.next_due_ms is None
     host.close()

@@ -45,7 +45,7 @@ def log_in(host: CoreHost, connection: int, token: bytes) -> None:
 
 
 def test_there_is_a_row_for_each_mechanism_from_the_start(host: CoreHost) -> None:
-    rows = [row for row in host.broker.logins.rows() if not row.has_succeeded]
+    rows = [row for row in host.broker.logins.counts.rows() if not row.has_succeeded]
     assert [(row.listener, row.mechanism, row.total) for row in rows] == [
         ("SASL_PLAINTEXT", "PLAIN", 0),
         ("SASL_PLAINTEXT", "SCRAM-SHA-512", 0),
@@ -59,7 +59,7 @@ def test_wrong_passwords_are_failures_and_right_ones_and_renewals_are_not(host: 
         log_in(host, connection, token)
     host.tick(2_000)
     log_in(host, 2, RIGHT)
-    logins = host.broker.logins
+    logins = host.broker.logins.counts
     assert nonzero(logins, has_succeeded=False) == {("SASL_PLAINTEXT", "PLAIN"): 2}
     assert nonzero(logins, has_succeeded=True) == {("SASL_PLAINTEXT", "PLAIN"): 2}
     host.ask(2, MetadataRequest(topics=[]), 12)
@@ -77,7 +77,7 @@ def test_who_chooses_no_mechanism_that_there_is_has_failed_with_none(host: CoreH
     host.connect(5)
     host.ask(5, ApiVersionsRequest("x", "1"), 3)
     host.ask(5, MetadataRequest(topics=[]), 12)
-    logins = host.broker.logins
+    logins = host.broker.logins.counts
     assert nonzero(logins, has_succeeded=False) == {("SASL_PLAINTEXT", "none"): 6}
     assert len(list(logins.rows())) == 6
 
@@ -86,7 +86,7 @@ def test_a_request_out_of_place_amid_the_exchange_is_a_failure(host: CoreHost) -
     host.connect(1)
     host.call(1, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     host.ask(1, MetadataRequest(topics=[]), 12)
-    failed = nonzero(host.broker.logins, has_succeeded=False)
+    failed = nonzero(host.broker.logins.counts, has_succeeded=False)
     assert failed == {("SASL_PLAINTEXT", "SCRAM-SHA-512"): 1}
 
 
@@ -120,7 +120,7 @@ def test_certificates_count_where_a_listener_asks_for_them(tmp_path: Path) -> No
     host.broker.on_identified(1, "User:CN=alice")
     host.broker.on_identified(2, "User:ANONYMOUS")
     host.broker.on_not_identified(3)
-    logins = host.broker.logins
+    logins = host.broker.logins.counts
     assert nonzero(logins, has_succeeded=True) == {("SSL", "TLS"): 1}
     assert nonzero(logins, has_succeeded=False) == {("SSL", "TLS"): 1}
     host.close()
@@ -130,5 +130,5 @@ def test_a_listener_that_asks_nobody_has_no_rows(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     host.broker.on_not_identified(1)
-    assert list(host.broker.logins.rows()) == []
+    assert list(host.broker.logins.counts.rows()) == []
     host.close()

@@ -511,7 +511,7 @@ def test_an_epoch_that_began_meanwhile_is_in_the_file_with_the_first_batch(host:
 @pytest.fixture
 def b() -> DiskBroker:
     b = DiskBroker()
-    b.broker.files_ahead.fewest, b.broker.files_ahead.most_by_request = 1, 0
+    b.parts.files_ahead.get().fewest, b.parts.files_ahead.get().most_by_request = 1, 0
     return b
 
 
@@ -523,7 +523,7 @@ def names(b: DiskBroker) -> list[str]:
 def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
-    b.broker.files_ahead.begin(logs)
+    b.parts.files_ahead.get().begin(logs)
     (work,) = b.broker.outbox.work
     work.run()
     assert len(names(b)) == 4 * len(A_LOGS_FILES)

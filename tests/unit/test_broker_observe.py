@@ -106,7 +106,7 @@ def test_a_partition_with_an_open_transaction(host: CoreHost) -> None:
     host.create("t", 2)
     host.call(1, produce("t", partition=1), 9)
     identity = begin(host, "txn")
-    rows, _ = seen(look_at_partitions(host.broker))
+    rows, _ = seen(look_at_partitions(host.broker.logs))
     assert ("__transaction_state", 0) in [row[:2] for row in rows]
     empty, row = (row for row in rows if row.topic == "t")
     assert empty[2:6] == (0, 0, 0, 0)
@@ -123,14 +123,14 @@ def test_a_transactional_id_has_an_age_while_its_transaction_is_open(host: CoreH
     host.create("t", 2)
     identity = begin(host, "txn")
     host.tick(1500)
-    (row,), _ = seen(look_at_transactional_ids(host.broker, host.now_ms))
+    (row,), _ = seen(look_at_transactional_ids(host.broker.transactions, host.now_ms))
     assert row[:3] == ("txn", *identity)
     assert (row.state, row.age_ms, row.timeout_ms) == ("Ongoing", 1500, 60_000)
     assert row.partitions == (("t", 1),)
     host.tick(60_000)
     while host.flushes:
         host.flush()
-    (row,), _ = seen(look_at_transactional_ids(host.broker, host.now_ms))
+    (row,), _ = seen(look_at_transactional_ids(host.broker.transactions, host.now_ms))
     assert (row.state, row.age_ms, row.partitions) == ("CompleteAbort", None, ())
 
 
@@ -139,7 +139,7 @@ def test_a_group_has_its_lag(host: CoreHost) -> None:
     for _ in range(3):
         host.call(1, produce("t"), 9)
     commit_offset(host, "g", {0: 1, 1: 0})
-    (group,), _ = seen(look_at_groups(host.broker))
+    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics))
     assert (group.group_id, group.state, group.member_count) == ("g", "Empty", 0)
     assert group.offsets == (
         CommittedOffsetState("t", 0, 1, 2),
@@ -151,14 +151,14 @@ def test_a_group_has_its_lag(host: CoreHost) -> None:
 def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None:
     count = 3 * ROWS_AT_ONCE
     host.create("t", count)
-    look = look_at_partitions(host.broker)
+    look = look_at_partitions(host.broker.logs)
     next(look)
     host.create("u")  # what comes in between spoils nothing
     rows, turns = seen(look)
     assert len([row for row in rows if row.topic == "t"]) == count
     assert turns >= 2
     commit_offset(host, "g", dict.fromkeys(range(count), 0))
-    (group,), turns = seen(look_at_groups(host.broker))
+    (group,), turns = seen(look_at_groups(host.broker.groups, host.broker.topics))
     assert len(group.offsets) == count
     assert turns >= 2
 

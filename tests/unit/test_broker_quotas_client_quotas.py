@@ -43,8 +43,8 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def put(host: CoreHost, entity: QuotaEntity = CLIENT, **quotas: float) -> ClientQuotas | None:
-    host.broker.set_client_quotas({entity: quotas})
-    return host.broker.quotas
+    host.broker.quotas.set({entity: quotas})
+    return host.broker.quotas.clients
 
 
 def mutes(host: CoreHost) -> list[tuple[int, int]]:
@@ -117,7 +117,7 @@ def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
     put(host, producer_byte_rate=1000.0)
     assert host.call(1, produce("t"), 9).throttle_time_ms > 2000
     put(host)
-    assert host.broker.quotas is None
+    assert host.broker.quotas.clients is None
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
 
 
@@ -146,7 +146,7 @@ def test_a_fetch_above_its_quota_gets_nothing(host: CoreHost) -> None:
     host.tick(143)
     throttle_ms, size = fetched(host)
     assert (throttle_ms, size) == (2 * 10_067 - 10_350, 0)
-    assert len(host.broker.fetch_sessions) == 0
+    assert len(host.broker.cluster.nodes[1].fetch_sessions) == 0
 
 
 def test_a_session_stays_as_it_is_while_its_client_waits(host: CoreHost) -> None:
@@ -169,7 +169,7 @@ def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
     put(host, consumer_byte_rate=1000.0)
     answer = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
     assert answer.throttle_time_ms > 2000
-    assert (answer.session_id, len(host.broker.fetch_sessions)) == (0, 0)
+    assert (answer.session_id, len(host.broker.cluster.nodes[1].fetch_sessions)) == (0, 0)
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
@@ -201,7 +201,7 @@ def with_quota() -> DiskBroker:
     for name in ("short", "a-longer-name"):
         b.topic(name, 2)
         assert b.produce(name, (b"x",))[0] == 0
-    b.broker.set_client_quotas({(("client-id", "tests"),): {"consumer_byte_rate": 1e9}})
+    b.broker.quotas.set({(("client-id", "tests"),): {"consumer_byte_rate": 1e9}})
     return b
 
 
@@ -248,7 +248,7 @@ def test_news_of_a_session_without_records_count_as_nothing(counted: list[int]) 
 
 def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreHost) -> None:
     """Its error takes of the broker's time, too."""
-    host.broker.busy_ns = Work()
+    host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
     throttled = [host.call(1, fetch({}, session=(7, 1)), 11).throttle_time_ms for _ in range(3)]
     assert any(throttled) and mutes(host)
@@ -269,7 +269,7 @@ class Work:
 
 
 def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) -> None:
-    host.broker.busy_ns = Work()
+    host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
     # a millisecond in ten seconds is a hundredth of a percent: just the quota
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 0

@@ -118,7 +118,7 @@ def test_a_list_that_nobody_waits_for_any_more_is_not_read_on(
     host.ask(READER, ask(), version)
     host.broker.on_closed(READER)
     host.tick(0)
-    assert not host.broker.reading.queue and not host.work
+    assert not host.broker.requests.reading.queue and not host.work
     assert host.broker.next_deadline_ms() != 0
 
 
@@ -143,10 +143,10 @@ def test_a_long_answer_is_amended_before_it_leaves(
     ask, version, rows_of = ASKED[what]
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, ask(), version)
-    (ticket,) = host.broker._parked
-    host.broker.amend(ticket, lambda answer: rows_of(answer).clear())
+    (ticket,) = host.broker.requests._parked
+    host.broker.requests.amend(ticket, lambda answer: rows_of(answer).clear())
     assert rows_of(host.await_answer(READER)) == []
-    assert not host.broker._amendments
+    assert not host.broker.requests._amendments
 
 
 def test_a_short_list_does_not_wait_for_a_long_one(
@@ -163,7 +163,7 @@ def test_a_topic_that_goes_between_two_slices_is_not_told_of(
 ) -> None:
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, MetadataRequest(None), 4)
-    delete_topic(host.broker.deletion, "t-059", host.now_ms)
+    delete_topic(host.parts.deletion, "t-059", host.now_ms)
     answer = host.await_answer(READER)
     assert "t-058" in (told := {topic.name for topic in answer.topics}) and "t-059" not in told
     assert {topic.error_code for topic in answer.topics} == {Code.NONE}
@@ -174,7 +174,7 @@ def test_errors_in_a_long_answer_are_counted(
 ) -> None:
     from barnabas.broker.observation.error_counts import ErrorCounts
 
-    host.broker.errors = errors = ErrorCounts()
+    host.broker.requests.errors = errors = ErrorCounts()
     set_rows(monkeypatch, AT_ONCE)
     request = DescribeProducersRequest([TopicRequest("t-000", [0, 7]), TopicRequest("x", [0])])
     host.ask(READER, request, 0)

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.brokers.coordinator_edge import SEVERAL
 from barnabas.broker.requests.refusals import message_class, refused_rows
-from barnabas.broker.wide_requests import SHAPES
+from barnabas.broker.requests.wide_requests import SHAPES
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.generator.schema import Field, Struct, structs_of

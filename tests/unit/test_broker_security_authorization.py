@@ -114,8 +114,8 @@ class Guarded(CoreHost):
         self, operation: Operation, kind: ResourceType, name: str, permission: Permission
     ) -> None:
         one = Acl(kind, name, PatternType.LITERAL, "User:ann", "*", operation, permission)
-        assert self.broker.authorizer is not None
-        self.broker.authorizer.add({uuid.uuid4(): one})
+        assert self.parts.access.authorizer is not None
+        self.parts.access.authorizer.add({uuid.uuid4(): one})
 
     def log(self, name: str) -> Log:
         log = self.broker.topics.partition(name, 0)
@@ -169,7 +169,7 @@ def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
 ) -> None:
     """Also where answers are forgotten for lack of room, by others who are asked amid it."""
     monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
-    authorizer = host.broker.authorizer
+    authorizer = host.parts.access.authorizer
     assert authorizer is not None
     for _ in range(3):
         for name in ("t", "u"):
@@ -236,7 +236,7 @@ def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
         assert row.error_code == 0 or row.aborted_transactions == []
         return int(row.error_code)
 
-    authorizer = host.broker.authorizer
+    authorizer = host.parts.access.authorizer
     assert authorizer is not None
     assert code() == DENIED_TOPIC
     host.allow(Operation.READ, TOPIC, "t")
@@ -262,8 +262,8 @@ def test_a_session_is_asked_anew_for_each_of_its_fetches(host: Guarded) -> None:
     first = fetched(host, (0, 0), "t", "u")
     codes = {row.topic: row.partitions[0].error_code for row in first.responses}
     assert codes == {"t": 0, "u": DENIED_TOPIC}
-    assert host.broker.authorizer is not None
-    host.broker.authorizer.remove(list(host.broker.metadata.acls))
+    assert host.parts.access.authorizer is not None
+    host.parts.access.authorizer.remove(list(host.broker.metadata.acls))
     second = fetched(host, (first.session_id, 1))
     codes = {row.topic: row.partitions[0].error_code for row in second.responses}
     assert codes == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}

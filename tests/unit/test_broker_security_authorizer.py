@@ -11,7 +11,6 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Acl, ClusterMetadata
-from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (
     AclFilter,
@@ -20,6 +19,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorizer import Access, Authorizer
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk
@@ -180,21 +180,23 @@ def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
     host = CoreHost(tmp_path, authorizer_class_name="StandardAuthorizer")
     host.connect(1)
     broker = host.broker
-    assert broker.authorizer is not None
+    assert broker.routes.parts.access.authorizer is not None
     context = CONTEXT._replace(connection_id=1)
-    first = broker.access_of(context)
-    assert first is not None and first is broker.access_of(context)
+    first = broker.routes.parts.access.of(context)
+    assert first is not None and first is broker.routes.parts.access.of(context)
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     for number in range(20):
-        broker.authorizer.access("User:bob", HERE, CONTEXT).may(READ, TOPIC, f"t{number}")
-    second = broker.access_of(context)
+        broker.routes.parts.access.authorizer.access("User:bob", HERE, CONTEXT).may(
+            READ, TOPIC, f"t{number}"
+        )
+    second = broker.routes.parts.access.of(context)
     assert second is not None and second is not first
     assert not second.may(READ, TOPIC, "t")
-    broker.authorizer.add({uuid.uuid4(): acl(READ, principal=second.principal)})
+    broker.routes.parts.access.authorizer.add({uuid.uuid4(): acl(READ, principal=second.principal)})
     assert second.may(READ, TOPIC, "t") and first.may(READ, TOPIC, "t")
     assert second.readable == {"t"} and not first.readable, "nobody tells it of changes"
     broker.on_identified(1, "User:ben")
-    third = broker.access_of(context)
+    third = broker.routes.parts.access.of(context)
     assert third is not None and third.principal == "User:ben"
     host.close()
 

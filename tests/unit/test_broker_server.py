@@ -64,7 +64,7 @@ class ScriptedBroker:
         self.gone: list[int] = []
         self.flushed: list[FlushJob] = []
         self.closed_logs = False
-        self.has_address_quotas = False
+        self.quotas = SimpleNamespace(have_addresses=False, busy_ns=None)
         self.metadata = SimpleNamespace(client_quotas={})
         self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
@@ -181,7 +181,7 @@ class Rim:
         for listener in listeners:
             listener.setblocking(False)
         broker = cast(Any, self.broker)
-        leader = Leader(broker, listeners[1], self.loop)
+        leader = Leader(broker.config, broker.logs.disk, listeners[1], self.loop)
         self.server = Server(broker, listeners[0], self.loop, gate=leader)
         return leader
 
@@ -1319,7 +1319,7 @@ def test_a_bound_that_is_set_later_counts_those_who_are_there(
 def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
     rim: Rim, connect: Callable[[], socket.socket]
 ) -> None:
-    rim.broker.has_address_quotas = True
+    rim.broker.quotas.have_addresses = True
     rim.broker.metadata.client_quotas[("ip", None),] = {"connection_creation_rate": 1.0}
     rim.restart(quota_window_num=1)  # of which any connection at all is too much
     client = connect()

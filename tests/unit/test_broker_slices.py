@@ -403,7 +403,7 @@ def test_what_is_kept_of_a_full_disk_is_not_for_new_topics(monkeypatch: pytest.M
     b = DiskBroker()
     answered(b, b.connect(), creation("t", partitions=2), 7)
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
-    b.broker.disk_space._left_bytes = 0
+    b.parts.disk_space._left_bytes = 0
     before = b.saved()
     assert (
         answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code

@@ -252,7 +252,7 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         log.flush()
     b.broker.logs.write_checkpoints()
     if is_deleted:
-        delete_topic(b.broker.deletion, "t", b.now_ms)
+        delete_topic(b.parts.deletion, "t", b.now_ms)
     else:
         b.disk.rmtree(f"{DATA_DIR}/t-1")
     b.kill()

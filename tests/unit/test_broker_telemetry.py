@@ -125,7 +125,7 @@ def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path:
     assert host.call(connection, push, 0).error_code == Code.THROTTLING_QUOTA_EXCEEDED
     again = host.call(connection, GetTelemetrySubscriptionsRequest(asked.client_instance_id), 0)
     assert again.error_code == Code.THROTTLING_QUOTA_EXCEEDED
-    assert host.broker.telemetry is not None
+    assert host.parts.telemetry.made is not None
     assert host.broker.counters.of(PUSHES, "taken") == 1
 
 

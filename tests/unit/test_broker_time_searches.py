@@ -106,7 +106,7 @@ def test_records_that_are_deleted_meanwhile_are_not_told(tmp_path: Path, timesta
 def test_a_topic_that_went_meanwhile_is_told(tmp_path: Path) -> None:
     host = host_with(tmp_path, many(4))
     host.ask(1, asking(NOW_MS), 7)
-    delete_topic(host.broker.deletion, "t", NOW_MS)
+    delete_topic(host.parts.deletion, "t", NOW_MS)
     host.finish_work()
     assert [rows(answer) for answer in host.answers[1]] == [
         [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)]

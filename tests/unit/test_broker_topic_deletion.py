@@ -115,7 +115,7 @@ def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     b.topic("t")
     for number in range(8):
         assert b.commit(f"g-{number}", "t", 0) == 0
-    slices = b.broker.deletion.delete_topics(["t"], b.now_ms)
+    slices = b.parts.deletion.delete_topics(["t"], b.now_ms)
     slices.send(None)
     count = 1
     with suppress(StopIteration):
@@ -234,7 +234,7 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
-        b.broker.transaction_ends.flush_completions(
+        b.parts.transaction_ends.flush_completions(
             b.now_ms
         )  # the steps are those of the deletion itself
         b.disk.crash_in(steps)
@@ -290,7 +290,7 @@ def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
     p.send_offset("g", "t", 7)
     assert p.end(True) == 0
     b.broker.metadata.deletions[uuid.UUID(int=1)] = "t"
-    run_through(b.broker.deletion.end_deletions({uuid.UUID(int=1): "t"}, b.now_ms), b.now_ms)
+    run_through(b.parts.deletion.end_deletions({uuid.UUID(int=1): "t"}, b.now_ms), b.now_ms)
     assert b.group_offset("g", "t") == (0, 7)
 
 
@@ -345,7 +345,7 @@ def test_what_is_to_be_durable_before_a_name_is_used_again_is_flushed_elsewhere(
     monkeypatch.setattr(Log, "flush", refuse)
     delete(b)
     b.topic_after_flushes("t")
-    assert not b.broker.transaction_ends.undurable()
+    assert not b.parts.transaction_ends.undurable()
     assert b.read("t") == []
 
 

@@ -141,7 +141,7 @@ def test_an_end_takes_the_steps_of_the_law(
         row = LAW[step, event][durability]
         step, event = row.step, WAITS.get(row.actions[-1], event)
     assert events == expected
-    assert b.broker.transaction_ends.is_idle
+    assert b.parts.transaction_ends.is_idle
     assert b.read("t", committed=True) == ([b"a", b"b"] if commit else [b"a"])
 
 
@@ -290,7 +290,7 @@ def test_an_abort_overtakes_a_commit_that_waits_for_its_data() -> None:
     assert b.answer(old).error_code == 48, "INVALID_TXN_STATE: it was aborted"
     b.release_flushes()
     assert b.read("t", committed=True) == [b"a"]
-    assert b.broker.transaction_ends.is_idle
+    assert b.parts.transaction_ends.is_idle
 
 
 def test_the_same_commit_again_waits_for_the_first() -> None:
@@ -349,7 +349,7 @@ def walk_of_a_commit() -> Walk:
         (job,) = broker.outbox.flushes
         broker.on_flushed(job, b.now_ms)
         broker.on_sent(b.now_ms)
-    assert len(broker.outbox.sends) == 1 and broker.transaction_ends.is_idle
+    assert len(broker.outbox.sends) == 1 and broker.routes.parts.transaction_ends.is_idle
     transaction = broker.transactions.metadata("txn")
     assert transaction is not None and transaction.state is TransactionState.COMPLETE_COMMIT
     return walk
@@ -361,7 +361,7 @@ def test_a_walk_of_one_commit_is_short() -> None:
     What the disk does behind its seam is not of the walk: the pool of descriptors neither.
 
     Before the law had a place the walk was 348 calls in 24 files, 215 and 13 of them of those two.
-    Why it is not fewer files: docs/ARCHITECTURE.md, "The rooms of a commit".
+    Why it is not fewer files: docs/ARCHITECTURE.md, "The files of a commit".
     """
     walk_of_a_commit()  # what is made at first use is made
     walk = walk_of_a_commit()

@@ -377,7 +377,7 @@ def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) 
     b.disk.kill()
     StandbyNote(b.disk, DATA_DIR).write_following(AnswersWait.NEVER)
     b.open()
-    assert b.broker.transaction_ends.is_idle
+    assert b.parts.transaction_ends.is_idle
     assert b.read("t", committed=True) == [] and b.markers("t")[-1][2] is False
     q = keep(b)
     assert q.ongoing == NO_PRODUCER

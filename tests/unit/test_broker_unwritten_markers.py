@@ -138,7 +138,7 @@ def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
 def test_what_was_kept_goes_with_the_topic() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    delete_topic(b.broker.deletion, "t", b.now_ms)
+    delete_topic(b.parts.deletion, "t", b.now_ms)
     b.topic("t", 2)
     assert b.disk.exists(UNWRITTEN)
     b.kill()
@@ -161,7 +161,7 @@ def test_what_is_kept_is_written_once() -> None:
 def test_what_was_kept_goes_where_nothing_has_the_topics_name() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    delete_topic(b.broker.deletion, "t", b.now_ms)
+    delete_topic(b.parts.deletion, "t", b.now_ms)
     b.kill()
     assert not b.disk.exists(UNWRITTEN)
 
@@ -190,7 +190,7 @@ def test_the_marker_that_was_kept_has_the_base_time_of_its_producers_decision() 
 def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
-    delete_topic(b.broker.deletion, "t", b.now_ms)
+    delete_topic(b.parts.deletion, "t", b.now_ms)
     b.topic("t", 2)
     p.send("t", 1, b"of the next")
     b.kill()

@@ -15,9 +15,9 @@ from fuzz.giants import TOO_MANY, Giant, array_paths, giants
 from helpers.core_host import CoreHost
 from helpers.our_messages import read_request, request_class
 
-from barnabas.broker import wide_requests
-from barnabas.broker.encoded_rows import EncodedRows
-from barnabas.broker.wide_requests import (
+from barnabas.broker.requests import wide_requests
+from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.wide_requests import (
     SHAPES,
     CollectedAnswer,
     Repeats,
@@ -328,8 +328,8 @@ def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded:
     from barnabas.broker.logs.metadata import Acl
 
     acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on those whose names begin so
-    assert guarded.broker.authorizer is not None
-    guarded.broker.authorizer.add({uuid.uuid4(): acl})
+    assert guarded.parts.access.authorizer is not None
+    guarded.parts.access.authorizer.add({uuid.uuid4(): acl})
     request = CreateTopicsRequest([CreatableTopic(one, 1, 1) for one in names(1200)], 1000)
     answer = guarded.ask_and_wait(ANN, request, 7)
     made = {row.name for row in answer.topics if row.error_code == Code.NONE}

@@ -92,7 +92,7 @@ def test_each_id_is_listed_once_however_many_there_are(
     numbers = [row.producer_id - 1000 for row in answer.transaction_states]
     assert [names[number] for number in numbers] == wanted
     assert {row.transaction_state for row in answer.transaction_states} <= {"Empty"}
-    assert host.broker.connections[1].parked_ticket == -1 and not host.broker._parked
+    assert host.broker.connections[1].parked_ticket == -1 and not host.broker.requests._parked
 
 
 def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> N
     names = [f"{'x' if number % 4 == 0 else 'y'}-{number}" for number in range(MANY)]
     host = host_with(tmp_path, *names, **settings)
     if user == "of some":
-        assert host.broker.authorizer is not None
-        host.broker.authorizer.add({host.broker.ids.uuid(): DESCRIBE_IDS_OF_X})
+        assert host.parts.access.authorizer is not None
+        host.parts.access.authorizer.add({host.parts.ids.uuid(): DESCRIBE_IDS_OF_X})
     visible = {"without rights": 0, "of some": MANY // 4}.get(user, MANY)
     longest = float("inf")
     for pattern in (None, None, "[xy]-.*", "[xy]-[0-9]{1,6}"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.requests.dispatch import ROUTES
+from barnabas.broker.requests.dispatch import ROWS
 from barnabas.broker.requests.refusals import message_class
 from barnabas.protocol.api_table import APIS, BY_KEY, Api
 
 
 def test_every_api_that_is_spoken_has_a_row_of_the_dispatch_table_and_the_other_way_round() -> None:
-    assert set(BY_KEY) == set(ROUTES) == {api.key for api in APIS}
+    assert set(BY_KEY) == set(ROWS) == {api.key for api in APIS}
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)

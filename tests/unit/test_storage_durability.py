@@ -8,7 +8,7 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log

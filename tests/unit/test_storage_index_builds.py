@@ -201,7 +201,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_index(
     host.ask(READER, by_time(NOW_MS + 390, -1), 7)
     host.tick(0)
     directory = Path(host.broker.topics.logs_of("t")[0].directory)
-    delete_topic(host.broker.deletion, "t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     finish(host)
     codes = [row.error_code for row in host.answers[READER][0].topics[0].partitions]
     assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION] * 2

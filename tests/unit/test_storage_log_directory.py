@@ -7,7 +7,7 @@ from pathlib import Path
 
 from helpers.storage_kafka_log import kafka_directory, kafka_log
 
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 
 
 def test_paths_are_kafkas(tmp_path: Path) -> None:

@@ -466,7 +466,7 @@ def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
     segment = again(whole)
     assert segment.offset_index().encode() == right == Path(whole.path(".index")).read_bytes()
     assert caplog.messages == [
-        f"an index of {segment.path('.log')} is missing: they are built anew from the log"
+        f"an index of {segment.path('.log')} is missing: they are rebuilt from the log"
     ]
 
 
@@ -494,7 +494,7 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
     segment = again(whole, vouched(whole, ".txnindex", data[:-1]))
     segment.txn_trusted = True
     assert not segment.try_load_txn_index() and not segment.txn_trusted
-    assert not segment.has_txn_index() and "it is built anew from the log" in caplog.text
+    assert not segment.has_txn_index() and "it is rebuilt from the log" in caplog.text
 
 
 def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
@@ -581,7 +581,7 @@ def test_it_is_told_why_indexes_are_built_anew(
     assert not caplog.messages
     segment.rebuild_indexes("has a hole")
     assert caplog.messages == [
-        f"an index of {segment.path('.log')} has a hole: they are built anew from the log"
+        f"an index of {segment.path('.log')} has a hole: they are rebuilt from the log"
     ]
 
 

@@ -359,7 +359,10 @@ def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
         file.write(bytes(8))
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 9, 0)
     assert len(caplog.messages) == 1
-    assert "t-0: the records at offset 0 cannot be read, and are left out by time" in caplog.text
+    assert (
+        "t-0: the records at offset 0 cannot be read, and a search by time skips them"
+        in caplog.text
+    )
 
 
 def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) -> None:

@@ -178,13 +178,13 @@ class Console:
     def _observe(self) -> Look[views.Observed]:
         broker, now_ms = self._server.broker, self._server.now_ms()
         wall_ms = now_ms + broker.wall.ahead_ms
-        partitions = yield from look_at_partitions(broker)
-        ids = yield from look_at_transactional_ids(broker, now_ms)
-        groups = yield from look_at_groups(broker)
+        partitions = yield from look_at_partitions(broker.logs)
+        ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
+        groups = yield from look_at_groups(broker.groups, broker.topics)
         clients = {}
         for row in ids:
             if row.age_ms is not None:
-                host = client_host(broker, row.transactional_id)
+                host = client_host(broker.connections, broker.transactions, row.transactional_id)
                 if host is not None:
                     clients[row.transactional_id] = host
         return views.Observed(partitions, ids, groups, clients, wall_ms)
@@ -196,7 +196,7 @@ class Console:
             "now_ms": broker.observed.wall_ms,
             "broker": {
                 "version": __version__,
-                "node_id": server.node_id,
+                "node_id": server.config.node_id,
                 "address": ",".join(addresses),
                 "connections": len(server.connections),
             },
@@ -333,7 +333,7 @@ class Console:
 
         def members() -> Look[list[dict[str, Any]]]:
             yield
-            return describe_members(self._server.broker, name)
+            return describe_members(self._server.broker.groups, name)
 
         return {
             **views.group_value(group, broker, waits),
@@ -456,7 +456,7 @@ class Console:
                 )
                 members = tuple(
                     f"{member['client_id']} at {member['client_host']}"
-                    for member in describe_members(self._server.broker, group.group_id)
+                    for member in describe_members(self._server.broker.groups, group.group_id)
                     if [row.topic, row.partition] in member["assignment"]
                 )
                 is_waiting = waits.get((group.group_id, row.topic, row.partition), False)
@@ -492,9 +492,9 @@ class Watch:
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame
         server.on_frame = self._counts.around(on_frame)
-        has_own_errors = server.broker.errors is None
+        has_own_errors = server.broker.requests.errors is None
         if has_own_errors:
-            server.broker.errors = ErrorCounts()
+            server.broker.requests.errors = ErrorCounts()
 
         def end_after_the_last_look() -> None:
             left = self._last_look + WATCHED_S - time.monotonic()
@@ -504,13 +504,13 @@ class Watch:
             self._timer = None
             server.on_frame = on_frame
             if has_own_errors:
-                server.broker.errors = None
+                server.broker.requests.errors = None
 
         self._timer = server.loop.call_later(WATCHED_S, end_after_the_last_look)
 
     def totals(self) -> dict[str, Any]:
         """All requests and errors since the counting began; it restarts after a pause."""
-        errors = self._server.broker.errors
+        errors = self._server.broker.requests.errors
         return {
             "counted_for_ms": round((time.monotonic() - self._since) * 1000),
             "requests": sum(self._counts.by_api().values()),
@@ -525,7 +525,7 @@ class Watch:
         """Errors by API and code."""
         from barnabas.protocol.api_table import BY_KEY
 
-        errors = self._server.broker.errors
+        errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [
             {

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.connections import ConnectionState
 from barnabas.broker.control.faults import Action, Fault, FaultTable
 from barnabas.broker.control.forgetful_disk import ForgetfulDisk
 from barnabas.broker.control.observed import (
@@ -28,7 +29,6 @@ from barnabas.broker.control.observed import (
     with_fetch_session,
 )
 from barnabas.broker.control.rim.clock import ControlledClock
-from barnabas.broker.outbox import ConnectionState
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.server import Clock, Server

@@ -49,7 +49,7 @@ class Collector:
         self._metrics = [metric for metric in METRICS if detail.has(metric.detail)]
         self._numbers = {row.name: row.now for row in self._metrics if row.now is not None}
         self._has_rows = detail.has(Detail.PARTITIONS)
-        server.broker.errors = ErrorCounts()
+        server.broker.requests.errors = ErrorCounts()
         self._lock = threading.Lock()
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)

@@ -111,9 +111,11 @@ def look(
     broker = source.server.broker
     now_ms = source.server.now_ms()
     source.measuring.instruments.fold()
-    partitions = yield from look_at_partitions(broker)
-    transactional_ids = yield from look_at_transactional_ids(broker, now_ms)
-    groups = yield from look_at_groups(broker)
+    partitions = yield from look_at_partitions(broker.logs)
+    transactional_ids = yield from look_at_transactional_ids(
+        broker.transactions, now_ms + broker.wall.ahead_ms
+    )
+    groups = yield from look_at_groups(broker.groups, broker.topics)
     traffic = yield from _look_at_traffic(source)
     return Seen(
         source,

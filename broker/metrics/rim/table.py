@@ -72,7 +72,7 @@ def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
 
 
 def _errors(seen: Seen) -> Value:
-    errors = seen.source.server.broker.errors
+    errors = seen.source.server.broker.requests.errors
     counts = {} if errors is None else errors.counts.copy()
     return _labelled(
         _ERROR,
@@ -89,7 +89,7 @@ def _code_name(code: int) -> str:
 
 def _logins(seen: Seen) -> Value:
     results = {True: "succeeded", False: "failed"}
-    rows = seen.source.server.broker.logins.rows()
+    rows = seen.source.server.broker.logins.counts.rows()
     return _labelled(
         _LOGIN,
         (((row.listener, row.mechanism, results[row.has_succeeded]), row.total) for row in rows),
@@ -98,7 +98,7 @@ def _logins(seen: Seen) -> Value:
 
 def _info(seen: Seen) -> Value:
     broker = seen.source.server.broker
-    values = (__version__, str(broker.node_id), broker.logs.cluster_id or "")
+    values = (__version__, str(broker.config.node_id), broker.logs.cluster_id or "")
     return _labelled(("version", "node_id", "cluster_id"), [(values, 1)])
 
 

@@ -1,8 +1,8 @@
-"""What brings a standby's copy to the disk, begun before a take-over has to wait for it.
+"""The flush of a standby's copy, begun before a take-over has to wait for it.
 
-A copy must be durable before a broker goes on from it: its checkpoints say what was flushed on the
-leader's disk. On a disk with much to write that takes seconds, and the lease takes seconds to end:
-the one happens during the other.
+A copy must be durable before a broker starts on it, since its checkpoints describe the leader's
+disk. On a disk with much to write a flush takes seconds, and so does the end of the lease: the
+flush runs during that time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ def _run_in_thread(call: Call) -> Call:
 
 
 def _nothing() -> None:
-    """There is no sync to wait for."""
+    """Do nothing: there is no sync to wait for."""
 
 
 class EarlySync:
-    """Takes: sync, which makes durable all that was written before; run_beside, which runs a call
-    beside what goes on, and gives what waits for its end. What was written before this was made
-    counts as not durable.
+    """Flushes a copy early.
+
+    Takes: sync, which makes all written data durable; run_beside, which runs a call in the
+           background, and returns a function that waits for its end. Data that were written before
+           count as not durable.
     """
 
     def __init__(
@@ -38,18 +40,18 @@ class EarlySync:
         self._is_running, self._join = False, _nothing
 
     def on_written(self) -> None:
-        """Note that something was written, so that not all is durable."""
+        """Record a write: not everything is durable now."""
         self._written += 1
 
     def begin(self) -> None:
-        """Begin, unless all is durable or a sync is under way."""
+        """Begin a sync, unless everything is durable or one is running."""
         if self._synced != self._written and not self._is_running:
             self._is_running = True
             self._join = self._run_beside(self._try)
 
     def _try(self) -> None:
         try:
-            with suppress(OSError):  # `finish` tells of it
+            with suppress(OSError):  # `finish` raises the error
                 self._run()
         finally:
             self._is_running = False
@@ -60,7 +62,7 @@ class EarlySync:
         self._synced = written
 
     def finish(self) -> None:
-        """All that has been written is durable then. Raises: OSError."""
+        """Make everything that was written durable. Raises: OSError."""
         self._join()
         if self._synced != self._written:
             self._run()

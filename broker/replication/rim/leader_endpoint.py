@@ -1,4 +1,4 @@
-"""The rim of a leader: the port where its standby connects, and answers that wait for it."""
+"""The rim of a leader: the port for its standby, and the answers that wait for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from barnabas.broker.core import Broker
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.replication.admission import Admission
 from barnabas.broker.replication.held_answers import HeldAnswers
@@ -25,20 +24,22 @@ from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.disk import Disk
 from barnabas.storage.pooled_disk import disk_below
 
 logger = logging.getLogger("barnabas.replication")
 
-TICK_PARTS = 10  # of the time-out
+TICK_PARTS = 10  # of the timeout
 SENDS_REST_S = 3.0
 REFUSED, WAITS = "refused", "waits"
 
 
 class Leader:
-    """What a standby follows: the Gate of its server, whose answers wait for the standby.
+    """A leader: the Gate of its server, whose answers wait for the standby.
 
-    is_deposed: another node leads. server: known once it is made.
-    Holds: answers that wait.
+    is_deposed: whether another node leads. server: set once it is made.
+    It has the waiting answers.
     """
 
     is_deposed = False
@@ -46,9 +47,13 @@ class Leader:
     server: Server
 
     def __init__(
-        self, broker: Broker, endpoint_socket: socket.socket, loop: asyncio.AbstractEventLoop
+        self,
+        config: BrokerConfig,
+        brokers_disk: Disk,
+        endpoint_socket: socket.socket,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        disk, config = disk_below(broker.logs.disk), broker.config
+        disk = disk_below(brokers_disk)
         assert isinstance(disk, ReplicatedDisk), "a disk that no standby can follow"
         settings = ReplicationSettings(
             config.barnabas_replication_mode == "sync",
@@ -63,29 +68,29 @@ class Leader:
         self.endpoint = _Endpoint(self, disk, endpoint_socket, loop, leaders_tls(config))
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """Requests are handled at once; answers may wait."""
+        """Handle requests at once: only answers may wait."""
         self.server = server
         return handle
 
     def start(self) -> None:
-        """The server listens."""
+        """Start: the server listens."""
         logger.info("a standby connects at %s:%d", *self.address)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the standby connects."""
+        """The address at which the standby connects."""
         return self.endpoint.address
 
     @property
     def waiting_count(self) -> int:
-        """How many answers wait."""
+        """The number of waiting answers."""
         return len(self._held)
 
     def replication_state(self) -> ReplicationState:
-        """How far the standby is. In the loop's thread.
+        """The progress of the standby. Called in the loop's thread.
 
-        What an answer waits for the standby is no part of a request's phases: the core had handed
-        it over before.
+        The wait of an answer for the standby is not a part of a request's phases: the core has
+        returned the answer before.
         """
         leading = self.leading
         link = leading.link
@@ -115,12 +120,13 @@ class Leader:
         return Leading(disk, self.data_dir, settings, self._release)
 
     def _may_go_out(self, position: int) -> bool:
-        """Whether an answer that was ready at this position need not wait any more."""
+        """Whether an answer that was ready at this position may be sent."""
         return self.leading.is_applied(position)
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer once the standby has what was done before it; the connection's next
-        request waits for it.
+        """Send an answer once the standby has everything before it.
+
+        The connection's next request waits for it.
         """
         if self._held.holds(self.leading.position, (connection, pieces)):
             connection.hold()
@@ -128,7 +134,7 @@ class Leader:
             connection.send(pieces)
 
     def _release(self) -> None:
-        """Send the answers that need not wait any more."""
+        """Send the answers that may be sent now."""
         for connection, pieces in self._held.released():
             if not connection.closed:
                 connection.release()
@@ -136,26 +142,29 @@ class Leader:
                 connection.wake()
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end: its answers that wait are dropped when their turn comes."""
+        """A connection is closing: its waiting answers are dropped in their turn."""
 
     def close(self) -> None:
-        """The server has closed; the standby gets what is written until then."""
+        """Close after the server: everything written until then is sent to the standby."""
         self.endpoint.close()
 
     async def end(self) -> None:
-        """Close the server, as `steps_of_end` has it."""
+        """Close the server by `steps_of_end`."""
         for until in steps_of_end(_Ending(self), self._keeper()):
             await self._wait_for(until)
 
     def abandon(self) -> None:
-        """Another node leads: hang up without a word. The directory stays as after a kill."""
+        """Close all connections without an answer, since another node leads.
+
+        The directory stays as after a kill.
+        """
         self.server.abandon()
 
     def _keeper(self) -> LeaseKeeper | None:
         return None
 
     async def _wait_for(self, until: Until) -> None:
-        """Wait, but not for long. The rest is sent once the standby has hung up."""
+        """Wait for a bounded time. The rest is sent when the standby closes its connection."""
         assert until is Until.REST_IS_SENT, "without a lease nothing else is waited for"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SENDS_REST_S):
@@ -163,7 +172,7 @@ class Leader:
 
 
 class _Ending:
-    """A leader and its server, as `steps_of_end` ends them."""
+    """A leader and its server, for `steps_of_end`."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -186,7 +195,7 @@ class _Ending:
 class _Endpoint:
     """The port, its connections, and the timer. admission: which connection is the standby's.
 
-    What strangers do is in the log once a minute.
+    Connections of strangers are logged once a minute.
     """
 
     def __init__(
@@ -205,7 +214,7 @@ class _Endpoint:
         self.timeout_s = leader.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
-        self.ended = loop.create_future()  # after `close`: the standby has got what there was
+        self.ended = loop.create_future()  # after `close`: everything was sent to the standby
         self.catch_up_rate: int = leader.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
         self._timer = loop.call_later(self._interval_s, self._on_tick)
@@ -215,7 +224,7 @@ class _Endpoint:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors: the socket would stay readable without end
+        except OSError as error:  # no descriptors: the socket would stay readable
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
             if self._lines.may_write(WAITS, "", self.leader.now_ms()):
@@ -230,7 +239,7 @@ class _Endpoint:
         protocol.task = self.loop.create_task(self._take_up(protocol, sock))
 
     async def _take_up(self, protocol: _StandbyProtocol, sock: socket.socket) -> None:
-        """Put TLS on a connection, where the link has it; asyncio calls the protocol after that."""
+        """Set up TLS on a connection, if the link uses it; asyncio then calls the protocol."""
         tls = None if self._tls is None else self._tls.context()
         timeout_s = None if tls is None else GREETING_MS / 1000
         try:
@@ -240,12 +249,12 @@ class _Endpoint:
         except OSError as error:  # of the handshake
             protocol.forget()
             self.on_closed(protocol, f"TLS: {error.strerror or error}")
-        except asyncio.CancelledError:  # it took too long, or made room for another
+        except asyncio.CancelledError:  # it took too long, or was closed for another one
             protocol.forget()
             self.on_closed(protocol, protocol.reason)
 
     def on_admitted(self) -> None:
-        """A connection is the standby's from now on."""
+        """Make a connection the standby's."""
         self._disk.publish = self._publish
 
     def _publish(self, operation: Any) -> None:
@@ -253,7 +262,7 @@ class _Endpoint:
         self.send_soon()
 
     def on_closed(self, protocol: _StandbyProtocol, reason: str) -> None:
-        """A connection has ended."""
+        """Remove a closed connection."""
         if not self.admission.on_closed(protocol):
             self._tell_of_stranger(protocol, reason)
             return
@@ -279,7 +288,7 @@ class _Endpoint:
             )
 
     def send_soon(self) -> None:
-        """There may be more for the standby."""
+        """Send soon: there may be more for the standby."""
         if self.admission.standby is not None:
             self.admission.standby.send_soon()
 
@@ -313,9 +322,9 @@ class _Endpoint:
 
 
 class _StandbyProtocol(asyncio.Protocol):
-    """A connection that is a standby's, or not yet: what asyncio calls.
+    """The asyncio protocol of a connection, before and after it is the standby's.
 
-    peer: its other end. reason: why it ends. task: what takes it up, and waits for TLS.
+    peer: its other end. reason: why it is closed. task: accepts it, and waits for TLS.
     """
 
     def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:
@@ -359,7 +368,7 @@ class _StandbyProtocol(asyncio.Protocol):
         logger.info("a standby connects from %s", self.peer)
 
     def _refuse(self, words: bytes, reason: str) -> None:
-        """Hang up; where there are words, once they are sent."""
+        """Close the connection, after an error message if there is one."""
         transport = self._transport
         if words and transport is not None:
             self.reason, self._is_refused = reason, True
@@ -376,7 +385,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self.send_soon()
 
     def send_soon(self) -> None:
-        """Send what there is, once for all that is done in this round of the loop."""
+        """Send the queued bytes, once for all operations of this round of the loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._endpoint.loop.call_soon(self._send)
@@ -397,7 +406,7 @@ class _StandbyProtocol(asyncio.Protocol):
             self._endpoint.loop.call_later(turn.again_s, self._send)
 
     def end(self, reason: str) -> None:
-        """Hang up; the log has the reason."""
+        """Close the connection, and log the reason."""
         if not self._is_refused:
             self.reason = reason
         if self._transport is not None:
@@ -406,12 +415,12 @@ class _StandbyProtocol(asyncio.Protocol):
             self.task.cancel()
 
     def forget(self) -> None:
-        """Release what a connection that has ended still holds."""
+        """Release the resources of a closed connection."""
         self._deadline.cancel()
         self._transport = None
 
     def finish(self) -> None:
-        """The broker has stopped: send the rest, and hang up."""
+        """Send the rest after the broker has stopped, and close the connection."""
         transport, leading, feed = self._transport, self._leading, self._feed
         self.reason = "the broker stops"
         if transport is None or feed is None or leading.link is None or leading.lost is not None:
@@ -423,10 +432,10 @@ class _StandbyProtocol(asyncio.Protocol):
         for data in feed.rest():
             transport.write(data)
         if transport.can_write_eof():
-            # closed before the standby's last words are read, the rest could be lost on its way
+            # closing with unread bytes of the standby could lose the rest in transit
             transport.write_eof()
         else:
-            transport.close()  # TLS says goodbye after the rest, and waits for the standby's
+            transport.close()  # the TLS closure follows the rest, and waits for the standby's
 
     def connection_lost(self, error: Exception | None) -> None:
         self.forget()

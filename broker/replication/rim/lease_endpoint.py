@@ -1,4 +1,4 @@
-"""The rim of a leader that has a lease: nothing goes out when it may have lapsed."""
+"""The rim of a leader with a lease: nothing is sent when the lease may have expired."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from barnabas.broker.core import Broker
+from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
 from barnabas.broker.replication.leased_lead import LeasedLead
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
@@ -15,38 +15,42 @@ from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
 from barnabas.broker.replication.steps_of_end import Until
 from barnabas.broker.rim.acceptor import unmapped
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.directory.log_manager import LogManager
 
 RELEASE_S = 2.0
 LAPSED = "the lease has lapsed"
 
 
 class LeasedLeader(Leader):
-    """A leader that has a lease.
+    """A leader with a lease.
 
-    A connection is closed where it would send past the right to answer. Answers that are ready
-    past it wait, and go out if the lease is this node's after all: then no other node has led in
+    A connection that would send after the end of the right to answer is closed. Answers that are
+    ready later wait, and are sent if the lease is this node's again: then no other node has led in
     between.
     """
 
     def __init__(
         self,
-        broker: Broker,
+        config: BrokerConfig,
+        logs: LogManager,
+        cluster: Cluster,
         endpoint_socket: socket.socket,
         loop: asyncio.AbstractEventLoop,
         keeper: LeaseKeeper,
     ) -> None:
         self.keeper, self.silence = keeper, self._silence
         self._call_when_deposed: Callable[[], object] = lambda: None
-        super().__init__(broker, endpoint_socket, loop)
-        self._broker, self._loop = broker, loop
+        super().__init__(config, logs.disk, endpoint_socket, loop)
+        self._logs, self._cluster, self._loop = logs, cluster, loop
 
     def _silence(self) -> str | None:
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
-        """The server listens: this node leads, from now on for clients, too."""
-        logs = self._broker.logs
-        self._lead = LeasedLead(self.keeper, self.leading, logs.cluster_id or "", logs.leader_epoch)
+        """Start: the server listens, and this node leads for clients, too."""
+        cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
+        self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread
         self._on_lease_changed()
 
@@ -57,7 +61,7 @@ class LeasedLeader(Leader):
         return self.keeper.may_answer() and super()._may_go_out(position)
 
     def _is_standby_in_sync(self) -> bool:
-        standby = self._broker.cluster.standby
+        standby = self._cluster.standby
         return standby is not None and standby.is_in_sync
 
     def _leader_epoch(self) -> int:
@@ -74,11 +78,11 @@ class LeasedLeader(Leader):
             self.is_deposed = True
             self._call_when_deposed()
             return
-        self._broker.cluster.standby = self._lead.standby
+        self._cluster.standby = self._lead.standby
         self.endpoint.send_soon()
 
     def adopt(self, listener_name: str, sock: socket.socket) -> None:
-        """Take up a client that connected while this node did not lead; in any thread."""
+        """Accept a client that connected while this node did not lead; called in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
 
@@ -87,19 +91,22 @@ class LeasedLeader(Leader):
         listener = next(one for one in acceptor.listeners if one.config.name == listener_name)
         try:
             host, port = sock.getpeername()[:2]
-        except OSError:  # it has hung up already
+        except OSError:  # it has disconnected already
             sock.close()
             return
         acceptor.take_up(listener, sock, unmapped(host), port)
 
     def on_deposed(self, call: Callable[[], object]) -> None:
-        """Call that once another node leads, or now."""
+        """Call `then` once another node leads, or now if one does."""
         self._call_when_deposed = call
         if self.is_deposed:
             call()
 
     def abandon(self) -> None:
-        """Another node leads: hang up without a word. The directory stays as after a kill."""
+        """Close all connections without an answer, since another node leads.
+
+        The directory stays as after a kill.
+        """
         self.keeper.on_change = lambda: None
         super().abandon()
 

@@ -1,8 +1,9 @@
-"""The thread that keeps the lease: it asks the engine what `Leadership` wants, and feeds it back.
+"""The thread that keeps the lease: it sends the requests of `Leadership`, and feeds the answers
+back.
 
-A thread of its own, so that the lease is renewed while a broker starts, or its loop is held up.
-What others ask of the leadership goes through a lock, so that nothing that may go out is decided
-upon a set that a write under way is about to change.
+It is a thread, so that the lease is renewed while a broker starts, or its loop is blocked. A lock
+protects the leadership, so that no answer is released on the basis of an in-sync set that a running
+write may change.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordErr
 logger = logging.getLogger("barnabas.lease")
 
 LONGEST_WAIT_S = 1.0
-# it goes on while the machine sleeps, and so does the lease
+# it advances while the machine is suspended, as the lease does
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def lease_ms() -> int:
-    """The steady time by which leases go."""
+    """The steady time for leases."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 class LeaseKeeper:
-    """A leadership that is kept up to date.
+    """Keeps a leadership up to date.
 
-    on_change: called in the thread after each answer. failure: why it goes on no more.
+    on_change: called in the thread after each answer. failure: why the thread has ended.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class LeaseKeeper:
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._thread.start()
 
     def _run(self) -> None:
         try:
             self._keep()
-        except Exception as error:  # ours; nobody would hear of it, and wait for ever
+        except Exception as error:  # our fault; otherwise waiting threads would wait for ever
             logger.exception("the lease is kept no more")
             with self._changed:
                 self.failure, self._ends = LeaseRecordError(f"the lease: {error!r}"), True
@@ -73,17 +74,17 @@ class LeaseKeeper:
             self.take_answer(self._engine.ask(request))
 
     def next_request(self) -> Request | None:
-        """What the engine is asked now; None: nothing for `pause_s`, if nothing changes before."""
+        """The next request to the engine; None: nothing for `pause_s`, without changes."""
         return None if self._ends else self._leadership.next_request(self._clock_ms())
 
     def pause_s(self) -> float:
-        """How long nothing is asked."""
+        """The time until the next request."""
         now_ms = self._clock_ms()
         next_ms = self._leadership.next_request_ms(now_ms)
         return LONGEST_WAIT_S if next_ms is None else (next_ms - now_ms) / 1000
 
     def take_answer(self, answer: Answer) -> None:
-        """The engine's answer to the request of before."""
+        """Process the engine's answer."""
         with self._changed:
             try:
                 self._leadership.on_answer(answer, self._clock_ms())
@@ -93,7 +94,7 @@ class LeaseKeeper:
         self.on_change()
 
     def _notify(self) -> None:
-        """Something has changed: wake up who waits for that, and ask the engine if need be."""
+        """Wake up the waiting threads after a change, and send a request if needed."""
         self._changed.notify_all()
 
     # --- what is asked of it, in any thread ------------------------------------------------------
@@ -104,23 +105,23 @@ class LeaseKeeper:
 
     @property
     def role(self) -> Role:
-        """What the node is."""
+        """The node's role."""
         return self._leadership.role
 
     @property
     def record(self) -> LeaseRecord | None:
-        """What was read last."""
+        """The record last read."""
         return self._leadership.record
 
     @property
     def nodes(self) -> Mapping[int, NodeAddresses]:
-        """Where each node is that was ever told of."""
+        """The addresses of all known nodes."""
         with self._changed:
             return self._leadership.nodes
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The set as it was seen last."""
+        """The in-sync set of the record last seen."""
         return self._leadership.in_sync
 
     @property
@@ -135,57 +136,55 @@ class LeaseKeeper:
 
     @property
     def obstacle(self) -> str:
-        """Why this node does not lead, though nobody has for a while; empty where it is not so."""
+        """Why this node does not lead although no other does for a while; otherwise empty."""
         with self._changed:
             return self._leadership.obstacle(self._clock_ms())
 
     @property
     def unchanged_ms(self) -> int:
-        """For how long nobody has renewed, as far as was seen."""
+        """For how long no renewal was seen."""
         with self._changed:
             return self._leadership.unchanged_ms(self._clock_ms())
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the set, or may come to be."""
+        """Every node that is in the set, or may be by a running write."""
         with self._changed:
             return self._leadership.may_be_in_sync()
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """Whom the leader wants in the set, beside itself."""
+        """Set the nodes that the leader wants in the set, beside itself."""
         self._change(self._leadership.want_in_sync, node_ids)
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        """A standby tells where it is."""
+        """Add a standby's addresses."""
         self._change(self._leadership.add_node, node_id, addresses)
 
     def set_holding(self, holding: Holding) -> None:
-        """What the directory is worth from now on."""
+        """Set the state of the directory."""
         with self._changed:
             self._leadership.holding = holding
             self._notify()
 
     def set_opened(self, cluster_id: str, leader_epoch: int) -> None:
-        """The leader's directory is open, no standby's any more, of that cluster, and led in that
-        epoch.
-        """
+        """Record that the leader's directory is open, with its cluster id and leader epoch."""
         with self._changed:
             self._leadership.cluster_id = cluster_id
             self._leadership.set_opened(leader_epoch)
             self._notify()
 
     def begin_release(self) -> None:
-        """Give the leadership up. After: `has_released`, once another may have it."""
+        """Release the leadership. After: `has_released`, once another node may lead."""
         with self._changed:
             self._leadership.release()
             self._notify()
 
     @property
     def has_released(self) -> bool:
-        """Whether another node may lead, as far as this one can say."""
+        """Whether another node may lead, as far as this one knows."""
         return self.role is not Role.LEADING or self.failure is not None
 
     def wait_until_released(self, timeout_s: float) -> None:
-        """After `begin_release`: wait for its end, or for so long."""
+        """Wait for the end of `begin_release`, or for that time."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while not self.has_released:
@@ -195,12 +194,12 @@ class LeaseKeeper:
                 self._changed.wait(left_s)
 
     def wait(self, timeout_s: float) -> None:
-        """Until something has changed, or for so long."""
+        """Wait for a change, or for that time."""
         with self._changed:
             self._changed.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the thread."""
         self.on_change = lambda: None
         with self._changed:
             self._ends = True

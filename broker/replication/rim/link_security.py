@@ -1,12 +1,12 @@
-"""What protects the link between a leader and its standby, by the settings; what lacks is refused.
+"""The protection of the link between a leader and its standby; without it the start is refused.
 
-    barnabas.replication.secret              always: each side shows that it knows it
-    barnabas.replication.security.protocol   SSL, by the settings ssl.* that listeners have, too; or
+    barnabas.replication.secret              always: each side proves that it knows it
+    barnabas.replication.security.protocol   SSL, with the settings ssl.* of listeners; or
                                              PLAINTEXT. Not set: SSL where ssl.* names a key or
                                              authorities
 
-Every record goes over the link, and the users' credentials. So without TLS it neither listens at
-nor connects to another address than one of this machine alone.
+Every record is sent over the link, and the users' credentials. So without TLS it only listens at
+and connects to addresses of this machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _OF_TLS = (
 
 
 class LinkSecurityError(Exception):
-    """The link would be open to strangers; the text says what to set."""
+    """The link would be unprotected; the text says what to set."""
 
 
 def check_secret(config: BrokerConfig) -> None:
-    """Raises: LinkSecurityError where there is none."""
+    """Check that there is a secret. Raises: LinkSecurityError."""
     if not (config.barnabas_replication_secret or "").strip():
         raise LinkSecurityError(
             f"{SECRET} is not set: every client of barnabas.replication.port gets all records and "
@@ -47,8 +47,10 @@ def check_secret(config: BrokerConfig) -> None:
 
 
 def check_address(config: BrokerConfig, setting: str, host: str) -> None:
-    """Takes: setting, by which the host was said. Raises: LinkSecurityError where data would go
-    over a network as they are.
+    """Check that data are not sent over a network without TLS.
+
+    Takes:  setting, the name of the one with the host.
+    Raises: LinkSecurityError.
     """
     if not is_local(host) and not has_tls(config):
         raise LinkSecurityError(
@@ -60,7 +62,7 @@ def check_address(config: BrokerConfig, setting: str, host: str) -> None:
 
 
 def has_tls(config: BrokerConfig) -> bool:
-    """Whether the link speaks TLS."""
+    """Whether the link uses TLS."""
     protocol = config.barnabas_replication_security_protocol
     if protocol:
         return protocol == "SSL"
@@ -68,12 +70,12 @@ def has_tls(config: BrokerConfig) -> bool:
 
 
 def leaders_tls(config: BrokerConfig) -> TlsListener | None:
-    """What puts TLS on the connection of a standby; None without it. Raises: TlsError."""
+    """The TLS of the leader's side; None without TLS. Raises: TlsError."""
     return TlsListener(_tls_settings(config)) if has_tls(config) else None
 
 
 def standbys_tls(config: BrokerConfig) -> ssl.SSLContext | None:
-    """With what a standby connects, by the files as they are now; None without TLS.
+    """The TLS context of a standby, from the current files; None without TLS.
 
     Raises: TlsError.
     """

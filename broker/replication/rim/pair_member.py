@@ -1,8 +1,8 @@
-"""One of two nodes that share a lease, until it leads: it follows whoever does, or waits.
+"""A node of a pair until it leads: it follows the leader, or waits.
 
-`barnabas start` with `barnabas.lease.url` is this on both nodes; what it does `member_steps` says.
-Once its claim is in the lease's record the directory is let go, and a broker is opened on it
-(`lease_endpoint` is its rim).
+`barnabas start` with `barnabas.lease.url` runs this on both nodes; its steps are in `member_steps`.
+Once its claim is in the lease's record the directory is released, and a broker is opened on it (its
+rim is `lease_endpoint`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FORMS = "etcd://HOST:PORT,HOST:PORT/NAME or kubernetes://NAMESPACE/NAME"
 
 
 class PairSettingsError(Exception):
-    """The settings of a pair are wrong, or lack something; the text says what to do."""
+    """The settings of a pair are wrong or incomplete; the text says what to do."""
 
 
 def engine_of(config: BrokerConfig, timeout_ms: int) -> EtcdEngine | KubernetesEngine:
-    """The engine that the settings name. Raises: PairSettingsError."""
+    """The engine of the settings. Raises: PairSettingsError."""
     url = config.barnabas_lease_url
     scheme, _, rest = url.partition("://")
     where, _, name = rest.partition("/")
@@ -90,7 +90,7 @@ def _check_endpoint(url: str, endpoint: str) -> None:
 
 
 def addresses_of(config: BrokerConfig) -> NodeAddresses:
-    """Where this node is, for the other one and for clients. Raises: PairSettingsError."""
+    """The addresses of this node, for the other one and for clients. Raises: PairSettingsError."""
     if config.barnabas_replication_port <= 0:
         raise PairSettingsError(
             f"{URL} needs barnabas.replication.port, where the other node follows this one"
@@ -104,21 +104,21 @@ def addresses_of(config: BrokerConfig) -> NodeAddresses:
     listeners = {}
     for listener in config.listeners:
         if listener.path is not None:
-            continue  # nobody reaches it from elsewhere
+            continue  # it cannot be reached from other machines
         host, port = listener.advertised or listener.endpoint[1:3]
         if not port:
             raise PairSettingsError(f"{URL} needs a port of its own for {listener.name}, not 0")
         if host in ANYWHERE:
             raise PairSettingsError(
-                f"{URL} needs advertised.listeners for {listener.name}: the other node tells "
-                f"clients where this one is, and {host or 'no host'} is every address"
+                f"{URL} needs advertised.listeners for {listener.name}: the other node sends "
+                f"clients this one's address, and {host or 'no host'} is every address"
             )
         listeners[listener.name] = f"{host}:{port}"
     return NodeAddresses(_replication_address(config), listeners)
 
 
 def _replication_address(config: BrokerConfig) -> str:
-    """Where the other node follows this one. Raises: PairSettingsError."""
+    """The address at which the other node follows this one. Raises: PairSettingsError."""
     advertised = config.barnabas_replication_advertised
     if advertised:
         host, _, port = advertised.rpartition(":")
@@ -137,8 +137,9 @@ def _replication_address(config: BrokerConfig) -> str:
 
 
 class PairMember(Standby):
-    """The node while it does not lead. keeper: of the lease; it goes on when the node leads.
-    reception: of clients.
+    """The node while it does not lead.
+
+    keeper: of the lease; it continues when the node leads. reception: of clients.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class PairMember(Standby):
         config: BrokerConfig,
         listen: Callable[[list[ListenerConfig]], list[socket.socket]],
     ) -> None:
-        """Raises: PairSettingsError; LogDirectoryError as a standby does."""
+        """Raises: PairSettingsError; LogDirectoryError, as for a standby."""
         self.reception = Reception(config, listen, self._client_address)
         self._addresses = addresses_of(config)
         self._engine = engine_of(config, config.barnabas_lease_ttl_ms // TIMEOUT_PARTS)
@@ -169,7 +170,9 @@ class PairMember(Standby):
         )
 
     def wait_until_leading(self) -> bool:
-        """Follow until this node leads: True; or until a signal comes. The directory is free then.
+        """Follow until this node leads, or until a signal. Gives: whether it leads.
+
+        The directory is released on return.
 
         Raises: LeaseRecordError, LogDirectoryError, OSError.
         """
@@ -191,7 +194,7 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """Where clients of that listener find who leads; None: nobody does, as far as is known."""
+        """The leader's address for clients of that listener; None without a known leader."""
         record = self.keeper.record
         if record is None or record.leader is None:
             return None
@@ -217,7 +220,7 @@ class PairMember(Standby):
 
 
 def begin_anew() -> NoReturn:
-    """Another node leads: be its standby, as a new process. All connections end by that."""
+    """Restart as a standby of the new leader, which closes all connections."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     sys.stderr.flush()

@@ -1,14 +1,15 @@
-"""Clients that come to a node which does not lead: their requests are carried to the leader.
+"""Clients of a node that does not lead: their requests are forwarded to the leader.
 
-Refused by the standby when the leader is lost, librdkafka and kafka-python would forget both
-addresses and begin anew from `bootstrap.servers`, where the lost one may be the only one. So a
-standby takes clients up. One request of a connection after the other goes to the leader as it is,
-and its answer back. While nobody leads the request waits; a connection outlives a take-over if what
-was under way can be asked again, and is the broker's when this node leads. Produce and Fetch are no
-business of a node that does not lead: the connection ends, and the client asks who does.
+If the standby refused them when the leader is lost, librdkafka and kafka-python would drop both
+addresses and restart from `bootstrap.servers`, where the lost one may be the only one. So a standby
+accepts clients. It forwards one request of a connection after the other unchanged to the leader,
+and returns the answer. Without a leader the request waits. A connection survives a take-over if its
+current request can be repeated, and belongs to the broker when this node leads. Produce and Fetch
+are only for a leader: they close the connection, and the client asks for Metadata.
 
-Only listeners without TLS and SASL are served, and only where no authorizer and no quotas look at
-whence a client comes: the leader sees this node's address. The others refuse.
+Only listeners without TLS and SASL are served, and only without an authorizer and quotas, which
+need the client's
+address: the leader sees this node's. Other listeners refuse.
 
 It runs in a thread of its own.
 """
@@ -44,14 +45,14 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Upstream(NamedTuple):
-    """The connection to the leader of one client's."""
+    """The connection to the leader for one client."""
 
     address: Address
     stream: Stream
 
 
 def may_be_carried(config: BrokerConfig, listener: ListenerConfig) -> bool:
-    """Whether clients of a listener are taken up while another node leads."""
+    """Whether clients of a listener are accepted while another node leads."""
     is_plain = not (listener.has_tls or listener.has_sasl or listener.path is not None)
     return is_plain and not (config.authorizer_class_name or config.barnabas_audit_log)
 
@@ -59,8 +60,8 @@ def may_be_carried(config: BrokerConfig, listener: ListenerConfig) -> bool:
 class Reception:
     """The clients of a node, until it leads.
 
-    Takes: listen, which makes the sockets of some listeners; leader, where who leads is, by the
-           name of a listener, or None where nobody does.
+    Takes: listen, which makes the sockets of listeners; leader, which returns the leader's address
+           by the name of a listener, or None without a leader.
     """
 
     def __init__(
@@ -83,22 +84,23 @@ class Reception:
         self._idle_s = config.connections_max_idle_ms / 1000
 
     def start(self) -> None:
-        """Take clients up. Raises: what `listen` does."""
+        """Begin to accept clients. Raises: the errors of `listen`."""
         self._sockets = self._listen(self._served)
         if self._sockets:
             self._loop = asyncio.new_event_loop()
             self._thread.start()
 
     def take(self) -> list[socket.socket]:
-        """The sockets of all listeners, for the broker, which calls `hand_over` when it serves."""
+        """The sockets of all listeners, for the broker, which then calls `hand_over`."""
         kept = dict(zip((one.name for one in self._served), self._release(), strict=True))
         others = [one for one in self._config.listeners if one.name not in kept]
         made = dict(zip((one.name for one in others), self._listen(others), strict=True))
         return [(kept | made)[one.name] for one in self._config.listeners]
 
     def hand_over(self, heir: Heir) -> None:
-        """Let the broker have all connections, once each has its answer. heir: is called, in this
-        thread, with the listener's name.
+        """Pass all connections to the broker, each after its current answer.
+
+        Takes: heir, called in this thread with the connection and the listener's name.
         """
 
         def begin() -> None:
@@ -110,7 +112,7 @@ class Reception:
         self._call(begin)
 
     def close(self) -> None:
-        """Take nobody up any more, and hang up."""
+        """Accept no more clients, and close all connections."""
         for sock in self._release():
             sock.close()
 
@@ -123,7 +125,7 @@ class Reception:
             self._thread.join(CONNECT_S)
 
     def _call(self, call: Callable[[], None]) -> bool:
-        """Have it called in the thread, if that runs."""
+        """Call a function in the thread, if that runs."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
@@ -142,7 +144,7 @@ class Reception:
             asyncio.get_running_loop().remove_reader(sock)
 
     def _run(self) -> None:
-        assert self._loop is not None, "nobody is to be taken up"
+        assert self._loop is not None, "no connection is to be accepted"
         asyncio.set_event_loop(self._loop)
         for listener, sock in zip(self._served, self._sockets, strict=True):
             self._accepting.append(sock)
@@ -157,7 +159,7 @@ class Reception:
         await asyncio.gather(*self._clients, return_exceptions=True)
 
     def _accept_from(self, name: str, listening: socket.socket) -> None:
-        """Take up who comes there, unless that has ended."""
+        """Accept connections on a socket until it is closed."""
         if listening in self._accepting and self._loop is not None:
             self._loop.add_reader(listening, self._accept, name, listening)
 
@@ -167,7 +169,7 @@ class Reception:
             sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError:  # no descriptors: who waits would be heard of without end
+        except OSError:  # no descriptors: the socket would stay readable
             loop.remove_reader(listening)
             loop.call_later(RETRY_S, self._accept_from, name, listening)
             return
@@ -181,7 +183,7 @@ class Reception:
         client.add_done_callback(self._clients.discard)
 
     async def _serve(self, name: str, sock: socket.socket) -> None:
-        """One client's connection, until it or what was under way ends, or the broker takes it."""
+        """Serve one client until its connection closes, or the broker takes it."""
         upstream: _Upstream | None = None
         is_kept = False
         try:
@@ -205,8 +207,10 @@ class Reception:
                 sock.close()
 
     async def _next_request(self, sock: socket.socket) -> bytes | None:
-        """The next frame with its size; no byte beyond it is taken. None: the broker is to have the
-        connection. Raises: EOFError; ValueError where it is too long.
+        """The next frame with its size, without reading any byte beyond it.
+
+        None: the broker takes the connection.
+        Raises: EOFError; ValueError where the frame is too long.
         """
         task = asyncio.current_task()
         assert task is not None, "outside of a task"
@@ -227,7 +231,7 @@ class Reception:
         return start + await self._receive(sock, size)
 
     async def _receive(self, sock: socket.socket, count: int) -> bytes:
-        """So many bytes. Raises: EOFError."""
+        """Receive exactly that many bytes. Raises: EOFError."""
         data, loop = bytearray(), asyncio.get_running_loop()
         while len(data) < count:
             part = await loop.sock_recv(sock, min(count - len(data), RECEIVED_BYTES))
@@ -239,7 +243,7 @@ class Reception:
     async def _carry(
         self, name: str, request: bytes, upstream: _Upstream | None
     ) -> tuple[bytes | None, _Upstream | None]:
-        """The leader's answer, and the connection to it; None where there will be none."""
+        """The leader's answer, and the connection to it; None where there is no answer."""
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
         if api_key in (PRODUCE, FETCH) and self._heir is None:
             return None, upstream
@@ -274,7 +278,7 @@ class Reception:
         return None
 
     async def _answer(self, name: str, upstream: _Upstream) -> bytes:
-        """What the leader answers. Raises: EOFError; OSError where it leads no more."""
+        """Receive the leader's answer. Raises: EOFError; OSError where it no longer leads."""
         most_bytes: int = self._config.socket_request_max_bytes
         reading = asyncio.ensure_future(_read_frame(upstream.stream[0], most_bytes))
         try:
@@ -287,8 +291,10 @@ class Reception:
 
 
 async def _until_readable(sock: socket.socket) -> None:
-    """Wait for bytes, or the end, and take none: a task that is cancelled in the round of the loop
-    in which its `sock_recv` got some would lose them, and the broker would read the rest as sizes.
+    """Wait for bytes, or the end, without reading any.
+
+    A task that is cancelled in the same round of the loop in which its `sock_recv` got bytes would
+    lose them, and the broker would read the rest as sizes.
     """
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
@@ -305,7 +311,7 @@ async def _until_readable(sock: socket.socket) -> None:
 
 
 def _check_size(size: int, most_bytes: int) -> None:
-    """Raises: ValueError."""
+    """Check a frame's size. Raises: ValueError."""
     if not _KEY.size <= size <= most_bytes:
         raise ValueError(f"a frame of {size} bytes")
 

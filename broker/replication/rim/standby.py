@@ -1,8 +1,8 @@
 """The rim of a standby: `barnabas start --standby-of HOST:PORT`.
 
-It carries out the steps of `standby_steps`: connects to the leader, follows it, and connects again
-when the connection ends. It serves no client: those that come by the addresses of this machine are
-refused until a broker is started here without that option.
+It carries out the steps of `standby_steps`: it connects to the leader, follows it, and connects
+again when the connection ends. It serves no clients: connections to this machine are refused until
+a broker is started here without that option.
 """
 
 from __future__ import annotations
@@ -55,18 +55,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _StopError(BaseException):
-    """A signal asked for the end.
+    """A signal requested the end.
 
-    No `Exception`: it comes anywhere, and logging catches those that come while a line is written.
+    Not an `Exception`: it is raised anywhere, and logging catches exceptions while it writes a
+    line.
     """
 
 
 class Standby:
-    """The process: holds the data directory's lock for as long as it runs. steps: what it does."""
+    """The process of a standby, which has the data directory's lock. steps: its steps."""
 
     def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
-        """Raises: LogDirectoryError where another process has the directory, or it has something
-        else in it: all that the leader does not have is removed.
+        """Raises: LogDirectoryError where another process has the directory, or other files are in
+        it:
+                everything that the leader does not have would be removed.
         """
         self._config, self._leader = config, leader
         self._disk, self._data_dir = OsDisk(), config.data_dir
@@ -99,7 +101,7 @@ class Standby:
         )
 
     def run(self) -> None:
-        """Follow until a signal comes."""
+        """Follow until a signal."""
         for number in SIGNALS:
             signal.signal(number, _on_signal)
         try:
@@ -113,7 +115,7 @@ class Standby:
             self._lock.release()
 
     def carry_out(self, steps: Steps) -> Any:
-        """Do one step after the other; gives what the steps give at their end."""
+        """Carry out one step after the other. Gives: the return value of the generator."""
         result: bytes | None = None
         failure: OSError | LinkError | None = None
         try:
@@ -135,7 +137,8 @@ class Standby:
             self._hang_up()
 
     def _carry_out(self, step: Step) -> bytes | None:
-        """One step. Raises: OSError, LinkSecurityError, TlsError, for the steps to judge."""
+        """Carry out one step. Raises: OSError, LinkSecurityError, TlsError, thrown into the
+        steps."""
         if isinstance(step, Connect):
             self._connect(step.address, step.timeout_s)
         elif isinstance(step, Send):
@@ -149,7 +152,7 @@ class Standby:
         return None
 
     def _connect(self, address: Address, timeout_s: float) -> None:
-        """Connect, under TLS where the link has it."""
+        """Connect, with TLS if the link uses it."""
         check_address(self._config, "the leader's address", address[0])
         tls = standbys_tls(self._config)
         self._socket = sock = socket.create_connection(address, timeout=timeout_s)
@@ -158,7 +161,7 @@ class Standby:
             self._socket = tls.wrap_socket(sock, server_hostname=address[0])
 
     def _connected(self, timeout_s: float) -> socket.socket:
-        """The connection, which waits for so long from now on."""
+        """The connection, with that timeout from now on."""
         sock = self._socket
         assert sock is not None, "there is no connection"
         if sock.gettimeout() != timeout_s:

@@ -106,8 +106,8 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--standby-of",
         metavar="HOST:PORT",
-        help="serve nobody, and hold the same data as the broker whose barnabas.replication.port "
-        "that is; docs/STANDBY.md",
+        help="serve no client, and hold the data of the broker whose "
+        "barnabas.replication.port that is; docs/STANDBY.md",
     )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
@@ -147,7 +147,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
         default=[],
         dest="log_levels",
         help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, of all loggers or of one; may be given "
-        "many times. barnabas.transactions=DEBUG tells each step of each transaction",
+        "many times. barnabas.transactions=DEBUG logs each step of each transaction",
     )
 
 

@@ -67,7 +67,7 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
 
 
 def _properties_of(path: str) -> dict[str, str]:
-    """What stands in the file of --config. Raises: StartError, ConfigError."""
+    """The content of the file of --config. Raises: StartError, ConfigError."""
     # Imported here: a start without a file does not need it.
     from barnabas.broker.settings.properties import read_properties
 
@@ -79,7 +79,7 @@ def _properties_of(path: str) -> dict[str, str]:
 
 
 def _has_secrets(properties: Mapping[str, str]) -> bool:
-    """Whether a secret stands in the settings themselves."""
+    """Whether the settings themselves contain a secret."""
     from barnabas.broker.settings.exposure import is_secret
 
     return any(is_secret(name) and "${" not in text for name, text in properties.items())
@@ -102,7 +102,7 @@ def _arguments_with_values(options: argparse.Namespace) -> list[str]:
 
 
 def _with_provided_values(properties: dict[str, str]) -> dict[str, str]:
-    """The settings with what stands in files and in the environment. Raises: ConfigError."""
+    """The settings with the values from files and the environment. Raises: ConfigError."""
     if not any("${" in text or name.startswith("config.") for name, text in properties.items()):
         return properties
     from barnabas.broker.settings.config_providers import resolve
@@ -147,7 +147,7 @@ def _read_users(config: BrokerConfig) -> None:
 
 
 def _make_credentials(config: BrokerConfig) -> None:
-    """Salt and iterate the passwords of the users file, in a thread: nobody waits for it."""
+    """Salt and iterate the passwords of the users file, in a thread, for which no client waits."""
     mechanisms = {name for one in config.listeners if one.has_sasl for name in one.sasl_mechanisms}
     if not config.users or not mechanisms:
         return

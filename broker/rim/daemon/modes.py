@@ -139,7 +139,7 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
     try:
         for sock in (*listen_for_each(config, options.port),
                      *listen_beside(options, config).values()):  # fmt: skip
-            sock.close()  # what cannot be listened at is told now
+            sock.close()  # an address that is in use is reported now
         member = PairMember(config, lambda some: listen_for_each(config, options.port, some))
         _load_what_serves(with_metrics=config.barnabas_metrics_port >= 0)
         return member if member.wait_until_leading() else None

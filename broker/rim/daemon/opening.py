@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
@@ -70,7 +71,7 @@ def open_broker(
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
         settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
-        broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync)
         if was_standby:
             _end_standby(disk, config.data_dir)
         return broker
@@ -96,7 +97,7 @@ def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool
     lacks = StandbyNote(disk, data_dir).may_lack_acknowledged(is_claimed=leader_epoch > 0)
     if lacks:
         logger.warning(
-            "%s was a standby's, whose leader may have answered what it had not told: "
+            "%s was a standby's, which may lack data that its leader had acknowledged: "
             "transactional producers are fenced, and open transactions aborted", data_dir,
         )  # fmt: skip
     return lacks
@@ -107,7 +108,7 @@ def _end_standby(disk: Disk, data_dir: str) -> None:
 
     StandbyNote(disk, data_dir).remove()
     logger.warning(
-        "%s was a standby's: this broker goes on from all that its leader had told it. That leader "
+        "%s was a standby's: this broker continues from all that its leader had sent. That leader "
         "must not run any more but as a standby of this one", data_dir,
     )  # fmt: skip
 

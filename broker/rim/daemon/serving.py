@@ -132,14 +132,16 @@ class Daemon:
 
     def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
         """What a standby can follow."""
-        sock = self._side_sockets[REPLICATION_PORT]
+        sock, broker = self._side_sockets[REPLICATION_PORT], self._broker
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 
-            return LeasedLeader(self._broker, sock, loop, self._member.keeper)
+            return LeasedLeader(
+                broker.config, broker.logs, broker.cluster, sock, loop, self._member.keeper
+            )
         from barnabas.broker.replication.rim.leader_endpoint import Leader
 
-        return Leader(self._broker, sock, loop)
+        return Leader(broker.config, broker.logs.disk, sock, loop)
 
     def _control(self) -> Control:
         """What a test commands faults and time by."""
@@ -208,7 +210,7 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
-    """The page that shows the broker; None where nobody asked for it."""
+    """The page that shows the broker; None where it was not requested."""
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
@@ -217,7 +219,9 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
 
     host = sock.getsockname()[0]
     if host not in LOOPBACK:
-        logger.warning("the console listens on %s: whoever reaches it can read all records", host)
+        logger.warning(
+            "the console listens on %s: clients that reach it can read all records", host
+        )
     return Console(server, sock)
 
 

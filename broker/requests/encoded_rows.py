@@ -1,6 +1,4 @@
-"""Rows of long answers, encoded a part at a time: neither the time nor the memory that they take is
-that of all at once.
-"""
+"""Rows of long answers, encoded a part at a time, which bounds the pauses and the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 
 class EncodedRows:
-    """A list of an answer whose rows are encoded already. It is written once."""
+    """A list of an answer with encoded rows. It is written once."""
 
     __slots__ = ("_chunks", "_count", "size_bytes")
 
@@ -25,7 +23,7 @@ class EncodedRows:
         return iter((self,) if self._count else ())
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append the bytes of all rows, and forget them: twice in memory they would be too many."""
+        """Append the bytes of all rows, and free the rows, so that they are in memory only once."""
         while self._chunks:
             out += self._chunks.popleft()
 
@@ -38,7 +36,7 @@ class EncodedRows:
         self._chunks.append(chunk)
 
     def extend(self, rows: Sequence[Any] | EncodedRows, version: int) -> None:
-        """Take the rows of another list of the kind, encoded or not."""
+        """Add the rows of another list, encoded or not."""
         if isinstance(rows, EncodedRows):
             self._count += rows._count
             self.size_bytes += rows.size_bytes
@@ -48,7 +46,7 @@ class EncodedRows:
 
 
 def join_rows(answer: Any, field: str, rows: Sequence[Any] | EncodedRows, version: int) -> None:
-    """Append rows to a list of an answer; encoded, where one of the two is."""
+    """Append rows to a list of an answer; the result is encoded if one of the two is."""
     present = getattr(answer, field)
     if isinstance(present, EncodedRows):
         present.extend(rows, version)

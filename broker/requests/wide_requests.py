@@ -1,25 +1,25 @@
-"""Requests that name many things: answered for each of them once, in parts, within bounds.
+"""Requests with many names: each name is answered once, in parts, within bounds.
 
-Most requests are lists of topics, partitions, groups or ids, each of which is answered by itself.
-What such a request costs grows with what it names, and a client chooses that. Three rules hold for
-all of them, of the one table SHAPES:
+Most requests are lists of topics, partitions, groups or ids, each of which is answered separately.
+The cost of such a request grows with its names, which the client chooses. Three rules apply to all
+of them, defined by the table SHAPES:
 
-- What is named again is left out when the request is read, where an answer would say the same
-  twice: a name of 6 bytes may have an answer of a megabyte. Requests that change something keep
-  what they name twice, since the order of changes counts and their answers are small; and where it
-  is an error to name something twice, two of its rows stay, beside each other.
-- A request for more than some hundred things is handled in parts. Each part is a request of its own
-  on its way through authorization, coordinators and handler, and other clients have their turns
-  between two parts. Clients with such requests take turns, a part each.
-- The rows of each part are encoded when they are there, and the answer has a bound: once it is
-  MOST_ANSWER_BYTES long, what is left of the request is refused with POLICY_VIOLATION.
+- Repeated names are left out when the request is read, if the answer would only be repeated: a name
+  of 6 bytes may have an answer of a megabyte. Requests that change something keep repeated names,
+  since the order of changes counts and their answers are small; and where a repeated name is an
+  error, two of its rows stay, next to each other.
+- A request with more than some hundred names is handled in parts. Each part passes authorization,
+  coordinators and handler as a request of its own, and other clients are served between two parts.
+  Clients with such requests take turns, a part each.
+- The rows of each part are encoded when they are made, and the answer has a bound: once it has
+  MOST_ANSWER_BYTES, the rest of the request is refused with POLICY_VIOLATION.
 
-Between two parts anything may happen, as between two requests. A connection that closes ends its
-request after the part that is under way. Requests whose lists are looked at as one have their rows
-looked at in slices (`WideRequests.begin`), which take the same turns.
+Between two parts anything may happen, as between two requests. When the connection closes, the
+request ends after the current part. Requests whose lists have to be handled as a whole have their
+rows handled in slices (`WideRequests.begin`), which take the same turns.
 
-A request of many bytes is decoded by the worker's thread. GIANTS of these are there as objects at a
-time; others wait as the bytes they are, which count with what all connections hold.
+A request of many bytes is decoded by the worker's thread. At most GIANTS of these exist as objects
+at a time; the others wait as bytes, which count towards the memory of all connections.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
+from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Handler, Read, Route
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.routes import Handler, Read, Route
+    from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.primitives import Buffer
@@ -49,14 +50,14 @@ logger = logging.getLogger("barnabas.broker")
 AT_ONCE = 200
 MOST_ANSWER_BYTES = 64 << 20
 GIANTS = 4
-NULL_WEIGHT = 50  # of a list that is null, and so stands for all that there is
+NULL_WEIGHT = 50  # of a list that is null, which means everything
 LAST = 1 << 15
 
 
 class Repeats(Enum):
-    """What becomes of what a request names again. ONCE: it is left out. LATEST: what was said of it
-    before is. KEPT: it stays. PAIRED: two rows of it stay, beside each other, for the handler that
-    refuses them.
+    """How repeated names are handled. ONCE: later rows are left out. LATEST: earlier rows are left
+    out. KEPT: all stay. PAIRED: two rows stay, next to each other, for the handler that refuses
+    them.
     """
 
     ONCE = 0
@@ -66,8 +67,8 @@ class Repeats(Enum):
 
 
 class Level(NamedTuple):
-    """A list of the request, or of the rows of the level above; and that of the answer. key: the
-    fields that name a row; none: the row is the name.
+    """A list of the request, or of the rows of the level above, and the list of the answer. key:
+    the fields that identify a row; none: the row is the name itself.
     """
 
     rows: str
@@ -76,8 +77,8 @@ class Level(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How requests of an API are lists, from the outermost inwards. at_once: how many rows make a
-    part; few where each may be long or slow.
+    """The nested lists of an API's requests, from the outermost inwards. at_once: the number of
+    rows in a part; small where each may be long or slow.
     """
 
     levels: tuple[Level, ...]
@@ -196,7 +197,7 @@ look at all of them, and their rows in the table of APIs say how many there may 
 
 
 def shape_of(api_name: str, version: int) -> Shape | None:
-    """The shape of an API's requests in a version; None: it is none of lists."""
+    """The shape of an API's requests in a version; None: they have no such lists."""
     for shape in SHAPES.get(api_name, ()):
         if shape.first_version <= version <= shape.last_version:
             return shape
@@ -207,7 +208,7 @@ def shape_of(api_name: str, version: int) -> Shape | None:
 
 
 def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
-    """The reader of an API's requests, of which each names a thing once."""
+    """A reader of an API's requests that leaves out repeated names."""
 
     def read_once(data: Buffer, at: int, version: int) -> tuple[Message, int]:
         request, at = read(data, at, version)
@@ -220,13 +221,13 @@ def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
 
 
 def leave_out_repeats(request: Message, shape: Shape) -> None:
-    """Let the request name each thing once, or twice where that is to be refused."""
+    """Leave out repeated names of the request, or all but two where the handler refuses them."""
     levels, repeats = shape.levels, shape.repeats
     rows = getattr(request, levels[0].rows)
     if not rows or (len(rows) == 1 and len(levels) == 1):
         return
     if repeats is Repeats.PAIRED:
-        if _weight(rows, levels) > shape.at_once:  # else its handler sees all of them
+        if _weight(rows, levels) > shape.at_once:  # otherwise its handler gets all of them
             setattr(request, levels[0].rows, _in_pairs(rows, levels))
     else:
         is_latest = repeats is Repeats.LATEST
@@ -236,8 +237,8 @@ def leave_out_repeats(request: Message, shape: Shape) -> None:
 def _distinct(
     rows: list[Any], levels: tuple[Level, ...], seen: dict[Any, Any], *, is_latest: bool
 ) -> list[Any]:
-    """The rows without those that were seen before; is_latest: or that come again. seen: the names,
-    and below each what was seen there.
+    """The rows without those with earlier names; is_latest: without those with later ones. seen:
+    the names so far, each with the names seen in its inner list.
     """
     key = levels[0].key
     if len(levels) == 1:
@@ -247,7 +248,7 @@ def _distinct(
     for row in reversed(rows) if is_latest else rows:
         inner = getattr(row, field)
         of_row = seen.setdefault(_name(row, key), {})
-        if not inner:  # none, or null: all that there is
+        if not inner:  # none, or null: everything
             which = None if inner is None else ()
             if which not in of_row:
                 of_row[which] = None
@@ -282,8 +283,8 @@ def _distinct_leaves(
 
 
 def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
-    """The rows with those of one name beside each other, two of each at most; those of a level that
-    has one below it, as one.
+    """The rows with those of one name next to each other, at most two of each; rows with inner
+    lists are merged.
     """
     of_name: dict[Any, list[Any]] = {}
     for row in rows:
@@ -311,7 +312,7 @@ def _name(row: Any, key: tuple[str, ...]) -> Any:
 
 
 def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
-    """How many rows there are, of all levels."""
+    """The number of rows of all levels."""
     if rows is None:
         return NULL_WEIGHT
     if len(levels) == 1:
@@ -329,8 +330,8 @@ def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
 def parts_of(
     rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
 ) -> Iterator[tuple[list[Any], int]]:
-    """The rows in parts of about so many, all levels counted. With each, at how many levels its
-    first row goes on with the last row of the part before.
+    """The rows in parts of about that size, counted over all levels. With each part, at how many
+    levels its first row continues the last row of the part before.
     """
     if len(levels) == 1:
         yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
@@ -371,7 +372,7 @@ def _leaf_parts(
 
 
 class _Open:
-    """A row of an answer whose inner list may go on with the next part; that list."""
+    """A row of an answer whose inner list may continue with the next part; that list."""
 
     __slots__ = ("inner", "row")
 
@@ -385,9 +386,9 @@ def _code(answer: Any) -> int:
 
 
 class CollectedAnswer:
-    """The answers to parts, as the one to the whole. size_bytes: of its rows so far.
+    """The answers to the parts, joined to one answer. size_bytes: of its rows so far.
 
-    What an answer says beside its lists is that of the first part, or of the first with an error.
+    Fields other than the lists are those of the first part, or of the first one with an error.
     """
 
     def __init__(self, levels: tuple[Level, ...], version: int) -> None:
@@ -401,7 +402,7 @@ class CollectedAnswer:
         return self._rows.size_bytes + sum(one.inner.size_bytes for one in self._open)
 
     def add(self, answer: Any, continued: int) -> None:
-        """Take the rows of the answer to a part, whose first row continues at so many levels."""
+        """Add the rows of a part's answer; its first row continues at that many levels."""
         field = self._levels[0].answers
         rows = getattr(answer, field) or ()
         self._add(self._rows, rows, 0, continued)
@@ -424,7 +425,7 @@ class CollectedAnswer:
             continued = 0
 
     def _close(self, target: EncodedRows, level: int) -> None:
-        """Encode the open row of a level, and first those below it."""
+        """Encode the open row of a level, after those below it."""
         if level < len(self._open):
             one = self._open[level]
             self._close(one.inner, level + 1)
@@ -440,8 +441,8 @@ class CollectedAnswer:
 
 
 class _Wide:
-    """One request that is handled in parts. part_ticket: of the part that is parked; below 0: none
-    is.
+    """One request that is handled in parts. part_ticket: of the parked part; below 0: none is
+    parked.
     """
 
     __slots__ = (
@@ -468,15 +469,15 @@ class _Wide:
 
 
 class _InSlices:
-    """Work in slices that is no change of many logs, and so takes its turn among wide requests."""
+    """Work in slices that does not change many logs, and so takes turns with wide requests."""
 
-    __slots__ = ("_broker", "context", "work")
+    __slots__ = ("context", "work")
 
-    def __init__(self, broker: Broker, context: RequestContext, work: Slices) -> None:
-        self._broker, self.context, self.work = broker, context, work
+    def __init__(self, context: RequestContext, work: Slices) -> None:
+        self.context, self.work = context, work
 
     def step(self, now_ms: int) -> tuple[bool, Any]:
-        """Do a slice. Gives whether it was the last one, and the answer then."""
+        """Do a slice. Gives: whether it was the last one, and the answer then."""
         try:
             self.work.send(now_ms)
         except StopIteration as end:
@@ -487,11 +488,11 @@ class _InSlices:
 class WideRequests:
     """The requests that are handled in parts or in slices, and those that wait to be decoded.
 
-    queue: those whose next part or slice can be handled, in turns.
+    queue: those whose next part or slice can be handled, in the order of their turns.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, requests: Requests, outbox: Outbox) -> None:
+        self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
         self._giants: dict[int, int] = {}  # by connection: their bytes
@@ -502,9 +503,9 @@ class WideRequests:
     def decode(self, connection_id: int, size_bytes: int, start: Callable[[], None]) -> None:
         """Have a large request decoded by `start`, now or once there are fewer such requests.
 
-        After: its bytes count with what all connections hold until `on_answered`.
+        After: its bytes count towards the memory of all connections until `on_answered`.
         """
-        self._broker.outbox.held_bytes += size_bytes
+        self._outbox.held_bytes += size_bytes
         if len(self._giants) < GIANTS:
             self._giants[connection_id] = size_bytes
             start()
@@ -512,13 +513,13 @@ class WideRequests:
             self._waiting[connection_id] = size_bytes, start
 
     def on_answered(self, connection_id: int) -> None:
-        """A large request of the connection is answered, or will not be."""
+        """Free the place of a connection's large request: it is answered, or dropped."""
         if connection_id in self._waiting:
-            self._broker.outbox.held_bytes -= self._waiting.pop(connection_id)[0]
+            self._outbox.held_bytes -= self._waiting.pop(connection_id)[0]
         size_bytes = self._giants.pop(connection_id, None)
         if size_bytes is None:
             return
-        self._broker.outbox.held_bytes -= size_bytes
+        self._outbox.held_bytes -= size_bytes
         if self._waiting:
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
@@ -532,7 +533,7 @@ class WideRequests:
     # --- part by part ----------------------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """The row of an API whose requests may be wide."""
+        """The dispatch row of an API whose requests may be wide, with the division in parts."""
 
         def handle(request: Message, context: RequestContext) -> Answer:
             shape = shape_of(api.name, context.api_version)
@@ -541,7 +542,7 @@ class WideRequests:
             rows = getattr(request, shape.levels[0].rows)
             if not rows or _weight(rows, shape.levels) <= shape.at_once:
                 return row.handle(request, context)
-            self._broker.park(context)
+            self._requests.park(context)
             wide = _Wide(api, row.handle, shape, request, context)
             self._under_way[context.connection_id] = wide
             self.queue.append(wide)
@@ -550,14 +551,14 @@ class WideRequests:
         return row._replace(handle=handle)
 
     def begin(self, context: RequestContext, work: Slices) -> Answer:
-        """Do the first slice of work at once, the others in turns. Gives the answer, or PARKED."""
-        sliced = _InSlices(self._broker, context, work)
+        """Do the first slice of work at once, the others in turns. Gives: the answer, or PARKED."""
+        sliced = _InSlices(context, work)
         next(work)
         is_done, answer = sliced.step(context.now_ms)
         if is_done:
             done: Answer = answer
             return done
-        self._broker.park(context)
+        self._requests.park(context)
         self._under_way[context.connection_id] = sliced
         self.queue.append(sliced)
         return PARKED
@@ -574,21 +575,21 @@ class WideRequests:
             else:
                 self._do_slice(one, now_ms)
         except ProtocolViolation as error:
-            self._broker.close(connection_id, error)
+            self._requests.close(connection_id, error)
             self.on_closed(connection_id)
         except (OSError, AssertionError):
             raise
         except Exception as error:
-            self._broker.give_up(connection_id, error)
+            self._requests.give_up(connection_id, error)
             self.on_closed(connection_id)
 
     def on_closed(self, connection_id: int) -> None:
-        """What is left of the connection's request is not handled."""
+        """Drop the rest of the connection's request."""
         one = self._under_way.pop(connection_id, None)
         if one is not None:
-            self._broker.on_part_over(one.context.ticket)
+            self._requests.on_part_over(one.context.ticket)
             if isinstance(one, _Wide):
-                self._broker.on_part_over(one.part_ticket)
+                self._requests.on_part_over(one.part_ticket)
             if one in self.queue:
                 self.queue.remove(one)
         self.on_answered(connection_id)
@@ -602,12 +603,12 @@ class WideRequests:
             self.queue.append(one)
             return
         if not isinstance(answer, Parked):
-            self._broker.reply(one.context.ticket, answer)
+            self._requests.reply(one.context.ticket, answer)
         if not self.has(connection_id):
             self.on_answered(connection_id)
 
     def _handle_part(self, wide: _Wide, now_ms: int) -> None:
-        broker, shape = self._broker, wide.shape
+        requests, shape = self._requests, wide.shape
         part = next(wide.parts, None)
         if part is None:
             self._answer(wide)
@@ -624,12 +625,12 @@ class WideRequests:
         if wide.answer.size_bytes > MOST_ANSWER_BYTES:
             self._refuse_rest(wide, request, take)
             return
-        ticket = wide.part_ticket = broker.new_part(take)
+        ticket = wide.part_ticket = requests.new_part(take)
         context = wide.context._replace(ticket=ticket, now_ms=now_ms)
         answer = wide.handle(request, context)
         assert not isinstance(answer, Encoded | NoResponse), "answers to parts are messages"
         if not isinstance(answer, Parked):
-            broker.reply_to_part(context, answer)
+            requests.reply_to_part(context, answer)
 
     def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
         from barnabas.broker.requests.refusals import refused_rows
@@ -648,5 +649,5 @@ class WideRequests:
 
     def _answer(self, wide: _Wide) -> None:
         del self._under_way[wide.context.connection_id]
-        self._broker.reply(wide.context.ticket, wide.answer.whole())
+        self._requests.reply(wide.context.ticket, wide.answer.whole())
         self.on_answered(wide.context.connection_id)

@@ -48,7 +48,7 @@ def test_each_record_is_replayed_with_its_offset(
     """By it the later one of a plain commit and one in a transaction is known."""
     first, second = records("g", 0, 1, 2), records("g", 3, 4)
     for batch in (first, second):
-        host.broker.runtime.run_groups(Result(partition=1, records=list(batch)), host.now_ms)
+        host.parts.group_runtime.run(Result(partition=1, records=list(batch)), host.now_ms)
     log = host.broker.topics.internal_log(OFFSETS_TOPIC, 1, host.now_ms)
     assert log.log_end_offset == 5
     assert replayed == [(1, at, row.key) for at, row in enumerate(first + second)]
@@ -59,7 +59,7 @@ def test_further_results_are_handled_once_each_and_in_order(
 ) -> None:
     results = [Result(partition=0, records=records("g", number)) for number in range(4)]
     results[0].more = results[1:]
-    host.broker.runtime.run_groups(results[0], host.now_ms)
+    host.parts.group_runtime.run(results[0], host.now_ms)
     assert [(at, key) for _, at, key in replayed] == [
         (number, records("g", number)[0].key) for number in range(4)
     ]
@@ -71,7 +71,7 @@ def test_who_waits_for_an_internal_topic_is_told_of_its_records(host: CoreHost) 
         host.broker.topics.internal_log(topic, 0, host.now_ms)
         host.ask(connection, fetch({topic: {0: 0}}, max_wait_ms=60_000), 11)
         assert host.answers[connection] == []
-    host.broker.runtime.run_groups(Result(partition=0, records=records("g", 0)), host.now_ms)
+    host.parts.group_runtime.run(Result(partition=0, records=records("g", 0)), host.now_ms)
     host.carry_out()
     init = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
     host.ask(host.connect(3), init, 4)
@@ -88,7 +88,7 @@ def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
         committed = CommittedOffset(5, -1, "", host.now_ms)
         row = offset_record("g", "t", 0, committed)
         result = Result(partition=0, records=[row], producer=producer)
-        host.broker.runtime.run_groups(result, host.now_ms)
+        host.parts.group_runtime.run(result, host.now_ms)
         return len([line for line in caplog.records if line.name == "barnabas.transactions"])
 
     with caplog.at_level(logging.DEBUG, "barnabas.transactions"):
@@ -97,8 +97,8 @@ def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
 
 
 def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> None:
-    assert host.broker.runtime.two_phase_logs(None, host.now_ms) == []
-    assert host.broker.runtime.two_phase_logs(NOBODY, host.now_ms) == []
+    assert host.parts.transaction_ends.two_phase_logs(None, host.now_ms) == []
+    assert host.parts.transaction_ends.two_phase_logs(NOBODY, host.now_ms) == []
 
 
 def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
@@ -106,8 +106,10 @@ def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
 ) -> None:
     """What others wrote to the same partition is nothing to a refusal."""
     answered: list[int] = []
-    monkeypatch.setattr(host.broker, "reply", lambda ticket, response: answered.append(ticket))
-    run = host.broker.runtime.run_groups_durably
+    monkeypatch.setattr(
+        host.broker.requests, "reply", lambda ticket, response: answered.append(ticket)
+    )
+    run = host.parts.group_runtime.run_durably
     wrote = Result(partition=0, records=records("g", 0), replies=[Reply(1, HeartbeatResponse())])
     run(wrote, [], host.now_ms)
     refused = Result(partition=0, replies=[Reply(2, HeartbeatResponse())])

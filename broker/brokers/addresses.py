@@ -1,0 +1,66 @@
+"""Where clients reach the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.broker.brokers.cluster import NOBODY, Cluster
+from barnabas.protocol.hot_responses import CurrentLeader, Endpoint
+
+if TYPE_CHECKING:
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.listeners import ListenerConfig
+    from barnabas.protocol.request_context import RequestContext
+
+
+class Addresses:
+    """The addresses of the brokers, as the client of a request may reach them: by the listener that
+    it came by.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, cluster: Cluster, connections: Mapping[int, ConnectionState]
+    ) -> None:
+        self._config, self._cluster, self._connections = config, cluster, connections
+
+    def endpoint(self, node_id: int, context: RequestContext) -> Endpoint:
+        """Where a broker is: what advertised.listeners says of the listener, else where the
+        request came in.
+
+        With advertised.listeners of several brokers the first has that port, and the others are as
+        far from it as their own ports are from the first's.
+        """
+        listener, cluster = self._listener_of(context), self._cluster
+        host, port = listener.advertised or (context.local_host, context.local_port)
+        if not cluster.is_one:
+            nodes, name = cluster.nodes, listener.name
+            if listener.advertised is None:
+                port = nodes[node_id].ports.get(name, -1)
+            else:
+                port += nodes[node_id].ports[name] - nodes[cluster.node_id].ports[name]
+        return Endpoint(node_id, host, port, self._config.broker_rack)
+
+    def endpoints(self, context: RequestContext) -> list[Endpoint]:
+        """Where the brokers are that are there; and the other node of a pair also while it is away:
+        clients that know both go on by themselves when it leads.
+        """
+        there = [self.endpoint(node.node_id, context) for node in self._cluster.nodes_there()]
+        standby = self._cluster.standby
+        if standby is not None:
+            address = standby.addresses.get(self._listener_of(context).name)
+            if address is not None:
+                there.append(Endpoint(standby.node_id, *address, rack=None))
+        return there
+
+    def endpoints_of(
+        self, leaders: Iterable[CurrentLeader], context: RequestContext
+    ) -> list[Endpoint]:
+        """Where these leaders are, each once."""
+        node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NOBODY)
+        return [self.endpoint(node_id, context) for node_id in node_ids]
+
+    def _listener_of(self, context: RequestContext) -> ListenerConfig:
+        connection = self._connections.get(context.connection_id)  # None: it has hung up meanwhile
+        return self._config.listeners[0] if connection is None else connection.listener

@@ -1,0 +1,81 @@
+"""The connections of clients, as the core knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.security.audit import ANONYMOUS, AuditRecord
+from barnabas.protocol.messages.message import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.authentication import Authentication
+    from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.listeners import ListenerConfig
+
+
+class CoordinatorWait(NamedTuple):
+    """A parked request of a coordinator of several: the partitions of the internal topic that have
+    to stay with the broker it came to, and its answer where they do not.
+    """
+
+    ticket: int
+    topic: str
+    partitions: frozenset[int]
+    refusal: Callable[[], Message]
+
+
+class ConnectionState:
+    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
+    waits (answers keep their order). authentication: what it has shown of its client; None where
+    nobody has to show anything. principal: who that is, as Kafka names it (`User:NAME`); ANONYMOUS
+    as long as nobody has shown it. access: what that principal may, once it was looked up.
+    listener: by which it came. node_id: of the broker that it leads to, where a process is several;
+    waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
+    """
+
+    __slots__ = (
+        "access",
+        "authentication",
+        "client_host",
+        "client_software",
+        "connection_id",
+        "in_flight",
+        "listener",
+        "local_host",
+        "local_port",
+        "node_id",
+        "parked_ticket",
+        "principal",
+        "waits_for_coordinator",
+    )
+
+    def __init__(
+        self,
+        connection_id: int,
+        client_host: str,
+        local_host: str,
+        local_port: int,
+        node_id: int,
+        listener: ListenerConfig,
+    ) -> None:
+        self.connection_id = connection_id
+        self.node_id, self.listener = node_id, listener
+        self.principal = ANONYMOUS
+        self.access: Access | None = None
+        self.client_host = client_host
+        self.local_host, self.local_port = local_host, local_port
+        self.client_software = ""
+        self.authentication: Authentication | None = None
+        self.in_flight = False
+        self.parked_ticket = -1
+        self.waits_for_coordinator: CoordinatorWait | None = None
+
+
+def login_record(connection: ConnectionState, api_key: int, *, is_allowed: bool) -> AuditRecord:
+    """The audit record of a client that has shown who it is, or has failed to."""
+    host = connection.client_host.removeprefix("/")
+    return AuditRecord(
+        connection.principal, host, "", api_key, "AUTHENTICATE", "LISTENER",
+        connection.listener.name, is_allowed,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""The join of the group coordinator and its internal topic.
+
+What the coordinator decides is appended and replayed; then its answers leave. What the transaction
+coordinator decides is carried out in transactions/transaction_end.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.coordinator.result import Reply, Result
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.storage.log.log import Log
+
+
+logger = logging.getLogger("barnabas.transactions")
+
+
+def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
+    """Say at debug level that a transaction has offsets of a group."""
+    assert result.producer is not None
+    producer_id, producer_epoch = result.producer
+    logger.debug(
+        "%r: %d offsets of producer %d are pending until its transaction ends",
+        log, len(result.records), producer_id,
+        extra={
+            "producer_id": producer_id, "producer_epoch": producer_epoch,
+            "offset": end_offset - len(result.records),
+        },
+    )  # fmt: skip
+
+
+class GroupRuntime:
+    """Runs the Results of the group coordinator against its logs."""
+
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        topics: TopicRegistry,
+        flushes: FlushQueue,
+        progress: LogProgress,
+        requests: Requests,
+    ) -> None:
+        self._groups, self._topics = groups, topics
+        self._flushes, self._progress, self._requests = flushes, progress, requests
+
+    def run(self, result: Result, now_ms: int) -> None:
+        """Carry out what the group coordinator decided."""
+        while True:
+            if result.records:
+                log = self._topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
+                log.append_records(result.records, now_ms, result.producer)
+                offset = log.log_end_offset - len(result.records)
+                for key, value in result.records:
+                    self._groups.replay(result.partition, offset, key, value, result.producer)
+                    offset += 1
+                self._progress.on_appended([log], now_ms)
+                if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
+                    _trace_offsets(log, result, offset)
+            self._reply(result.replies)
+            if not result.more:
+                return
+            for further in result.more[:-1]:
+                self.run(further, now_ms)
+            result = result.more[-1]
+
+    def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
+        """Do as `run`; answer once what it appends is on the disk, and `logs` too."""
+        *_, last = (result, *result.more)
+        replies, last.replies = last.replies, []
+        self.run(result, now_ms)
+        written = [
+            self._topics.internal_log(OFFSETS_TOPIC, each.partition, now_ms)
+            for each in (result, *result.more)
+            if each.records
+        ]
+        self._flushes.wait([*written, *logs], lambda _: self._reply(replies), now_ms)
+
+    def _reply(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            self._requests.reply(reply.ticket, reply.response)

@@ -1,0 +1,78 @@
+"""Which quotas are set, and whether clients have any: without, none of their code is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.quotas.client_quotas import ClientQuotas
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.protocol.wall_clock import WallClock
+
+
+class Quotas:
+    """The quotas that are set.
+
+    clients: what records the use of clients and throttles them; None without quotas of clients.
+    have_addresses: whether there are quotas of addresses, which the rim keeps. busy_ns: the time
+    that the core works, fed by the rim.
+
+    Takes: loaded_routes, which have the recording around their handlers where clients have quotas:
+           they are dropped when that changes, and loaded again with the next request.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        wall: WallClock,
+        loaded_routes: dict[int, Any],
+    ) -> None:
+        self._config, self._metadata, self._wall = config, metadata, wall
+        self._connections, self._outbox = connections, outbox
+        self._loaded_routes = loaded_routes
+        self.busy_ns: Callable[[], int] = _no_time
+        self.clients: ClientQuotas | None = None
+        self.have_addresses = False
+        self._apply()
+
+    def set(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Let other quotas hold for some entities, whole."""
+        self._metadata.set_client_quotas(changes)
+        self._apply()
+
+    def _apply(self) -> None:
+        """Without quotas of clients requests go their way as if there could be none."""
+        types = {entity[0][0] for entity in self._metadata.client_quotas}
+        self.have_addresses = "ip" in types
+        is_wanted = bool(types - {"ip"})
+        if self.clients is not None and is_wanted:
+            self.clients.on_changed()
+        elif is_wanted is not (self.clients is not None):
+            self._loaded_routes.clear()
+            self.clients = self._client_quotas() if is_wanted else None
+
+    def _busy_ns_now(self) -> int:
+        return self.busy_ns()
+
+    def _client_quotas(self) -> ClientQuotas:
+        from barnabas.broker.quotas.client_quotas import ClientQuotas
+
+        return ClientQuotas(
+            self._config,
+            self._metadata,
+            self._connections,
+            self._outbox,
+            self._wall,
+            self._busy_ns_now,
+        )
+
+
+def _no_time() -> int:
+    return 0

@@ -1,0 +1,99 @@
+"""The parts of a broker, by the names that rows of `requests/dispatch.py` have for them; and the
+routes of requests, which are made of them.
+
+assemble.py makes the parts, and the table picks those that a handler takes: nothing else has them
+all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.brokers.failover import Failover
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.disk_space import DiskSpace
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.topic_deletion import TopicDeletion
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.requests.telemetry import Telemetry
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.security.access import ClientAccess
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.transactions.transaction_end import (
+        Endings,
+        TransactionEnds,
+        TransactionMarkers,
+    )
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.protocol.api_table import Api
+    from barnabas.storage.directory.log_manager import LogManager
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """All parts of a broker that requests are answered with, by the names that rows have."""
+
+    config: BrokerConfig
+    metadata: ClusterMetadata
+    logs: LogManager
+    ids: Ids
+    connections: Mapping[int, ConnectionState]
+    requests: Requests
+    wide: Lazy[WideRequests]
+    quotas: Quotas
+    access: ClientAccess
+    features: CurrentFeatures
+    topics: TopicRegistry
+    disk_space: DiskSpace
+    files_ahead: Lazy[FilesAhead]
+    flushes: FlushQueue
+    progress: LogProgress
+    deletion: TopicDeletion
+    cluster: Cluster
+    addresses: Addresses
+    failover: Lazy[Failover]
+    edge: Lazy[CoordinatorEdge]
+    groups: GroupCoordinator
+    group_runtime: GroupRuntime
+    transactions: TransactionCoordinator
+    producer_ids: ProducerIdAllocator
+    endings: Endings
+    markers: TransactionMarkers
+    transaction_ends: TransactionEnds
+    telemetry: Lazy[Telemetry]
+
+
+class Routes:
+    """The routes of requests, loaded from the table with the first request of each API.
+
+    loaded: by API key. It is cleared when what is done around requests changes.
+    """
+
+    def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
+        self.parts, self.loaded = parts, loaded
+
+    def load(self, api: Api) -> Route:
+        """The route of an API, for its first request."""
+        from barnabas.broker.requests.dispatch import load_route
+
+        route = self.loaded[api.key] = load_route(self.parts, api)
+        return route

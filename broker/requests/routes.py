@@ -1,0 +1,33 @@
+"""How requests of one API are read and answered, and the types of what does it.
+
+The table of all APIs is dispatch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas.broker.outbox import Answer
+from barnabas.coordinator.result import Result
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import Buffer
+from barnabas.protocol.request_context import RequestContext
+
+Request = TypeVar("Request", bound=Message)
+Read = Callable[[Buffer, int, int], tuple[Request, int]]
+Handler = Callable[[Request, RequestContext], Answer]
+Decide = Callable[[Request, RequestContext, int], Result]
+"""A coordinator's `on_<request>`."""
+
+
+class Route(NamedTuple):
+    """What reads the requests of an API, and what answers them.
+
+    is_wide: whether requests are handled in parts where they name many things.
+    """
+
+    name: str
+    read: Read[Any]
+    handle: Handler[Any]
+    is_wide: bool = False

@@ -1,0 +1,161 @@
+"""The handlers of requests that a coordinator answers: it decides, and its Result is carried out.
+
+Such a request is parked first, since its answer comes out of the Result, now or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.routes import Decide, Handler, Request
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
+    from barnabas.coordinator.groups.consumer.topic_patterns import (
+        InvalidPatternError,
+        TopicPattern,
+    )
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+class ToGroups:
+    """Makes handlers of requests that the group coordinator answers."""
+
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        requests: Requests,
+        features: CurrentFeatures,
+    ) -> None:
+        self._groups, self._runtime = groups, group_runtime
+        self._requests, self._features = requests, features
+
+    def any(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of any request. Takes: decide, the coordinator's method."""
+        requests, runtime = self._requests, self._runtime
+
+        def handle(request: Request, context: RequestContext) -> Answer:
+            requests.park(context)
+            runtime.run(decide(request, context, context.now_ms), context.now_ms)
+            return PARKED
+
+        return handle
+
+    def after_zookeeper(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request about offsets; version 0 asks for those in ZooKeeper."""
+        handle = self.any(decide)
+
+        def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
+            if context.api_version > 0:
+                return handle(request, context)
+            from barnabas.broker.handlers.groups import without_zookeeper
+
+            return without_zookeeper(request)
+
+        return handle_if_not_there
+
+    def of_consumer_groups(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request of the consumer protocol, which `group.version` can turn
+        off.
+        """
+        handle, features = self.any(decide), self._features
+
+        def handle_if_spoken(request: Request, context: RequestContext) -> Answer:
+            if features.speaks_consumer_groups:
+                return handle(request, context)
+            from barnabas.broker.handlers.groups import without_consumer_groups
+
+            return without_consumer_groups(request)
+
+        return handle_if_spoken
+
+    def of_heartbeats(
+        self, decide: Decide[ConsumerGroupHeartbeatRequest]
+    ) -> Handler[ConsumerGroupHeartbeatRequest]:
+        """Make the handler of heartbeats of consumer groups: the worker reads a pattern of topics'
+        names first, where that takes long.
+        """
+        handle = self.of_consumer_groups(decide)
+        groups, features, requests = self._groups, self._features, self._requests
+
+        def handle_when_read(
+            request: ConsumerGroupHeartbeatRequest, context: RequestContext
+        ) -> Answer:
+            if not request.subscribed_topic_regex or not features.speaks_consumer_groups:
+                return handle(request, context)
+            text = groups.pattern_to_read(request)
+            if text is None:
+                return handle(request, context)
+            from barnabas.coordinator.groups.consumer.topic_patterns import read_pattern
+
+            def done(made: TopicPattern | InvalidPatternError, now_ms: int) -> None:
+                groups.keep_pattern(text, made)
+                if not requests.is_waited_for(context):
+                    return
+                answer = handle(request, context._replace(now_ms=now_ms))
+                if isinstance(answer, Message):
+                    requests.reply(context.ticket, answer)
+
+            requests.park(context)
+            requests.run_elsewhere(context, partial(read_pattern, text), done, len(text))
+            return PARKED
+
+        return handle_when_read
+
+
+def to_transactions(
+    decide: Decide[Request],
+    endings: Endings,
+    transaction_ends: TransactionEnds,
+    transactions: TransactionCoordinator,
+    requests: Requests,
+    hold_back: str = "",
+    guard: Sequence[str] = (),
+) -> Handler[Request]:
+    """The handler of a request that the transaction coordinator answers.
+
+    It has parameters for what differs between such requests, too.
+
+    Takes: hold_back, the request's field with the transactional id whose last transaction is
+           completed first. guard, for what adds to a transaction: the fields with the transactional
+           id, producer id and producer epoch that the request says it is from.
+    """
+    id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
+    guard_of: Callable[[Request], tuple[str, int, int]] | None = (
+        attrgetter(*guard) if guard else None
+    )
+
+    def handle(request: Request, context: RequestContext) -> Answer:
+        if guard_of is not None:
+            transactional_id, producer_id, producer_epoch = guard_of(request)
+            transactions.check_connection(
+                transactional_id,
+                (producer_id, producer_epoch),
+                context.connection_id,
+                node_id=context.node_id,
+            )
+        requests.park(context)
+
+        def run(now_ms: int) -> None:
+            transaction_ends.run(decide(request, context, now_ms), now_ms)
+
+        endings.hold_back(id_of(request), run, context.now_ms)
+        return PARKED
+
+    return handle
+
+
+def _no_id(request: Message) -> None:
+    return None

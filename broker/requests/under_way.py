@@ -1,0 +1,303 @@
+"""The requests under way: how a handler parks one, and how it is answered later.
+
+A handler that has its answer returns it. One that waits parks the request first, returns PARKED,
+and answers with `Requests.reply` when it can. Work that takes long goes in slices, or to the
+worker. An answer may be amended before it leaves, by whoever handed the request on.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from barnabas.broker.outbox import PARKED, Answer, CloseReason, Encoded, Outbox, Parked, Work
+from barnabas.broker.slices import Pieces, SlicedWork, Slices
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.hot_responses import Piece
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.observation.error_counts import ErrorCounts
+    from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
+
+logger = logging.getLogger("barnabas.broker")
+
+FRAME = struct.Struct(">ii")
+"""The size of a response frame, and the correlation id."""
+_FRAME_TAGGED = FRAME.size + 1  # no tagged fields
+
+
+class Requests:
+    """The requests under way, by ticket, and their answers.
+
+    Takes: quotas, which record what an answer costs and throttle its client.
+    Holds: parked requests; fetches that wait in the purgatory; work in slices: `work` that changes
+           something, `reading` that does not; amendments of answers; parts of wide requests.
+    errors: where the error codes of answers are counted; None where no counts are wanted.
+    next_ticket: of the next request, or part of one.
+    """
+
+    def __init__(
+        self,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        purgatory: Purgatory,
+        quotas: Quotas,
+    ) -> None:
+        self._connections, self._outbox = connections, outbox
+        self._purgatory, self._quotas = purgatory, quotas
+        self._parked: dict[int, RequestContext] = {}
+        self._waiting_fetches: dict[int, WaitingFetch] = {}
+        self._takers: dict[int, Callable[[Message], None]] = {}  # of the answers to parts
+        self._amendments: dict[int, Callable[[Any], None]] = {}
+        self.next_ticket = 1
+        self.errors: ErrorCounts | None = None
+        self.work = SlicedWork(self._on_sliced)
+        self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
+
+    # --- now or later ----------------------------------------------------------------------------
+
+    def park(self, context: RequestContext) -> None:
+        """Make `reply` possible for the request under way, before its handler returns PARKED."""
+        self._parked[context.ticket] = context
+        self._connections[context.connection_id].parked_ticket = context.ticket
+
+    def park_fetch(self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int) -> None:
+        """Let a fetch wait in the purgatory."""
+        self.park(context)
+        self._waiting_fetches[context.ticket] = fetch
+        self._purgatory.park(fetch, deadline_ms)
+
+    def is_waited_for(self, context: RequestContext) -> bool:
+        """Whether the client of a parked request is still connected."""
+        return context.connection_id in self._connections
+
+    def reply(self, ticket: int, response: Message | Encoded) -> None:
+        """Answer a request by its ticket: one that is parked, or (from within its handler) the one
+        under way.
+        """
+        context = self._parked.pop(ticket, None)
+        if context is None:
+            return  # its connection is gone
+        if self._takers and ticket in self._takers:
+            assert isinstance(response, Message), "answers to parts are messages"
+            self.reply_to_part(context, response)
+            return
+        self._connections[context.connection_id].parked_ticket = -1
+        self._waiting_fetches.pop(ticket, None)
+        if self._amendments and isinstance(response, Encoded):
+            response = self.amendable(context, response)
+        if isinstance(response, Encoded):
+            quotas = self._quotas.clients
+            if quotas is not None:
+                response = quotas.on_encoded(context, response)
+            self.answer(context.connection_id, response.pieces)
+        else:
+            self.answer(context.connection_id, self.encode(context, response))
+
+    def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
+        """Send the answer to a connection's request, as it is on the wire."""
+        self._connections[connection_id].in_flight = False
+        self._outbox.sends.append((connection_id, pieces))
+
+    def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
+        """The whole frame of the response to a request."""
+        quotas = self._quotas.clients
+        if quotas is not None:
+            quotas.on_response(context, response)
+        if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
+            amendment(response)
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
+        is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+        out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
+        response.write(out, context.api_version)
+        FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
+        return (out,)
+
+    # --- in slices, and by the worker ------------------------------------------------------------
+
+    def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
+        """What the work gives; PARKED where others have their turn before its end."""
+        response: Answer
+        is_done, response = self.work.begin(context.ticket, work, context.now_ms)
+        if is_done:
+            return response
+        self.park(context)
+        return PARKED
+
+    def answer_by(self, context: RequestContext, work: Slices) -> Parked:
+        """Park a request, which the work itself answers with `reply`, in slices."""
+        self.park(context)
+        self.work.begin(context.ticket, work, context.now_ms)
+        return PARKED
+
+    def _on_sliced(self, ticket: int, answer: Answer) -> None:
+        if isinstance(answer, Message | Encoded):
+            self.reply(ticket, answer)
+
+    def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
+        """What the work reads; PARKED where others have their turn before its end. Then the answer
+        is long, and the worker encodes it.
+
+        Takes: work, which gives a message, or `Pieces`.
+        """
+        is_done, response = self.reading.begin(context.ticket, work, context.now_ms)
+        if is_done:
+            return Encoded(response()) if callable(response) else cast(Message, response)
+        self.park(context)
+        return PARKED
+
+    def run_elsewhere(
+        self,
+        context: RequestContext,
+        run: Callable[[], Any],
+        done: Callable[[Any, int], None],
+        held_bytes: int = 0,
+    ) -> None:
+        """Have the worker do what takes long for a request; `Work` has the parameters."""
+        self._outbox.work.append(Work(context.connection_id, run, done, held_bytes))
+
+    def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
+        """Have the worker encode the long answer to a request that is parked."""
+        if ticket in self._takers:  # of a part of a request, which is encoded with the whole
+            self.reply(ticket, cast(Message, response))
+            return
+        context = self._parked[ticket]
+        if callable(response) and ticket in self._amendments:
+            self.reply(ticket, Encoded(response()))  # which amends it
+            return
+        if callable(response):
+            encode, is_counted = response, True
+        else:
+            quotas = self._quotas.clients
+            if quotas is not None:
+                quotas.on_response(context, response)
+            if (amendment := self._amendments.pop(ticket, None)) is not None:
+                amendment(response)
+            encode, is_counted = functools.partial(_frame_of, context, response), False
+
+        def run() -> tuple[Sequence[Piece], ErrorCounts | None]:
+            if callable(response) or self.errors is None:
+                return encode(), None
+            counts = type(self.errors)()
+            counts.count_in(context.api_key, response)
+            return encode(), counts
+
+        def done(result: tuple[Sequence[Piece], ErrorCounts | None], now_ms: int) -> None:
+            pieces, counts = result
+            if self._parked.pop(ticket, None) is None:
+                return
+            self._connections[context.connection_id].parked_ticket = -1
+            if counts is not None and self.errors is not None:
+                self.errors.add(counts)
+            encoded = Encoded(pieces)
+            quotas = self._quotas.clients
+            if is_counted and quotas is not None:
+                encoded = quotas.on_encoded(context, encoded)
+            self.answer(context.connection_id, encoded.pieces)
+
+        self.run_elsewhere(context, run, done)
+
+    # --- amendments ------------------------------------------------------------------------------
+
+    def amend(self, ticket: int, amendment: Callable[[Any], None]) -> None:
+        """Let the answer to a request be changed before it leaves, after earlier amendments."""
+        earlier = self._amendments.get(ticket)
+        if earlier is None:
+            self._amendments[ticket] = amendment
+            return
+
+        def both(response: Any) -> None:
+            earlier(response)
+            amendment(response)
+
+        self._amendments[ticket] = both
+
+    def amendable(self, context: RequestContext, response: Encoded) -> Message | Encoded:
+        """What a handler has encoded, unchanged; or decoded again, where it is to be amended."""
+        if context.ticket not in self._amendments:
+            return response
+        if not response.pieces:
+            del self._amendments[context.ticket]  # there is no answer to change
+            return response
+        from barnabas.broker.requests.refusals import message_class
+
+        api = BY_KEY[context.api_key]
+        is_tagged = response_has_tagged_header(api, context.api_version)
+        frame = b"".join(cast(Sequence[bytes], response.pieces))
+        start = _FRAME_TAGGED if is_tagged else FRAME.size
+        return message_class(api, "Response").read(frame, start, context.api_version)[0]
+
+    # --- parts of wide requests ------------------------------------------------------------------
+
+    def new_part(self, take: Callable[[Message], None]) -> int:
+        """The ticket of a part of a request, whose answer `take` is given."""
+        ticket = self.next_ticket
+        self.next_ticket = ticket + 1
+        self._takers[ticket] = take
+        return ticket
+
+    def reply_to_part(self, context: RequestContext, response: Message) -> None:
+        """Answer a part of a request, whose client is answered with the whole."""
+        take = self._takers[context.ticket]
+        amendment = self._amendments.pop(context.ticket, None)
+        self.on_part_over(context.ticket)
+        if amendment is not None:
+            amendment(response)
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
+        take(response)
+
+    def on_part_over(self, ticket: int) -> None:
+        """Forget a part of a request."""
+        self._takers.pop(ticket, None)
+        self._parked.pop(ticket, None)
+        self._amendments.pop(ticket, None)
+
+    # --- connections that end --------------------------------------------------------------------
+
+    def close(self, connection_id: int, reason: CloseReason) -> None:
+        """End a connection, with a line in the log."""
+        self._outbox.closes.append((connection_id, reason))
+
+    def give_up(self, connection_id: int, error: Exception) -> None:
+        """End a connection whose request met an error of the broker's own."""
+        logger.error("a request could not be handled", exc_info=error)
+        self.close(connection_id, f"an error in the broker: {error!r}; please report it")
+
+    def fail(self, ticket: int, connection_id: int, error: Exception) -> None:
+        """`give_up` on a request that is not answered."""
+        self._amendments.pop(ticket, None)
+        self.give_up(connection_id, error)
+
+    def refuse(self, ticket: int, connection_id: int, reason: CloseReason) -> None:
+        """End the connection of a request that is not answered."""
+        self._amendments.pop(ticket, None)
+        self.close(connection_id, reason)
+
+    def on_closed(self, ticket: int) -> None:
+        """The connection of a parked request is gone: the request is finished without an answer."""
+        self._parked.pop(ticket, None)
+        self._amendments.pop(ticket, None)
+        fetch = self._waiting_fetches.pop(ticket, None)
+        if fetch is not None:
+            self._purgatory.cancel(fetch)
+
+
+def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
+    """The whole frame of a response, unchanged; `Requests.encode` has no call for it."""
+    is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+    out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
+    response.write(out, context.api_version)
+    FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
+    return (out,)

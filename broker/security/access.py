@@ -1,0 +1,32 @@
+"""What the client of a request may do, for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.security.authorizer import Access, Authorizer
+    from barnabas.protocol.request_context import RequestContext
+
+
+class ClientAccess:
+    """What clients may do. authorizer: None where there is none, and all is allowed."""
+
+    def __init__(
+        self, authorizer: Authorizer | None, connections: Mapping[int, ConnectionState]
+    ) -> None:
+        self.authorizer = authorizer
+        self._connections = connections
+
+    def of(self, context: RequestContext) -> Access | None:
+        """What the client of a request may do; None: there is no authorizer."""
+        if self.authorizer is None:
+            return None
+        connection = self._connections[context.connection_id]
+        access = connection.access
+        if access is None or access.keeper is not self.authorizer:
+            access = self.authorizer.access(connection.principal, connection.client_host, context)
+            connection.access = access
+        return access

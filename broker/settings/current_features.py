@@ -1,0 +1,46 @@
+"""The features that are finalised now, and whoever has to know when their levels change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.broker.settings.features import (
+    GROUP_VERSION,
+    FinalizedFeatures,
+    finalize,
+    levels_of,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.settings.config import BrokerConfig
+
+
+class CurrentFeatures:
+    """The levels that hold. finalized: the levels. on_updated: calls after each change of them."""
+
+    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
+        self._config, self._metadata = config, metadata
+        supported = config.release.features
+        levels = levels_of(config.barnabas_features, metadata.updated_features, supported)
+        self.finalized: FinalizedFeatures = finalize(metadata, levels, supported)
+        self.on_updated: list[Callable[[], None]] = []
+
+    @property
+    def speaks_consumer_groups(self) -> bool:
+        """Whether there are groups of the consumer protocol (KIP-848)."""
+        if self._config.release.has_group_preview:
+            return "consumer" in self._config.group_coordinator_rebalance_protocols
+        return self.finalized.level(GROUP_VERSION) > 0
+
+    def update(self, updated: Mapping[str, int]) -> None:
+        """Let these levels hold from now on; features that are not named keep theirs."""
+        self.finalized = finalize(
+            self._metadata,
+            {**self.finalized.levels, **updated},
+            self.finalized.supported,
+            {**self._metadata.updated_features, **updated},
+        )
+        for call in self.on_updated:
+            call()

@@ -1,0 +1,141 @@
+"""No three modules of ours import each other in a circle, type-only imports counted.
+
+Such a circle is one module in several files: none of them can be read, tested or moved alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("broker", "coordinator", "protocol", "spark_connector", "storage")
+MOST_IN_A_CIRCLE = 2
+
+
+def modules_of(root: Path) -> dict[str, Path]:
+    """All modules, by the names that imports have for them."""
+    files = {f"barnabas.{package}": root / package for package in PACKAGES}
+    files["barnabas"] = root / "barnabas"
+    return {
+        ".".join((name, *path.relative_to(folder).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for name, folder in files.items()
+        for path in folder.rglob("*.py")
+        if not any(one.is_symlink() for one in path.relative_to(folder).parents)
+    }
+
+
+def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
+    """The modules of ours that a module imports anywhere, also for its types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in modules else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return {one for one in found if one in modules and one != name}
+
+
+def circles_in(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:
+    """The circles, each with all modules that reach each other (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = lowest[name] = len(index)
+        stack.append(name)
+        for other in sorted(imports.get(name, ())):
+            if other not in index:
+                visit(other)
+                lowest[name] = min(lowest[name], lowest[other])
+            elif other in stack:
+                lowest[name] = min(lowest[name], index[other])
+        if lowest[name] == index[name]:
+            circle = set()
+            while name not in circle:
+                circle.add(stack.pop())
+            if len(circle) > 1:
+                found.append(circle)
+
+    for name in sorted(imports):
+        if name not in index:
+            visit(name)
+    yield from found
+
+
+def test_no_three_modules_import_each_other() -> None:
+    modules = modules_of(ROOT)
+    assert {"barnabas.broker.core", "barnabas.storage.log.log", "barnabas.version"} <= set(modules)
+    imports = {name: imports_of(name, path.read_text(), modules) for name, path in modules.items()}
+    assert sum(map(len, imports.values())) > 1000
+    large = [sorted(circle) for circle in circles_in(imports) if len(circle) > MOST_IN_A_CIRCLE]
+    assert large == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "circle"),
+    [
+        ({"a": "import b", "b": "import c", "c": "import a"}, {"a", "b", "c"}),
+        (
+            {
+                "a": "from b import x",
+                "b": "if TYPE_CHECKING:\n    from c import y",
+                "c": "def f():\n    from a import z",
+            },
+            {"a", "b", "c"},
+        ),
+        ({"a": "import b", "b": "import c", "c": ""}, None),
+    ],
+)
+def test_imports_for_types_and_within_functions_count(
+    texts: dict[str, str], circle: set[str] | None
+) -> None:
+    imports = {name: imports_of(name, text, texts) for name, text in texts.items()}
+    assert list(circles_in(imports)) == ([] if circle is None else [circle])
+
+
+# --- who has the whole broker --------------------------------------------------------------------
+
+HOLDERS = {  # of core.Broker; two modules make it and open its directory, the others serve it
+    "barnabas.broker.assemble",
+    "barnabas.broker.graduation.preparation",
+    "barnabas.broker.rim.acceptor",
+    "barnabas.broker.rim.daemon.opening",
+    "barnabas.broker.rim.daemon.serving",
+    "barnabas.broker.rim.server",
+}
+
+
+@pytest.mark.parametrize(
+    ("imported", "holders"),
+    [
+        ("barnabas.broker.core", HOLDERS),
+        (
+            "barnabas.broker.requests.parts",
+            {
+                "barnabas.broker.assemble",
+                "barnabas.broker.core",
+                "barnabas.broker.requests.dispatch",
+            },
+        ),
+    ],
+)
+def test_handlers_and_parts_take_what_they_name_and_not_the_broker(
+    imported: str, holders: set[str]
+) -> None:
+    modules = modules_of(ROOT)
+    importing = {
+        name
+        for name, path in modules.items()
+        if imported in imports_of(name, path.read_text(), modules)
+    }
+    assert importing == holders
