@@ -197,6 +197,35 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
     assert barnabas.ok("consume", topic).out == "before\n"
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_waits_before_its_first_commit_is_behind(
+    barnabas: CommandLine, servers: str, topic: str, protocol: str
+) -> None:
+    group, name = unique("waits"), unique("holds")
+    writer = producer(servers, transactional_id=name)
+    writer.init_transactions(PATIENCE_S)
+    writer.begin_transaction()
+    for number in range(5):
+        writer.produce(topic, b"%d" % number)
+    writer.flush(PATIENCE_S)
+    more = {"group.protocol": protocol}
+    reader = consumer(servers, group, isolation_level="read_committed", **more)
+    reader.subscribe([topic])
+
+    def waits() -> bool:
+        assert reader.poll(0.2) is None
+        return bool(reader.assignment())
+
+    eventually(waits, what="an assignment")
+    (row,) = barnabas.ok("groups", "describe", group, "--json").data
+    (partition,) = row["partitions"]
+    assert (partition["committed_offset"], partition["lag"], partition["held_back"]) == (None, 5, 5)
+    words = barnabas.ok("groups", "describe", group)
+    assert f"{topic}-0: an open transaction holds back 5 offsets" in words.err
+    writer.abort_transaction(PATIENCE_S)
+    reader.close()
+
+
 def _listed(barnabas: CommandLine, name: str) -> list[dict[str, object]]:
     rows = barnabas.ok("txn", "list", "--open", "--json").data
     return [row for row in rows if row["transactional_id"] == name]
