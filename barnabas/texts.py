@@ -35,3 +35,12 @@ def duration_text(duration_ms: int) -> str:
 def count_text(count: int, noun: str, plural: str = "") -> str:
     """`1 record`, `2 records`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def is_batch_number(metadata: str | None) -> bool:
+    """Whether the metadata of a committed offset says that the offset is no place in a partition.
+
+    The Spark sink commits the number of its last micro-batch as the offset of a group, with a note
+    as the metadata (`CommitNote` of the connector). Such an offset has no lag.
+    """
+    return (metadata or "").startswith('{"what": "batch ')

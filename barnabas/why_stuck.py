@@ -38,6 +38,11 @@ class OpenTransaction(NamedTuple):
     client_address: str | None = None
 
     @property
+    def since_ms(self) -> int:
+        """When it began, or the time of its producer's last record; -1 where neither is known."""
+        return self.started_ms if self.started_ms >= 0 else self.last_timestamp_ms
+
+    @property
     def ends_ms(self) -> int:
         """When the coordinator aborts it, if its producer does nothing; -1 if it will not."""
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
@@ -97,7 +102,7 @@ def sentence(answer: Answer) -> str:
 def _sentences(answer: Answer) -> Iterator[str]:
     holder, *others = answer.transactions
     held = answer.high_watermark - answer.last_stable_offset
-    since = holder.started_ms if holder.started_ms >= 0 else holder.last_timestamp_ms
+    since = holder.since_ms
     age = f" since {time_text(since)} ({duration_text(max(answer.now_ms - since, 0))})"
     owner = (
         f"of transactional id {holder.transactional_id!r}, "
@@ -197,21 +202,23 @@ def as_data(answer: Answer) -> dict[str, Any]:
         "last_stable_offset": answer.last_stable_offset,
         "high_watermark": answer.high_watermark,
         "explanation": sentence(answer),
-        "transactions": [
-            {
-                "transactional_id": row.transactional_id,
-                "producer_id": row.producer_id,
-                "producer_epoch": row.producer_epoch,
-                "client_address": row.client_address,
-                "start_offset": row.start_offset,
-                "state": row.state,
-                "start_time_ms": row.started_ms,
-                "last_timestamp_ms": row.last_timestamp_ms,
-                "timeout_ms": row.timeout_ms,
-                "timeout_at_ms": row.ends_ms,
-                "hanging": row.is_hanging,
-            }
-            for row in answer.transactions
-        ],
+        "transactions": [transaction_data(row) for row in answer.transactions],
         "groups": [{**group._asdict(), "members": list(group.members)} for group in answer.groups],
+    }
+
+
+def transaction_data(row: OpenTransaction) -> dict[str, Any]:
+    """A transaction for programs."""
+    return {
+        "transactional_id": row.transactional_id,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "client_address": row.client_address,
+        "start_offset": row.start_offset,
+        "state": row.state,
+        "start_time_ms": row.started_ms,
+        "last_timestamp_ms": row.last_timestamp_ms,
+        "timeout_ms": row.timeout_ms,
+        "timeout_at_ms": row.ends_ms,
+        "hanging": row.is_hanging,
     }

@@ -1,9 +1,13 @@
 """The command line without `start` and `settings`: topics, groups, records, transactions, settings
 and the files of a log.
 
+    commands     which commands there are; the help of `barnabas`, without click
     root         the command `barnabas` itself, which loads a command's module when it is named
     options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
     cluster      clients of kafka-python, made of these options
+    waiting      --timeout, what a command waits for, Ctrl-C
+    probe        which security protocol a port speaks
+    denied       refusals by ACLs, and the command that allows it
     errors       exit codes; errors as one line that says what to do
     output       tables for people, JSON for programs
     offsets      partitions and their offsets

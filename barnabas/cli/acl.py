@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import denied_text
 from barnabas.cli.errors import ERROR, OK, CommandError
 from barnabas.cli.options import confirm, connection_options, examples, json_option, yes_option
 from barnabas.cli.output import Column, Output, note
@@ -261,7 +262,7 @@ def remove(
 
 def _send(admin: Any, request: ApiMessage) -> Any:
     """Raw requests: kafka-python's ACL classes do not know all numbers."""
-    return admin._manager.run(admin._manager.send, request)
+    return admin.send_anywhere(request)
 
 
 def _filter(
@@ -303,7 +304,8 @@ def _show(output: Output, rows: list[dict[str, str]], nothing: str) -> None:
 def _said(result: Any) -> str:
     from kafka.errors import for_code
 
-    return str(result.error_message or for_code(result.error_code).__name__)
+    name = for_code(result.error_code).__name__
+    return denied_text(name) or str(result.error_message or name)
 
 
 def _check(code: int, message: str | None) -> None:
@@ -311,7 +313,9 @@ def _check(code: int, message: str | None) -> None:
     if code:
         from kafka.errors import for_code
 
-        raise CommandError(message or for_code(code).description or for_code(code).__name__)
+        kind = for_code(code)
+        text = denied_text(kind.__name__) or message or kind.description or kind.__name__
+        raise CommandError(text)
 
 
 def _end(failures: Iterable[str]) -> int:

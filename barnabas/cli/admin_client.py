@@ -18,6 +18,7 @@ from kafka.errors import (
     GroupIdNotFoundError,
     IncompatibleBrokerVersion,
     NotCoordinatorError,
+    for_code,
 )
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import CoordinatorType
@@ -82,6 +83,15 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 if row.client_host:
                     hosts[row.transactional_id] = row.client_host
         return hosts
+
+    def _describe_configs_process_responses(self, responses: Any, *args: Any, **kwargs: Any) -> Any:
+        """The settings of resources. Raises the error of a resource, which kafka-python drops."""
+        for response in responses:
+            for result in response.results:
+                if result.error_code:
+                    kind = for_code(result.error_code)
+                    raise kind(result.error_message or f"settings of {result.resource_name}")
+        return super()._describe_configs_process_responses(responses, *args, **kwargs)
 
     async def _find_coordinator_ids(self, *args: Any, **kwargs: Any) -> Any:
         """Find coordinators, and retry COORDINATOR_NOT_AVAILABLE.

@@ -14,12 +14,14 @@ from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
 from barnabas.cli.offsets import client_partitions
 from barnabas.cli.options import connection_options, examples, json_option
 from barnabas.cli.output import Column, Output
+from barnabas.cli.why_stuck import owner_text, stuck_partitions
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.texts import count_text
+from barnabas.texts import count_text, duration_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"
 PREFIX = "barnabas-check-"
+NAMED_MOST = 10  # partitions named in a line
 
 
 class CheckError(Exception):
@@ -35,21 +37,35 @@ class CheckError(Exception):
 )
 @click.argument("address", required=False)
 @click.option("--read-only", is_flag=True, help="Leave out the transaction, which makes a topic.")
+@click.option(
+    "--stuck-after",
+    "stuck_after_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="A partition behind a transaction that is open for longer is not healthy.",
+)
 @click.option("--apis", is_flag=True, help="List the requests that it speaks, with versions.")
 @connection_options
 @json_option
 def check(
-    connection: Connection, output: Output, address: str | None, read_only: bool, apis: bool
+    connection: Connection,
+    output: Output,
+    address: str | None,
+    read_only: bool,
+    stuck_after_s: float,
+    apis: bool,
 ) -> int:
-    """Check a broker: can it be reached, which versions does it have, is each partition served, and
-    does a transaction work?
+    """Check a broker: can it be reached, which versions does it have, is each partition served, is
+    none stuck behind a transaction, and does a transaction work?
 
     The transaction uses a topic of its own (barnabas-check-…): it commits a record, aborts another,
     reads with both levels of isolation, and deletes the topic. Exit code 3 where a step fails.
     """
     if address is not None:
         connection.bootstrap_servers = address
-    run = _Run(connection, read_only=read_only)
+    run = _Run(connection, read_only=read_only, stuck_after_s=stuck_after_s)
     run.all()
     if output.as_json:
         output.data(
@@ -85,9 +101,10 @@ def _print(output: Output, run: _Run, *, apis: bool) -> None:
 class _Run:
     """One check. steps: their results; apis: the versions of requests."""
 
-    def __init__(self, connection: Connection, *, read_only: bool) -> None:
+    def __init__(self, connection: Connection, *, read_only: bool, stuck_after_s: float) -> None:
         self.connection = connection
         self.read_only = read_only
+        self.stuck_after_s = stuck_after_s
         self.steps: list[dict[str, Any]] = []
         self.apis: list[dict[str, Any]] = []
 
@@ -105,6 +122,7 @@ class _Run:
                 self._step("protocol", lambda: self._speak(admin))
                 self._step("cluster", lambda: _cluster(admin))
                 self._step("partitions", lambda: _partitions(admin))
+                self._step("stuck", lambda: _stuck(admin, self.stuck_after_s))
                 if self.read_only:
                     self._skip("transaction", "--read-only")
                 elif self._step("transaction", lambda: self._transact(admin)):
@@ -220,6 +238,25 @@ def _partitions(admin: Any) -> str:
     if behind:
         raise CheckError(f"{total}; with replicas out of sync: {', '.join(behind[:10])}")
     return f"{total}, each with a leader"
+
+
+def _stuck(admin: Any, stuck_after_s: float) -> str:
+    """Refuse partitions that a transaction has held for too long."""
+    now_ms = round(time.time() * 1000)
+    stuck = stuck_partitions(admin)
+    if not stuck:
+        return "no partition is behind an open transaction"
+    texts = [
+        f"{row.partition} for {duration_text(row.age_ms(now_ms))} by {owner_text(row.holder)}"
+        for row in sorted(stuck, key=lambda row: -row.age_ms(now_ms))[:NAMED_MOST]
+    ]
+    more = len(stuck) - len(texts)
+    total = count_text(len(stuck), "partition")
+    text = f"{total} behind an open transaction: {', '.join(texts)}"
+    text += f" and {more} more" if more else ""
+    if max(row.age_ms(now_ms) for row in stuck) >= stuck_after_s * 1000:
+        raise CheckError(f"{text} (`barnabas txn why-stuck` says why)")
+    return text
 
 
 def _coordinators(admin: Any) -> str:

@@ -6,15 +6,18 @@ imported when a client is created, since the import takes a third of a second.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
+from barnabas.cli.waiting import Patient, Waiting, closing
 from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
 
 if TYPE_CHECKING:
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "barnabas-cli"
 CONNECT_TIMEOUT_S = 5.0
+PROBE_AFTER_S = 1.0
+CLIENT_CONFIG = "in the file of --client-config"
+DELIVERY_TIMEOUT_MS = 120_000
+COORDINATOR_PART = 0.8  # of --timeout: its reason is better than that of a wait that is over
+MAX_IDLE_MS = 540_000  # kafka-python demands that it is above its request timeout
+CONSUMER_AT_ONCE = frozenset({"poll", "position", "assign", "seek", "pause", "resume", "last_read"})
+PRODUCER_AT_ONCE = frozenset({"send", "begin_transaction"})
 _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "client.id": "client_id",
     "security.protocol": "security_protocol",
@@ -36,6 +46,7 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
@@ -66,7 +77,27 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
                 f"--client-config: {settings[key]} is a Java key store; only PEM files are read: "
                 "`keytool -importkeystore … -deststoretype PKCS12`, then `openssl pkcs12 -nodes`"
             )
+    protocol = str(settings.get("security_protocol", ""))
+    if protocol and protocol not in PROTOCOLS:
+        raise CommandError(
+            f"--client-config: security.protocol={protocol} must be one of {', '.join(PROTOCOLS)}"
+        )
+    if protocol.startswith("SASL_") and "sasl_mechanism" not in settings:
+        raise CommandError(
+            f"--client-config: security.protocol={protocol} needs sasl.mechanism, such as "
+            "SCRAM-SHA-512, and a user"
+        )
     return settings
+
+
+def _check_files(properties: Mapping[str, str]) -> None:
+    """Raise CommandError for a file of TLS that does not exist."""
+    for name, key in _DIRECT.items():
+        path = (
+            properties.get(name) if key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile") else None
+        )
+        if path is not None and not Path(path).exists():
+            raise CommandError(f"--client-config: {name}={path}: no such file")
 
 
 def _token_provider(url: str) -> Any:
@@ -94,42 +125,78 @@ def _token_provider(url: str) -> Any:
     return TokenOfFile()
 
 
-class _Refusals(logging.Handler):
-    """Keeps the reason why connections failed: kafka-python logs it, and retries.
+CERTIFICATE_REFUSED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] (.*?)(?: \(_ssl\.c:.*)?$")
 
-    reason: the last refusal, for people; empty where there was none.
+
+class _Refusals(logging.Handler):
+    """Why connections fail: kafka-python logs the reason, and retries.
+
+    Takes: probe, gives what is wrong with the client's settings for the port; it is called once,
+           after a failure without a reason, or after a second without an answer.
     """
 
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.reason = ""
+    def __init__(self, probe: Callable[[], str]) -> None:
+        super().__init__(logging.WARNING)
+        self._probe: Callable[[], str] | None = probe
+        self._reason = ""
+        self._has_failed = False
+        self._began = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Look for a refused login or certificate in a log record."""
         said = " ".join(record.getMessage().split())
-        for error, advice in (
-            ("SaslAuthenticationFailedError: ", "see sasl.* in the file of --client-config"),
-            ("CERTIFICATE_VERIFY_FAILED] ", "see ssl.* in the file of --client-config"),
-        ):
-            if error in said:
-                self.reason = f"{said.rpartition(error)[2].rstrip(')').rstrip('.')}: {advice}"
+        if record.levelno >= logging.ERROR or "failed" in said:
+            self._has_failed = True
+        login = "SaslAuthenticationFailedError: "
+        if login in said:
+            why = said.rpartition(login)[2].partition(" (backoff")[0].rstrip(".")
+            self._reason = (
+                f"the broker refuses the login: {why}; see sasl.username and sasl.password, or "
+                f"sasl.jaas.config, {CLIENT_CONFIG}"
+            )
+        elif match := CERTIFICATE_REFUSED.search(said):
+            self._reason = _certificate_reason(match[1].rstrip("."))
+        elif "CERTIFICATE_REQUIRED" in said.upper().replace(" ", "_"):
+            self._reason = (
+                "the broker asks for the client's certificate: set ssl.keystore.location, and "
+                f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
+            )
+
+    def reason(self) -> str:
+        """Why no connection will be made; empty where it is not known."""
+        is_late = time.monotonic() - self._began > PROBE_AFTER_S
+        if not self._reason and self._probe is not None and (self._has_failed or is_late):
+            probe, self._probe = self._probe, None
+            self._reason = probe() or self._reason
+        return self._reason
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
         """Raise CommandError with the reason where a client cannot connect."""
         logger = logging.getLogger("kafka")
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.WARNING)
         logger.propagate = False  # we report errors, once
         logger.addHandler(self)
         try:
             yield
+        except CommandError:
+            raise
         except Exception as error:
-            if self.reason:
-                raise CommandError(self.reason) from error
+            if reason := self.reason():
+                raise CommandError(reason) from error
             raise
         finally:
             logger.removeHandler(self)
             logger.setLevel(logging.CRITICAL)
+
+
+def _certificate_reason(why: str) -> str:
+    if "mismatch" in why.lower():
+        return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
+    return (
+        f"the broker's certificate is not trusted ({why.partition(': ')[2] or why}): set "
+        f"ssl.truststore.location to a PEM file with its CA {CLIENT_CONFIG}"
+    )
 
 
 class Connection:
@@ -139,6 +206,11 @@ class Connection:
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
         self._client_config = client_config
+
+    @property
+    def waiting(self) -> Waiting:
+        """How commands wait for this cluster."""
+        return Waiting(self.bootstrap_servers, self.timeout_s)
 
     @property
     def timeout_ms(self) -> int:
@@ -169,12 +241,22 @@ class Connection:
         except (OSError, CorruptCheckpoint) as error:
             raise CommandError(f"cannot read {self._client_config}: {error}") from error
 
+    def principal(self) -> str:
+        """The principal as which the client logs in, as far as its settings say."""
+        settings = client_settings(self._properties())
+        if settings.get("security_protocol", "PLAINTEXT") == "SSL" and "ssl_certfile" in settings:
+            return "User:CN=NAME"
+        return f"User:{settings.get('sasl_plain_username', 'ANONYMOUS')}"
+
     def settings(self) -> dict[str, Any]:
         """kafka-python's settings, for any of its clients."""
-        settings = {"client_id": CLIENT_ID, **client_settings(self._properties())}
+        properties = self._properties()
+        _check_files(properties)
+        settings = {"client_id": CLIENT_ID, **client_settings(properties)}
         settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
         settings["bootstrap_timeout_ms"] = self.timeout_ms
         settings["request_timeout_ms"] = self.timeout_ms
+        settings["connections_max_idle_ms"] = max(MAX_IDLE_MS, 2 * self.timeout_ms)
         return settings
 
     def try_connect(self) -> None:
@@ -182,8 +264,7 @@ class Connection:
         problem = ""
         for host, port in self.addresses():
             try:
-                timeout_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
-                socket.create_connection((host, port), timeout=timeout_s).close()
+                self.waiting.call("a connection", _connect_once, host, port, self.timeout_s)
                 return
             except OSError as error:
                 reason = "it did not answer in time" if isinstance(error, TimeoutError) else ""
@@ -192,6 +273,24 @@ class Connection:
             f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
             "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
         )
+
+    def _make(self, kind: Any, *args: Any, **settings: Any) -> Any:
+        """A client of kafka-python, connected."""
+        refusals = _Refusals(lambda: self._mistake(settings))
+        with refusals.explaining():
+            waiting = Waiting(self.bootstrap_servers, self.timeout_s, refusals.reason)
+            return waiting.call("its answer to a new client", kind, *args, **settings)
+
+    def _mistake(self, settings: Mapping[str, Any]) -> str:
+        """What is wrong with the security settings for the first address that answers."""
+        from barnabas.cli.probe import mistake, probe
+
+        protocol = str(settings.get("security_protocol", "PLAINTEXT"))
+        for host, port in self.addresses():
+            if (spoken := probe(host, port)) is not None:
+                mechanism = settings.get("sasl_mechanism")
+                return mistake(spoken, f"{host}:{port}", protocol, mechanism)
+        return ""
 
     def _prepare(self) -> dict[str, Any]:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -204,12 +303,9 @@ class Connection:
         settings = self._prepare()
         from barnabas.cli.admin_client import AdminClient
 
-        with _Refusals().explaining():
-            client = AdminClient(self.timeout_s, **settings)
-        try:
-            yield client
-        finally:
-            client.close()
+        client = self._make(AdminClient, COORDINATOR_PART * self.timeout_s, **settings)
+        with closing(Patient(client, self.waiting), client.close, client.close) as patient:
+            yield patient
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator[Any]:
@@ -219,14 +315,14 @@ class Connection:
 
         own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # above its group's timeouts
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
-        with _Refusals().explaining():
-            consumer = KafkaConsumer(
-                **{**own, **defaults, "exclude_internal_topics": False, **settings}
-            )
-        try:
-            yield consumer
-        finally:
-            consumer.close(autocommit=False)
+        consumer = self._make(
+            KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}
+        )
+        consumer.last_read = functools.partial(_last_read, consumer)
+        patient = Patient(consumer, self.waiting, CONSUMER_AT_ONCE)
+        close = functools.partial(consumer.close, autocommit=False)
+        with closing(patient, close, functools.partial(close, timeout_ms=0)):
+            yield patient
 
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
         """A producer for two-phase commit. It takes settings by Kafka's names only."""
@@ -247,9 +343,29 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaProducer
 
-        with _Refusals().explaining():
-            producer = KafkaProducer(**{**own, "max_block_ms": self.timeout_ms, **settings})
-        try:
-            yield producer
-        finally:
-            producer.close(timeout=self.timeout_s)
+        bounds = {
+            "max_block_ms": 2 * self.timeout_ms,  # `Waiting` ends before
+            "delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, 2 * self.timeout_ms),
+        }
+        producer = self._make(KafkaProducer, **{**own, **bounds, **settings})
+        patient = Patient(producer, self.waiting, PRODUCER_AT_ONCE)
+        close = functools.partial(producer.close, timeout=self.timeout_s)
+        with closing(patient, close, lambda: _abandon(producer)):
+            yield patient
+
+
+def _connect_once(host: str, port: int, timeout_s: float) -> None:
+    socket.create_connection((host, port), timeout=min(CONNECT_TIMEOUT_S, timeout_s)).close()
+
+
+def _last_read(consumer: Any) -> float:
+    """When a broker last sent something to a consumer, by the monotonic clock."""
+    connections = list(consumer._manager._conns.values())
+    return max((row.transport.last_read for row in connections if row.transport), default=0.0)
+
+
+def _abandon(producer: Any) -> None:
+    """Close a producer without its records."""
+    producer._sender.force_close()
+    with suppress(Exception):
+        producer.close(timeout=0)

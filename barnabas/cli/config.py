@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import denied_text
 from barnabas.cli.errors import CommandError
 from barnabas.cli.options import (
     SETTING,
@@ -65,7 +66,8 @@ def alter_configs(
     answer = admin.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False)
     result = answer[_type_name(kind).lower()][name]
     if result != "OK":
-        raise CommandError(f"{kind} {name}: {_plain(str(result))}")
+        text = denied_text(str(result), name) or f"{kind} {name}: {_plain(str(result))}"
+        raise CommandError(text)
 
 
 def _type_name(kind: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import CommandError
 from barnabas.cli.offsets import client_partitions, list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
     EARLIEST,
@@ -22,10 +24,13 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Output, note, progress
 from barnabas.cli.records import json_record
+from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
 POLL_MS = 200
+NAMED_MOST = 10  # partitions named in a line
+COMMIT_SOON_S = 0.5  # after Ctrl-C
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
@@ -87,6 +92,8 @@ def consume(
         partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
         first = start or (LATEST if follow else EARLIEST)
         starts = offsets_at(admin, partitions, first)
+        if first.kind == "offset":
+            _refuse_beyond(first.value, starts)
         if group is not None and start is None:
             starts.update(_committed(admin, group, partitions))
         ends = None if follow else _ends(admin, partitions, end, isolation_level)
@@ -95,20 +102,53 @@ def consume(
     settings: dict[str, Any] = {"isolation_level": isolation_level, "group_id": group}
     with connection.consumer(**settings) as consumer:
         total = None if ends is None else sum(reader.left().values())
-        with progress("offsets", total, hidden=sys.stdout.isatty()) as bar:
-            try:
+        name = ", ".join(names)
+        try:
+            with progress("offsets", total, hidden=sys.stdout.isatty()) as bar:
                 for record in reader.read(consumer, bar.advance):
                     sys.stdout.buffer.write(write(record))
                     if follow:
                         sys.stdout.buffer.flush()
-                sys.stdout.buffer.flush()
-            except KeyboardInterrupt:
-                if not follow:
-                    raise
-                sys.stdout.buffer.flush()
+            sys.stdout.buffer.flush()
+        except (KeyboardInterrupt, TimeoutOver):
+            _end_early(connection, consumer, reader, name, group)
+            raise
         if group is not None:
-            _commit(consumer, reader.moved())
+            _commit(consumer.commit, reader.moved())
     note(count_text(reader.count, "record")) if sys.stderr.isatty() else None
+
+
+def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
+    """Say where partitions end before an offset. Raises: CommandError where all of them do."""
+    ends = [
+        f"{row} ends at offset {start}" for row, start in sorted(starts.items()) if start < wanted
+    ]
+    if not ends:
+        return
+    text = f"--from {wanted} is beyond the end: {', '.join(ends[:NAMED_MOST])}"
+    if len(ends) == len(starts):
+        raise CommandError(f"{text}; `--from latest --follow` waits for new records")
+    note(text, "warning")
+
+
+def _end_early(
+    connection: Connection, consumer: Any, reader: _Reader, name: str, group: str | None
+) -> None:
+    """After Ctrl-C, or where the broker does not answer: commit, and write what was printed."""
+    sys.stdout.buffer.flush()
+    text = f"{name}: ended early: {count_text(reader.count, 'record')} printed"
+    if group is None or not reader.moved():
+        note(text, "warning")
+        return
+    waiting = Waiting(connection.bootstrap_servers, COMMIT_SOON_S)
+    try:
+        _commit(
+            functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
+        )
+    except Exception:  # what was printed is printed; the group will read it again
+        note(f"{text}, and not committed for the group {group}", "warning")
+    else:
+        note(f"{text} and committed for the group {group}", "warning")
 
 
 def _committed(
@@ -120,13 +160,13 @@ def _committed(
     return {row: committed[row] for row in partitions if row in committed}
 
 
-def _commit(consumer: Any, positions: dict[TopicPartition, int]) -> None:
+def _commit(commit: Callable[..., Any], positions: dict[TopicPartition, int]) -> None:
     from kafka.structs import OffsetAndMetadata
 
     if not positions:
         return
     keys = client_partitions(positions)
-    consumer.commit(
+    commit(
         {
             key: OffsetAndMetadata(position, "", -1)
             for key, position in zip(keys, positions.values(), strict=True)
@@ -196,8 +236,13 @@ class _Reader:
         consumer.assign(list(keys.values()))
         for partition, key in keys.items():
             consumer.seek(key, self.positions[partition])
+        silence = consumer.waiting.silence()
+        last_answer = self._last_answer(consumer)
         while self._ends is None or self.left():
             polled = consumer.poll(timeout_ms=POLL_MS)
+            if last_answer != (last_answer := self._last_answer(consumer)):
+                silence.end()
+            silence.look("records")
             for key, records in polled.items():
                 partition = TopicPartition(*key)
                 for record in records:
@@ -209,9 +254,21 @@ class _Reader:
                     if self.count == self._most:
                         return
             for partition, key in keys.items():  # markers and aborted records are skipped
-                self._move(partition, consumer.position(key), advance)
+                position = consumer.position(key, timeout_ms=POLL_MS)
+                if position is not None:
+                    self._move(partition, position, advance)
                 if self._ends is not None and self.positions[partition] >= self._ends[partition]:
                     consumer.pause(key)
+
+    def _last_answer(self, consumer: Any) -> Any:
+        """What changes while the brokers answer.
+
+        At the end of a log they answer without records. Up to a given end, an answer that brings a
+        partition no further is none.
+        """
+        if self._ends is not None:
+            return tuple(self.positions.values())
+        return consumer.last_read()
 
     def _move(self, partition: TopicPartition, position: int, advance: Any) -> None:
         if self._ends is not None:

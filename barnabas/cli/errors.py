@@ -63,6 +63,7 @@ _ADVICE = {
         "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
         "has no leader; see the brokers' logs"
     ),
+    "UnknownBrokerIdError": "there is no such broker: `barnabas check` shows their ids",
     "KafkaTimeoutError": "no answer in time: `barnabas check` shows what works; see --timeout, too",
 }
 
@@ -72,7 +73,11 @@ def explain(error: Exception, subject: str = "") -> str:
 
     Takes: subject, the resource of the request, if it is known.
     """
+    from barnabas.cli.denied import denied_text
+
     name = type(error).__name__
+    if text := denied_text(f"{name}: {error}", subject):
+        return text
     said = " ".join(str(error).split())
     if said.startswith("[Error "):
         said = said.partition("] ")[2]

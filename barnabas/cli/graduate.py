@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
+DEFAULT_LISTENER_NOTE = (
+    "no listeners are given, so Kafka will listen on {address}: if the broker was started with "
+    "--port, --host or other listeners, pass --broker-set listeners=PLAINTEXT://HOST:PORT"
+)
 ANYWHERE = ("0.0.0.0", "::", "")
 
 
@@ -140,6 +144,8 @@ def graduate(
             plan = _plan(survey, version, config, topic_configs)
             where = data_dir if target is None else target
             entry = _entry(config)
+            if "listeners" not in given.texts:
+                plan.note(DEFAULT_LISTENER_NOTE.format(address=entry.address))
             _write_properties(plan, config, given, where, controller or _next_port(entry.address))
             if not dry_run:
                 with _private_files():

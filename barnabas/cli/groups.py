@@ -29,16 +29,21 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Column, Output, note
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.texts import count_text
+from barnabas.texts import count_text, is_batch_number
 
 EMPTY_STATES = ("Empty", "Dead")
 
 
 def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group, by partition."""
+    return {partition: entry.offset for partition, entry in _committed(admin, group).items()}
+
+
+def _committed(admin: Any, group: str) -> dict[TopicPartition, Any]:
+    """The committed offsets of a group with their metadata, by partition."""
     found = admin.list_group_offsets({group: None})[group]
     return {
-        TopicPartition(*partition): entry.offset
+        TopicPartition(*partition): entry
         for partition, entry in sorted(found.items())
         if entry.offset >= 0
     }
@@ -123,7 +128,8 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
     described = admin.describe_groups([name])[name]
     if described["error"]:
         raise CommandError(f"group {name}: {described['error']}")
-    committed = committed_offsets(admin, name)
+    found = _committed(admin, name)
+    committed = {partition: entry.offset for partition, entry in found.items()}
     if described["group_state"] == "Dead" and not committed:
         raise CommandError(f"there is no group {name!r}: `barnabas groups list` shows all groups")
     owners = {
@@ -140,7 +146,7 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
         "assignor": described["protocol_data"],
         "members": [_member(member) for member in described["members"]],
         "partitions": [
-            _partition_row(partition, committed.get(partition), bounds.get(partition), owners)
+            _partition_row(partition, found.get(partition), bounds.get(partition), owners)
             for partition in sorted({*committed, *owners})
         ],
     }
@@ -158,19 +164,33 @@ def _member(member: dict[str, Any]) -> dict[str, Any]:
 
 def _partition_row(
     partition: TopicPartition,
-    committed: int | None,
+    entry: Any,
     bounds: dict[str, int] | None,
     owners: dict[TopicPartition, dict[str, Any]],
 ) -> dict[str, Any]:
+    """A row for a partition.
+
+    A member without a committed offset that waits behind an open transaction is behind by what the
+    transaction holds back. An offset that is the number of a micro-batch has no lag.
+    """
+    committed = None if entry is None else entry.offset
+    is_batch = entry is not None and is_batch_number(entry.metadata)
     end = None if bounds is None else bounds["high_watermark"]
+    held = 0 if bounds is None else bounds["high_watermark"] - bounds["last_stable_offset"]
     owner = owners.get(partition)
+    if committed is None:
+        lag = held or None
+    else:
+        lag = None if is_batch or end is None else max(end - committed, 0)
     return {
         "topic": partition.topic,
         "partition": partition.partition,
         "committed_offset": committed,
         "last_stable_offset": None if bounds is None else bounds["last_stable_offset"],
         "high_watermark": end,
-        "lag": None if committed is None or end is None else max(end - committed, 0),
+        "lag": lag,
+        "held_back": 0 if is_batch else held,
+        "micro_batch": is_batch,
         "client_id": None if owner is None else owner["client_id"],
     }
 
@@ -180,6 +200,8 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
     lag = sum(partition["lag"] or 0 for partition in row["partitions"])
     pairs = [("state", row["state"]), ("assignor", row["assignor"]), ("lag", lag)]
     output.fields([*pairs, ("members", len(row["members"]))])
+    for partition in row["partitions"]:
+        _note_on(f"{partition['topic']}-{partition['partition']}", partition)
     output.table(
         row["partitions"],
         [
@@ -201,6 +223,19 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
             Column("partitions", "PARTITIONS"),
         ],
     )
+
+
+def _note_on(name: str, row: dict[str, Any]) -> None:
+    """Say what the numbers of a partition do not."""
+    if row["micro_batch"]:
+        number = row["committed_offset"]
+        note(f"{name}: {number} is the number of a micro-batch of a Spark sink, and no offset")
+    elif row["held_back"]:
+        note(
+            f"{name}: an open transaction holds back {count_text(row['held_back'], 'offset')}; "
+            f"`barnabas txn why-stuck {name}` shows its owner",
+            "warning",
+        )
 
 
 @groups.command(

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import PRINCIPAL, denied_text
+from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -76,7 +78,14 @@ def connection_options(command: Command) -> Command:
         **kwargs: Any,
     ) -> Any:
         connection = Connection(bootstrap_server, client_config, timeout_s)
-        return command(*args, connection=connection, **kwargs)
+        if (context := click.get_current_context(silent=True)) is not None:
+            context.meta[PRINCIPAL] = connection.principal()
+        try:
+            return command(*args, connection=connection, **kwargs)
+        except Exception as error:
+            if text := denied_text(f"{type(error).__name__}: {error}"):
+                raise CommandError(text) from error
+            raise
 
     return with_connection  # type: ignore[return-value] # click's decorators keep no types
 

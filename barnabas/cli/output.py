@@ -7,7 +7,9 @@ times are milliseconds since 1970 and end in `_ms`.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -52,45 +54,45 @@ class Output:
         self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str = ""
     ) -> None:
         """Print rows, or the line `empty` on standard error where there are none."""
-        from rich.table import Table
-        from rich.text import Text
-
         rows = list(rows)
         if not rows:
             if empty:
                 note(empty)
             return
+        if _is_plain(sys.stdout):
+            sys.stdout.write("".join(f"{line}\n" for line in plain_table(rows, columns)))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        is_pipe = not self.console.is_terminal
         for column in columns:
-            values = [row.get(column.key) for row in rows]
-            is_number = all(isinstance(value, int) or value is None for value in values)
-            is_number = is_number and any(type(value) is int for value in values)
+            is_number = _has_numbers(rows, column)
             table.add_column(
                 column.title,
                 justify="right" if is_number else "left",
                 style=STYLES.get(column.style, column.style),
-                no_wrap=is_pipe or is_number,
+                no_wrap=is_number,
                 overflow="fold",
             )
         for row in rows:
             table.add_row(*(Text(cell(row.get(column.key), column.key)) for column in columns))
-        if not is_pipe:
-            self.console.print(table)
-            return
-        with self.console.capture() as drawn:
-            self.console.print(table)
-        lines = drawn.get().splitlines()
-        sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
+        self.console.print(table)
 
     def heading(self, text: str) -> None:
         """Print a heading."""
+        if _is_plain(sys.stdout):
+            sys.stdout.write(f"{text}\n")
+            return
         from rich.text import Text
 
         self.console.print(Text(text, style="bold"))
 
     def line(self, text: str, style: str = "") -> None:
         """Print a line."""
+        if _is_plain(sys.stdout):
+            sys.stdout.write(f"{text}\n")
+            return
         from rich.text import Text
 
         self.console.print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
@@ -101,6 +103,42 @@ class Output:
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             self.line(f"  {name:<{width}}  {value}")
+
+
+def _is_plain(stream: TextIO) -> bool:
+    """Whether a stream takes plain text, for which rich is not loaded: it takes long to import."""
+    return not stream.isatty() and "FORCE_COLOR" not in os.environ
+
+
+def _has_numbers(rows: Sequence[Mapping[str, Any]], column: Column) -> bool:
+    values = [row.get(column.key) for row in rows]
+    return all(isinstance(value, int) or value is None for value in values) and any(
+        type(value) is int for value in values
+    )
+
+
+def plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> list[str]:
+    """The lines of a table as rich draws it in a pipe."""
+    drawn = []
+    for column in columns:
+        texts = [column.title, *(cell(row.get(column.key), column.key) for row in rows)]
+        width = max(map(_width, texts))
+        padding = [" " * (width - _width(text)) for text in texts]
+        if _has_numbers(rows, column):
+            drawn.append([space + text for space, text in zip(padding, texts, strict=True)])
+        else:
+            drawn.append([text + space for space, text in zip(padding, texts, strict=True)])
+    return ["  ".join(parts).rstrip() for parts in zip(*drawn, strict=True)]
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        for letter in text
+    )
 
 
 def _console(stream: TextIO) -> Console:

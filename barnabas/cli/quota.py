@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import denied_text
 from barnabas.cli.errors import OK, CommandError
 from barnabas.cli.options import (
     SETTING,
@@ -242,7 +243,8 @@ def _alter(
 def _why(answer: Any) -> str:
     from kafka.errors import for_code
 
-    return answer.error_message or str(for_code(answer.error_code).__name__)
+    name = str(for_code(answer.error_code).__name__)
+    return denied_text(name) or answer.error_message or name
 
 
 def _told(

@@ -18,6 +18,14 @@ from typing import Any
 
 import click
 
+from barnabas.cli.commands import (
+    ABOUT,
+    COMMANDS,
+    END,
+    broker_commands,
+    help_text,
+    no_such_command,
+)
 from barnabas.cli.errors import (
     CLOSED_OUTPUT,
     ERROR,
@@ -30,24 +38,6 @@ from barnabas.cli.errors import (
 )
 from barnabas.version import __version__
 
-# name: (module of barnabas.cli, first line of its help)
-COMMANDS = {
-    "acl": ("acl", "Who may do what: list, add, remove ACLs."),
-    "certs": ("certs", "Make certificates for tests and first steps."),
-    "check": ("check", "Is a broker healthy, and what does it speak?"),
-    "completion": ("completion", "Print a shell's completion script."),
-    "config": ("config", "Settings of topics, brokers and others."),
-    "consume": ("consume", "Read records of topics to standard output."),
-    "graduate": ("graduate", "Hand a data directory over to Apache Kafka."),
-    "groups": ("groups", "Consumer groups: lag, members, offsets."),
-    "log": ("log", "Read and verify a data directory's files."),
-    "produce": ("produce", "Write standard input's lines to a topic."),
-    "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
-    "topics": ("topics", "Topics: list, create, describe, alter, delete."),
-    "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
-    "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
-    "user": ("user", "Users with SCRAM passwords: list, add, remove."),
-}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -59,6 +49,7 @@ class LazyGroup(click.Group):
 
     def __init__(self, broker_parser: argparse.ArgumentParser, **attributes: Any) -> None:
         super().__init__(**attributes)
+        self._broker_parser = broker_parser
         self._broker_commands = dict(_broker_commands(broker_parser))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -84,38 +75,24 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f" Did you mean `barnabas {near[0]}`?" if near else ""
-            ctx.fail(f"there is no command {args[0]!r}.{hint}")
+            ctx.fail(no_such_command(args[0]))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, without importing their modules."""
-        rows = [(name, command.short_help or "") for name, command in self._broker_commands.items()]
-        rows += [(name, summary) for name, (_, summary) in COMMANDS.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, without importing the commands' modules."""
+        return help_text(self._broker_parser)
 
 
 def _broker_commands(parser: argparse.ArgumentParser) -> list[tuple[str, click.Command]]:
     """The commands of the broker's parser, for help and completion: they never run here."""
     commands = []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help for choice in action._choices_actions}
-            for name, own in action.choices.items():
-                options = [
-                    click.Option(
-                        [*option.option_strings, f"_{option.dest}"], is_flag=option.nargs == 0
-                    )
-                    for option in own._actions
-                    if option.option_strings and option.dest != "help"
-                ]
-                text = summaries.get(name) or ""
-                summary = text[:1].upper() + text[1:] + "."
-                commands.append((name, click.Command(name, params=[*options], short_help=summary)))
+    for name, own, summary in broker_commands(parser):
+        options = [
+            click.Option([*option.option_strings, f"_{option.dest}"], is_flag=option.nargs == 0)
+            for option in own._actions
+            if option.option_strings and option.dest != "help"
+        ]
+        commands.append((name, click.Command(name, params=[*options], short_help=summary)))
     return commands
 
 
@@ -125,16 +102,8 @@ def make_root(broker_parser: argparse.ArgumentParser) -> click.Group:
         broker_parser,
         name="barnabas",
         context_settings=CONTEXT,
-        help="A Kafka-compatible broker with transactions, and tools for it and for any other "
-        "Kafka broker.",
-        epilog="\b\nExamples:\n"
-        "  barnabas start --port 9092 --data-dir ./data\n"
-        "  barnabas topics create orders --partitions 4\n"
-        "  echo hello | barnabas produce orders\n"
-        "  barnabas consume orders\n"
-        "  barnabas txn why-stuck orders-0\n\n"
-        "\b\nA command's own help has its examples: barnabas txn why-stuck --help\n"
-        "Exit codes: 0 fine, 1 an error, 2 wrong usage, 3 not healthy, stuck or faults found.",
+        help=ABOUT,
+        epilog=END,
     )
     root.params.append(
         click.Option(

@@ -9,6 +9,7 @@ import click
 
 from barnabas.cli.cluster import Connection
 from barnabas.cli.config import alter_configs, describe_configs
+from barnabas.cli.denied import denied_kind
 from barnabas.cli.errors import ERROR, OK, CommandError, explain
 from barnabas.cli.offsets import (
     describe_topics,
@@ -167,7 +168,13 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
         found = describe_topics(admin, names or None)
         if not names:
             found = [topic for topic in found if not topic["is_internal"]]
-        configs = describe_configs(admin, "topic", [topic["name"] for topic in found])
+        try:
+            configs = describe_configs(admin, "topic", [topic["name"] for topic in found])
+        except Exception as error:
+            if not denied_kind(type(error).__name__):
+                raise
+            note(f"settings are left out: {explain(error, ', '.join(names))}", "warning")
+            configs = {}
         offsets = list_offsets(admin, partitions_of(found, with_leader=True))
     rows = [_description(topic, configs.get(topic["name"], {}), offsets) for topic in found]
     if output.as_json:

@@ -19,11 +19,18 @@ from barnabas.cli.options import (
     json_option,
     yes_option,
 )
-from barnabas.cli.output import Column, Output
-from barnabas.cli.why_stuck import find_open_transactions, gather
+from barnabas.cli.output import Column, Output, note
+from barnabas.cli.why_stuck import (
+    StuckPartition,
+    find_open_transactions,
+    gather,
+    owner_text,
+    state_text,
+    stuck_partitions,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import NO_TIMEOUT_MS, count_text, duration_text, time_text
-from barnabas.why_stuck import ONGOING, OpenTransaction, as_data, sentence
+from barnabas.why_stuck import ONGOING, OpenTransaction, as_data, sentence, transaction_data
 
 OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort")
 MARKER_PATIENCE_S = 10.0
@@ -117,18 +124,24 @@ def _description(name: str, description: Any) -> dict[str, Any]:
 
 @txn.command(
     "why-stuck",
-    epilog=examples("barnabas txn why-stuck orders-0", "barnabas txn why-stuck orders-0 --json"),
+    epilog=examples(
+        "barnabas txn why-stuck",
+        "barnabas txn why-stuck orders-0",
+        "barnabas txn why-stuck orders-0 --json",
+    ),
 )
-@click.argument("name", metavar="TOPIC-PARTITION")
+@click.argument("name", metavar="[TOPIC-PARTITION]", required=False)
 @connection_options
 @json_option
-def why_stuck(connection: Connection, output: Output, name: str) -> int:
-    """Explain why a partition is stuck.
+def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
+    """Explain why a partition is stuck; without a name, list all partitions that are.
 
     Which transaction holds its last stable offset, its producer, since when, in which state, what
-    will end it and when, and which groups wait for it. Exit code 3 where the partition is stuck, 0
-    where it is not.
+    will end it and when, and which groups wait for it. Exit code 3 where a partition is stuck, 0
+    where none is.
     """
+    if name is None:
+        return _list_stuck(connection, output)
     with connection.admin() as admin:
         answer = gather(admin, connection, name, _now_ms())
     if output.as_json:
@@ -136,6 +149,52 @@ def why_stuck(connection: Connection, output: Output, name: str) -> int:
     else:
         output.line(sentence(answer), "" if answer.is_stuck else "good")
     return NOT_GOOD if answer.is_stuck else OK
+
+
+def _list_stuck(connection: Connection, output: Output) -> int:
+    with connection.admin() as admin:
+        stuck = stuck_partitions(admin)
+    now_ms = _now_ms()
+    if output.as_json:
+        output.data([_stuck_data(row, now_ms) for row in stuck])
+        return NOT_GOOD if stuck else OK
+    if not stuck:
+        output.line("no partition is stuck", "good")
+        return OK
+    rows = [
+        {
+            "partition": str(row.partition),
+            "last_stable_offset": row.last_stable_offset,
+            "held": row.held,
+            "owner": owner_text(row.holder),
+            "state": state_text(row.holder),
+            "age": duration_text(row.age_ms(now_ms)),
+        }
+        for row in stuck
+    ]
+    columns = [
+        Column("partition", "PARTITION", "name"),
+        Column("last_stable_offset", "STUCK AT"),
+        Column("held", "HELD BACK"),
+        Column("owner", "OWNER"),
+        Column("state", "STATE"),
+        Column("age", "OPEN FOR"),
+    ]
+    output.table(rows, columns)
+    note(f"`barnabas txn why-stuck {rows[0]['partition']}` says what will end it, and who waits")
+    return NOT_GOOD
+
+
+def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
+    holder = row.holder
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "last_stable_offset": row.last_stable_offset,
+        "high_watermark": row.high_watermark,
+        "age_ms": row.age_ms(now_ms),
+        "transaction": None if holder is None else transaction_data(holder),
+    }
 
 
 @txn.command(
@@ -324,8 +383,12 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
     confirm(f"Commit the transaction {state} of {name!r} ({partitions})?", yes=yes)
     try:
         with connection.two_phase_producer(name) as producer:
-            prepared_state = producer.recover()
-            is_committed = prepared_state == state and producer.complete(state)
+            prepared_state = connection.waiting.call("recover", producer.recover)
+            is_committed = prepared_state == state and connection.waiting.call(
+                "the commit", producer.complete, state
+            )
+    except CommandError:
+        raise
     except ValueError as error:  # from a setting
         raise CommandError(str(error)) from error
     except Exception as error:

@@ -13,11 +13,17 @@ The client's address is in none of Apache Kafka's answers; Barnabas adds it to D
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from barnabas.cli.cluster import Connection
 from barnabas.cli.groups import assigned_partitions, committed_offsets
-from barnabas.cli.offsets import client_partitions, list_offsets, topic_or_partition
+from barnabas.cli.offsets import (
+    client_partitions,
+    list_offsets,
+    partitions_of,
+    topic_or_partition,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.why_stuck import (
     ONGOING,
@@ -33,28 +39,102 @@ PATIENCE_MS = 2000
 
 def find_open_transactions(admin: Any, partition: TopicPartition) -> list[OpenTransaction]:
     """The open transactions of a partition, from the one with the lowest first offset on."""
-    (key,) = client_partitions([partition])
-    producers = admin.describe_producers([key])[key].active_producers
-    holding = sorted(
-        (row for row in producers if row.current_transaction_start_offset >= 0),
-        key=lambda row: int(row.current_transaction_start_offset),
-    )
-    if not holding:
-        return []
+    return open_transactions(admin, [partition])[partition]
+
+
+def open_transactions(
+    admin: Any, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, list[OpenTransaction]]:
+    """The open transactions of partitions, each from the one with the lowest first offset on."""
+    keys = dict(zip(client_partitions(partitions), partitions, strict=True))
+    if not keys:
+        return {}
+    described_producers = admin.describe_producers(list(keys))
+    holding = {
+        key: sorted(
+            (
+                row
+                for row in described_producers[key].active_producers
+                if row.current_transaction_start_offset >= 0
+            ),
+            key=lambda row: int(row.current_transaction_start_offset),
+        )
+        for key in keys
+    }
+    producer_ids = sorted({row.producer_id for rows in holding.values() for row in rows})
+    if not producer_ids:
+        return {partition: [] for partition in partitions}
     names = {
         row.producer_id: row.transactional_id
-        for listed in admin.list_transactions(
-            producer_id_filters=[row.producer_id for row in holding]
-        ).values()
+        for listed in admin.list_transactions(producer_id_filters=producer_ids).values()
         for row in listed
     }
     described = admin.describe_transactions(sorted(names.values())) if names else {}
     hosts = admin.client_hosts(sorted(names.values())) if names else {}
+    return {
+        partition: [
+            _join(row, name, described.get(name), key)._replace(client_address=hosts.get(name))
+            for row in holding[key]
+            for name in (names.get(row.producer_id),)
+        ]
+        for key, partition in keys.items()
+    }
+
+
+class StuckPartition(NamedTuple):
+    """A partition that open transactions hold. holder: the first of them; None if it has ended."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    holder: OpenTransaction | None
+
+    @property
+    def held(self) -> int:
+        """How many offsets a read_committed reader does not get."""
+        return self.high_watermark - self.last_stable_offset
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long it has been stuck, as far as is known."""
+        if self.holder is None:
+            return 0
+        return max(now_ms - self.holder.since_ms, 0) if self.holder.since_ms >= 0 else 0
+
+
+def stuck_partitions(admin: Any) -> list[StuckPartition]:
+    """All partitions that are stuck, by name."""
+    bounds = list_offsets(admin, partitions_of(admin.describe_topics(), with_leader=True))
+    stuck = {
+        partition: bound
+        for partition, bound in sorted(bounds.items())
+        if bound["last_stable_offset"] < bound["high_watermark"]
+    }
+    transactions = open_transactions(admin, list(stuck))
     return [
-        _join(row, name, described.get(name), key)._replace(client_address=hosts.get(name))
-        for row in holding
-        for name in (names.get(row.producer_id),)
+        StuckPartition(
+            partition,
+            bound["last_stable_offset"],
+            bound["high_watermark"],
+            next(iter(transactions[partition]), None),
+        )
+        for partition, bound in stuck.items()
     ]
+
+
+def owner_text(transaction: OpenTransaction | None) -> str:
+    """Whose transaction it is: the transactional id, and the client's address if it is known."""
+    if transaction is None:
+        return ""
+    name = transaction.transactional_id or f"producer {transaction.producer_id}"
+    address = transaction.client_address
+    return f"{name} at {address}" if address else name
+
+
+def state_text(transaction: OpenTransaction | None) -> str:
+    """The state for people: also whether it hangs."""
+    if transaction is None:
+        return ""
+    return "hangs" if transaction.is_hanging else str(transaction.state)
 
 
 def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTransaction:

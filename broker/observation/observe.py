@@ -8,10 +8,12 @@ missing or included. (`http_server.in_slices` runs a look from another thread.)
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 from barnabas.coordinator.transactions.transaction_state import AT_REST
+from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
@@ -26,6 +28,9 @@ ROWS_AT_ONCE = 100
 
 T = TypeVar("T")
 Look = Generator[None, None, T]
+
+
+NO_OFFSET = -1
 
 
 class OpenTransaction(NamedTuple):
@@ -70,7 +75,12 @@ class TransactionalIdState(NamedTuple):
 
 
 class CommittedOffsetState(NamedTuple):
-    """A group's committed offset of one partition. lag: None for an unknown partition."""
+    """A group's committed offset of one partition.
+
+    offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
+    is what the transaction holds back. lag: None for an unknown partition, and where the offset is
+    the number of a micro-batch.
+    """
 
     topic: str
     partition: int
@@ -156,24 +166,65 @@ def look_at_transactional_ids(
     return tuple(rows)
 
 
-def look_at_groups(groups: GroupCoordinator, topics: TopicRegistry) -> Look[tuple[GroupState, ...]]:
-    """All groups, with what they have committed and how far they are behind."""
+def look_at_groups(
+    groups: GroupCoordinator,
+    topics: TopicRegistry,
+    stuck: Collection[tuple[str, int]] = (),
+) -> Look[tuple[GroupState, ...]]:
+    """All groups, with what they have committed and how far they are behind.
+
+    Takes: stuck, the partitions that open transactions hold. A group that has one assigned and has
+           committed nothing there waits, and gets a row for it.
+    """
     rows: list[GroupState] = []
     for group in groups.all_groups():
-        rows.append((yield from _look_at_group(group, topics)))
+        waiting = _uncommitted(groups, group, stuck) if stuck else []
+        rows.append((yield from _look_at_group(group, topics, waiting)))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
     return tuple(rows)
 
 
-def _look_at_group(group: Group, topics: TopicRegistry) -> Look[GroupState]:
+def _uncommitted(
+    groups: GroupCoordinator, group: Group, stuck: Collection[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """The stuck partitions that a group has assigned, without a committed offset."""
+    committed = group.offsets.committed
+    return sorted(
+        partition
+        for partition in set(_assigned(groups, group))
+        if partition in stuck and partition not in committed
+    )
+
+
+def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int]]:
+    """The partitions of a group's members."""
+    if group.is_consumer:
+        for consumer in groups.describe_consumer_group(group).members:
+            for topic in consumer.assignment.topic_partitions:
+                yield from ((topic.topic_name, index) for index in topic.partitions)
+        return
+    for member in group.classic.describe().members:
+        for name, indexes in (read_assignment(member.member_assignment) or {}).items():
+            yield from ((name, index) for index in indexes)
+
+
+def _look_at_group(
+    group: Group, topics: TopicRegistry, waiting: list[tuple[str, int]]
+) -> Look[GroupState]:
     rows: list[CommittedOffsetState] = []
     for partition, committed in list(group.offsets.committed.items()):
         log = topics.partition(*partition)
         lag = None if log is None else max(0, log.high_watermark - committed.offset)
+        if is_batch_number(committed.metadata):
+            lag = None
         rows.append(CommittedOffsetState(*partition, committed.offset, lag))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
+    for topic, index in waiting:
+        if (log := topics.partition(topic, index)) is not None:
+            held = log.high_watermark - log.last_stable_offset
+            rows.append(CommittedOffsetState(topic, index, NO_OFFSET, held))
     members = group.require_consumer().members if group.is_consumer else group.classic.members
     return GroupState(
         group.group_id,

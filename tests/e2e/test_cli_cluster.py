@@ -34,9 +34,9 @@ def test_topics_from_cradle_to_grave(barnabas: CommandLine, servers: str) -> Non
     (row,) = [row for row in barnabas.ok("topics", "list", "--json").data if row["topic"] == name]
     assert (row["partitions"], row["internal"]) == (2, False)
     send_all(servers, name, [b"a", b"b"], partition=1)
-    (told,) = barnabas.ok("topics", "describe", name, "--json").data
-    assert told["configs"] == {"retention.ms": "1000000"}
-    assert [row["high_watermark"] for row in told["partitions"]] == [0, 2]
+    (answer,) = barnabas.ok("topics", "describe", name, "--json").data
+    assert answer["configs"] == {"retention.ms": "1000000"}
+    assert [row["high_watermark"] for row in answer["partitions"]] == [0, 2]
     barnabas.ok("topics", "alter", name, "-p", "3", "-c", "segment.bytes=2000000")
     assert "segment.bytes=2000000" in barnabas.ok("topics", "describe", name).out
     fewer = barnabas("topics", "alter", name, "-p", "1")
@@ -91,9 +91,9 @@ def test_group_with_lag_and_members_and_offsets_that_are_reset(
     for _ in range(4):
         message = eventually(lambda: reader.poll(0.5), what="a record")
     reader.commit(message, asynchronous=False)
-    (told,) = barnabas.ok("groups", "describe", group, "--json").data
-    assert (told["state"], told["partitions"][0]["lag"]) == ("Stable", 6)
-    assert [(row["client_id"], row["partitions"]) for row in told["members"]] == [
+    (answer,) = barnabas.ok("groups", "describe", group, "--json").data
+    assert (answer["state"], answer["partitions"][0]["lag"]) == ("Stable", 6)
+    assert [(row["client_id"], row["partitions"]) for row in answer["members"]] == [
         ("cook", [f"{name}-0"])
     ]
     assert "cook" in barnabas.ok("groups", "describe", group).out
@@ -138,13 +138,14 @@ def test_settings(barnabas: CommandLine) -> None:
 
 
 def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> None:
-    told = barnabas.ok("check", servers, "--json").data
-    assert told["healthy"] is True
-    steps = {row["step"]: row["ok"] for row in told["steps"]}
+    answer = barnabas.ok("check", servers, "--json").data
+    assert answer["healthy"] is True
+    steps = {row["step"]: row["ok"] for row in answer["steps"]}
     assert steps == dict.fromkeys(
-        ["connection", "protocol", "cluster", "partitions", "transaction", "coordinators"], True
+        ["connection", "protocol", "cluster", "partitions", "stuck", "transaction", "coordinators"],
+        True,
     )
-    assert any(row["api"] == "Produce" for row in told["apis"])
+    assert any(row["api"] == "Produce" for row in answer["apis"])
     assert "barnabas-check-" not in barnabas.ok("topics", "list").out
     assert "skipped" in barnabas.ok("check", "--read-only", "--apis").out
 
@@ -152,8 +153,8 @@ def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> 
 def test_check_of_nothing(barnabas: CommandLine) -> None:
     with refusing_port() as port:
         nowhere = f"127.0.0.1:{port}"
-        told = barnabas("check", nowhere, "--json")
-        assert (told.code, told.data["healthy"]) == (3, False)
+        answer = barnabas("check", nowhere, "--json")
+        assert (answer.code, answer.data["healthy"]) == (3, False)
         lost = barnabas("topics", "list", "-b", nowhere)
     assert (lost.code, "barnabas start" in lost.err) == (1, True)
 

@@ -44,11 +44,11 @@ def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_pa
         try:
             assert has_written.wait(60)
             for _ in range(4):
-                told = barnabas.ok("log", "verify", str(data_dir), "--json").data
+                answer = barnabas.ok("log", "verify", str(data_dir), "--json").data
         finally:
             is_over.set()
             writer.join()
-        assert told["partitions"] >= 2
+        assert answer["partitions"] >= 2
         for _ in range(10):
             send_all(servers, "orders", [b"x" * 1000 for _ in range(30)])
         client = producer(servers, transactional_id="open")

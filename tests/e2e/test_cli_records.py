@@ -44,6 +44,31 @@ def test_lines_in_and_out(barnabas: CommandLine, topic: str) -> None:
     assert barnabas.ok("consume", topic, "--from", "latest").out == ""
 
 
+def test_a_record_above_one_mebibyte_goes_to_a_topic_that_allows_it(
+    barnabas: CommandLine, topic: str
+) -> None:
+    large = b"x" * 3_000_000 + b"\n"
+    refused = barnabas("produce", topic, stdin=large)
+    assert (refused.code, "max.message.bytes" in refused.err) == (1, True)
+    barnabas.ok("topics", "alter", topic, "--config", "max.message.bytes=4000000")
+    barnabas.ok("produce", topic, stdin=large)
+    assert barnabas.ok("consume", topic).out.encode() == large
+
+
+def test_a_place_beyond_the_end_is_an_error_that_says_where_the_log_ends(
+    barnabas: CommandLine, topic: str
+) -> None:
+    barnabas.ok("produce", topic, stdin="one\ntwo\n")
+    assert barnabas.ok("consume", topic, "--from", "2").out == ""
+    beyond = barnabas("consume", topic, "--from", "999999999")
+    assert (beyond.code, beyond.out) == (1, "")
+    assert f"{topic}-0 ends at offset 2" in beyond.err
+    barnabas.ok("topics", "alter", topic, "--partitions", "2")
+    some = barnabas.ok("consume", topic, "--from", "1")
+    assert some.out == "two\n"
+    assert f"{topic}-1 ends at offset 0" in some.err
+
+
 def test_keys_and_headers(barnabas: CommandLine, topic: str) -> None:
     barnabas.ok("produce", topic, "-K", ":", "-H", "origin=test", stdin="a:1:x\nb:2\n")
     assert barnabas.ok("consume", topic, "-K", "=").out == "a=1:x\nb=2\n"
@@ -137,6 +162,24 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
         f"'{group}'",
     ):
         assert part in words.out
+    listed = barnabas("txn", "why-stuck", "--json")
+    assert listed.code == 3
+    (row,) = [row for row in listed.data if row["topic"] == topic]
+    assert (row["last_stable_offset"], row["high_watermark"]) == (1, 4)
+    assert (row["transaction"]["transactional_id"], row["age_ms"] >= 0) == (name, True)
+    table = barnabas("txn", "why-stuck")
+    assert table.code == 3
+    (line,) = [line for line in table.out.splitlines() if line.startswith(f"{topic}-0 ")]
+    assert line.split()[1:3] == ["1", "3"]
+    assert f"{name} at 127.0.0.1" in line
+    patient = barnabas("check", "--read-only", "--json")
+    (step,) = [step for step in patient.data["steps"] if step["step"] == "stuck"]
+    assert (step["ok"], f"{topic}-0 for" in step["result"]) == (True, True)
+    strict = barnabas("check", "--read-only", "--stuck-after", "0")
+    assert strict.code == 3
+    (line,) = [line for line in strict.out.splitlines() if "stuck" in line and "FAILED" in line]
+    assert f"{topic}-0 for" in line
+    assert name in line
     held = barnabas("consume", topic)
     assert (held.out, "why-stuck" in held.err) == ("before\n", True)
     reader.close()
@@ -152,6 +195,35 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
     assert (done["aborted"], done["state_before"]) == (True, "Ongoing")
     assert barnabas.ok("txn", "why-stuck", f"{topic}-0", "--json").data["stuck"] is False
     assert barnabas.ok("consume", topic).out == "before\n"
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_waits_before_its_first_commit_is_behind(
+    barnabas: CommandLine, servers: str, topic: str, protocol: str
+) -> None:
+    group, name = unique("waits"), unique("holds")
+    writer = producer(servers, transactional_id=name)
+    writer.init_transactions(PATIENCE_S)
+    writer.begin_transaction()
+    for number in range(5):
+        writer.produce(topic, b"%d" % number)
+    writer.flush(PATIENCE_S)
+    more = {"group.protocol": protocol}
+    reader = consumer(servers, group, isolation_level="read_committed", **more)
+    reader.subscribe([topic])
+
+    def waits() -> bool:
+        assert reader.poll(0.2) is None
+        return bool(reader.assignment())
+
+    eventually(waits, what="an assignment")
+    (row,) = barnabas.ok("groups", "describe", group, "--json").data
+    (partition,) = row["partitions"]
+    assert (partition["committed_offset"], partition["lag"], partition["held_back"]) == (None, 5, 5)
+    words = barnabas.ok("groups", "describe", group)
+    assert f"{topic}-0: an open transaction holds back 5 offsets" in words.err
+    writer.abort_transaction(PATIENCE_S)
+    reader.close()
 
 
 def _listed(barnabas: CommandLine, name: str) -> list[dict[str, object]]:

@@ -458,3 +458,12 @@ def test_a_hidden_page_asks_nothing(window: Callable[..., Page]) -> None:
         "document.dispatchEvent(new Event('visibilitychange'))"
     )
     page.wait_for_selector(".pulse.live")
+
+
+@pytest.mark.parametrize("route", ["#/topic/nope", "#/group/nope", "#/partition/nope/0"])
+def test_what_does_not_exist_is_named_on_the_page(window: Callable[..., Page], route: str) -> None:
+    opened = window()
+    page = opened.open(route)
+    assert "There is no" in page.inner_text("main h1")
+    assert page.get_attribute("main a", "href") == "#/"
+    opened.complaints.clear()  # the browser's line for an answer with the status 404

@@ -12,6 +12,7 @@ from typing import Any
 
 import promql_parser
 import pytest
+from helpers.e2e_clients import PATIENCE_S, consumer, eventually, producer
 from helpers.e2e_wire import Wire
 from helpers.scrapes import Scrape, ask, port_of, scrape_at
 from sim import wire
@@ -240,3 +241,30 @@ def test_topics_and_partitions_can_be_left_out() -> None:
             metrics = [metric for metric in METRICS if metric not in OF_REPLICATION]
             assert names == {m.name for m in metrics if detail.has(m.detail)}
             assert seen.of("barnabas_partitions") == 3
+
+
+def test_a_group_that_waits_before_its_first_commit_has_a_lag() -> None:
+    """What an open transaction holds back; and the page says that the group waits for it."""
+    settings = {"barnabas.metrics.port": "0", "barnabas.console.port": "0"}
+    with LocalBroker(settings=settings, topics=["t"]) as broker:
+        servers = broker.bootstrap_servers
+        writer = producer(servers, transactional_id="holds")
+        writer.init_transactions(PATIENCE_S)
+        writer.begin_transaction()
+        for number in range(5):
+            writer.produce("t", b"%d" % number)
+        writer.flush(PATIENCE_S)
+        reader = consumer(servers, "kitchen", isolation_level="read_committed")
+        reader.subscribe(["t"])
+        eventually(lambda: reader.poll(0.2) or reader.assignment(), what="an assignment")
+        assert scrape(broker).of("barnabas_group_lag", group="kitchen", topic="t") == 5
+        console = re.search(r"console: +http://127.0.0.1:(\d+)", "".join(broker.output))
+        assert console is not None
+        status, text = ask(int(console[1]), "/api/group?group=kitchen")
+        assert status == 200
+        (row,) = json.loads(text)["rows"]
+        assert (row["offset"], row["lag"], row["waits"]) == (-1, 5, True)
+        (stuck,) = json.loads(text)["stuck"]
+        assert stuck["transactional_id"] == "holds"
+        reader.close()
+        writer.abort_transaction(PATIENCE_S)

@@ -170,4 +170,8 @@ def test_with_java(tmp_path: Path) -> None:
     (tmp_path / "LocalBroker.java").write_text(program("java", "class LocalBroker"))
     (tmp_path / "Main.java").write_text(JAVA)
     run(tmp_path, "javac", "-d", "classes", "LocalBroker.java", "Main.java")
-    assert run(tmp_path, "java", "-cp", "classes", "Main") == "done\n"
+    temporary = tmp_path / "java-temporary"
+    temporary.mkdir()
+    where = f"-Djava.io.tmpdir={temporary}"
+    assert run(tmp_path, "java", where, "-cp", "classes", "Main") == "done\n"
+    assert list(temporary.glob("barnabas-*")) == []

@@ -6,11 +6,15 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import click
 import pytest
 
+from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.broker.rim.daemon.main import main
+from barnabas.cli.root import make_root
 from helpers.e2e_clients import PATIENCE_S
 
 
@@ -73,3 +77,19 @@ class CommandLine:
         run = self(*arguments, stdin=stdin)
         assert run.code == 0, f"{arguments}: {run}"
         return run
+
+
+def connecting_verbs() -> list[str]:
+    """The names of all commands that connect to a cluster, such as `topics list`."""
+    return list(_verbs(make_root(parser())))
+
+
+def _verbs(command: click.Command, name: str = "") -> Iterator[str]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for sub in command.list_commands(context):
+            found = command.get_command(context, sub)
+            assert found is not None
+            yield from _verbs(found, f"{name} {sub}".strip())
+    elif any("--client-config" in option.opts for option in command.params):
+        yield name

@@ -41,8 +41,21 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
     announce(server, 0.0, None, quiet=False)
     text = capsys.readouterr().out
     if shown is None:
-        assert "kcat -b 127.0.0.1:9092 -t greetings -C" in text
+        assert "barnabas consume greetings -b 127.0.0.1:9092\n" in text
         assert "security" not in text
     else:
         assert shown in text
-        assert "kcat -F client.properties -b 127.0.0.1:9092 -t greetings -C" in text
+        assert "greetings -b 127.0.0.1:9092 --client-config client.properties\n" in text
+
+
+def test_a_quiet_start_prints_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    server: Any = SimpleNamespace(
+        addresses=[("127.0.0.1", 9092)],
+        acceptor=SimpleNamespace(listeners=[]),
+        broker=SimpleNamespace(config=BrokerConfig.from_properties({})),
+    )
+    announce(server, 0.0, "http://127.0.0.1:8080", quiet=True)
+    assert capfd.readouterr() == ("", "")
+    assert not [row for row in caplog.records if row.levelname != "INFO"]

@@ -29,6 +29,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.spark_connector.deduplication import CommitNote
 
 T = TypeVar("T")
 
@@ -83,10 +84,10 @@ def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
     return identity
 
 
-def commit_offset(host: CoreHost, group: str, offsets: dict[int, int]) -> None:
+def commit_offset(host: CoreHost, group: str, offsets: dict[int, int], metadata: str = "") -> None:
     rows = [
         OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
         for partition, offset in offsets.items()
     ]
@@ -146,6 +147,17 @@ def test_a_group_has_its_lag(host: CoreHost) -> None:
         CommittedOffsetState("t", 1, 0, 0),
     )
     assert (group.lag, group.pending_count) == (2, 0)
+
+
+def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost) -> None:
+    host.create("t")
+    for _ in range(9):
+        host.call(1, produce("t"), 9)
+    note = CommitNote(what="batch 3 of query q", target="t").to_text()
+    commit_offset(host, "sink", {0: 3}, note)
+    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics))
+    assert group.offsets == (CommittedOffsetState("t", 0, 3, None),)
+    assert group.lag == 0
 
 
 def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None:

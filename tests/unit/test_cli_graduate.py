@@ -37,15 +37,24 @@ def names(directory: Path) -> dict[str, bytes]:
 
 def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir: Path) -> None:
     before = names(data_dir)
-    told = barnabas.ok("graduate", str(data_dir), "--dry-run", "--json", "--kafka", "3.9").data
-    assert (told["topics"], told["partitions"], told["kafka"]) == (1, 2, "3.9")
-    assert told["topic_configs"] == {"orders": {"retention.ms": "-1"}}
-    assert told["features"] == {"metadata.version": 21}
-    assert told["next"][0] == f"bin/kafka-server-start.sh {data_dir}/server.properties"
+    answer = barnabas.ok("graduate", str(data_dir), "--dry-run", "--json", "--kafka", "3.9").data
+    assert (answer["topics"], answer["partitions"], answer["kafka"]) == (1, 2, "3.9")
+    assert answer["topic_configs"] == {"orders": {"retention.ms": "-1"}}
+    assert answer["features"] == {"metadata.version": 21}
+    assert answer["next"][0] == f"bin/kafka-server-start.sh {data_dir}/server.properties"
     text = barnabas.ok("graduate", str(data_dir), "--dry-run").out
     assert "Nothing was changed" in text
     assert "process.roles=broker,controller" in text
     assert names(data_dir) == before
+
+
+def test_listeners_that_are_not_given_are_a_note(barnabas: CommandLine, data_dir: Path) -> None:
+    graduate = ("graduate", str(data_dir), "--dry-run")
+    answer = barnabas.ok(*graduate, "--json").data
+    assert any("127.0.0.1:9092" in note and "listeners" in note for note in answer["notes"])
+    assert "note: no listeners are given" in barnabas.ok(*graduate).out
+    given = ("--broker-set", "listeners=PLAINTEXT://127.0.0.1:21320")
+    assert "no listeners" not in " ".join(barnabas.ok(*graduate, "--json", *given).data["notes"])
 
 
 def test_a_dry_run_shows_no_private_key(
@@ -67,8 +76,8 @@ def test_there_and_back(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -
     refused = barnabas("graduate", str(data_dir))
     assert (refused.code, "handed over already" in refused.err) == (1, True)
     assert "would be brought back" in barnabas.ok("take-over", str(data_dir), "--dry-run").out
-    told = barnabas.ok("take-over", str(data_dir), "--json").data
-    assert told["topics_configured"] == ["orders"]
+    answer = barnabas.ok("take-over", str(data_dir), "--json").data
+    assert answer["topics_configured"] == ["orders"]
     host = AdminHost(tmp_path)
     configs = host.broker.metadata.topics["orders"].configs
     assert configs == {"retention.ms": "-1", "max.message.bytes": "5"}
@@ -115,10 +124,10 @@ def test_a_running_or_killed_broker_is_refused(barnabas: CommandLine, data_dir: 
     (data_dir / ".kafka_cleanshutdown").unlink()
     refused = barnabas("graduate", str(data_dir))
     assert (refused.code, "pass --recover" in refused.err) == (1, True)
-    told = barnabas.ok("graduate", str(data_dir), "--recover", "--abort-transactions", "--json")
-    assert told.data["topics"] == 1
-    assert told.data["broker_configs"] == {"log.retention.ms": "77"}
-    assert "log.retention.ms" not in told.data["broker_default_configs"]
+    answer = barnabas.ok("graduate", str(data_dir), "--recover", "--abort-transactions", "--json")
+    assert answer.data["topics"] == 1
+    assert answer.data["broker_configs"] == {"log.retention.ms": "77"}
+    assert "log.retention.ms" not in answer.data["broker_default_configs"]
 
 
 def test_damage_is_found_before(barnabas: CommandLine, data_dir: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.cli_commands import CommandLine
 
+from barnabas.cli import output
 from barnabas.cli.cluster import Connection, client_settings
 from barnabas.cli.errors import CommandError, explain
 from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
@@ -223,6 +224,9 @@ def test_without_the_extra_one_line_says_what_to_install(
     run = barnabas("topics", "list")
     assert (run.code, install_command("cli") in run.err) == (1, True)
     assert "start" in barnabas.ok("--help").out
+    wrong = barnabas("strt")
+    assert (wrong.code, "`barnabas start`" in wrong.err) == (2, True)
+    assert install_command("cli") not in wrong.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -265,3 +269,21 @@ def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
         assert provider.token() == text
     with pytest.raises(CommandError, match="file:///PATH"):
         client_settings({name: "https://issuer.example/token"})
+
+
+def test_a_table_in_a_pipe_is_the_one_that_rich_draws(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"name": "orders", "count": 12, "parts": [1, 2], "flag": True, "none": None},
+        {"name": "注文-ä", "count": None, "parts": [], "flag": False, "none": ""},
+        {"name": "", "count": 123456, "parts": ["x"], "flag": None, "none": None},
+    ]
+    columns = [Column(key, key.upper()) for key in rows[0]]
+    Output().table(rows, columns)
+    plain = capsys.readouterr().out
+    assert plain.splitlines()[1].startswith("orders   ")
+    monkeypatch.setattr(output, "_is_plain", lambda stream: False)
+    Output().table(rows, columns)
+    drawn = capsys.readouterr().out
+    assert plain.splitlines() == [line.rstrip() for line in drawn.splitlines()]

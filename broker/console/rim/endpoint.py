@@ -180,7 +180,8 @@ class Console:
         wall_ms = now_ms + broker.wall.ahead_ms
         partitions = yield from look_at_partitions(broker.logs)
         ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
-        groups = yield from look_at_groups(broker.groups, broker.topics)
+        stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
+        groups = yield from look_at_groups(broker.groups, broker.topics, stuck)
         clients = {}
         for row in ids:
             if row.age_ms is not None:

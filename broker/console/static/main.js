@@ -89,7 +89,7 @@ async function renew() {
     state.connection = error.isAnswer ? "live" : "lost";
     notice(error.isAnswer ? error.message
       : "The broker does not answer: it has stopped, or cannot be reached. What is shown is what it was; this page goes on by itself when it is back.");
-    if (error.isAnswer) { state.data = null; show(element("main")); }
+    if (error.isAnswer) { state.data = null; show(element("main"), views.missing(error.message)); }
   }
   draw();
   timer = setTimeout(renew, wait);

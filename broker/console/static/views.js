@@ -284,17 +284,21 @@ export function groups(data, state) {
   ];
 }
 
+export function missing(message) {
+  return [h("h1", {}, message), h("p", {}, h("a", { href: "#/" }, "To the overview"))];
+}
+
 export function group(data) {
   return [
     crumbs([["#/groups", "Groups"]], data.group),
     h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${data.lag ? `${number(data.lag)} behind` : "up to date"}`)),
     data.stuck.length ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
-      h("p", {}, "It waits for ", h("b", {}, holderName(data.stuck[0])), ` on ${data.stuck[0].topic}-${data.stuck[0].partition}, at offset ${number(data.stuck[0].offset)}, where it reads committed data.`),
+      h("p", {}, "It waits for ", h("b", {}, holderName(data.stuck[0])), ` on ${data.stuck[0].topic}-${data.stuck[0].partition}${data.stuck[0].offset < 0 ? "" : `, at offset ${number(data.stuck[0].offset)}`}, where it reads committed data.`),
       h("a", { class: "button", href: link.partition(data.stuck[0].topic, data.stuck[0].partition) }, "Why?")) : null,
     card("Committed offsets", null, data.rows.length
       ? table(["Partition", "Offset", "Behind", "State"], data.rows.map((row) => [row.topic + row.partition, [
-        h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`), number(row.offset),
-        row.lag === null ? "no such partition" : number(row.lag), row.waits ? h("span", { class: "badge warn" }, "waits") : "moves"]]))
+        h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`), row.offset < 0 ? "none yet" : number(row.offset),
+        row.lag === null ? "no lag" : number(row.lag), row.waits ? h("span", { class: "badge warn" }, "waits") : data.members ? "moves" : "no members"]]))
       : empty("It has committed nothing."), pages(data, "page")),
     card("Members", null, data.member_rows.length
       ? table(["Client", "Address", "Partitions"], data.member_rows.map((row) => [row.member_id, [

@@ -115,7 +115,8 @@ def look(
     transactional_ids = yield from look_at_transactional_ids(
         broker.transactions, now_ms + broker.wall.ahead_ms
     )
-    groups = yield from look_at_groups(broker.groups, broker.topics)
+    stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
+    groups = yield from look_at_groups(broker.groups, broker.topics, stuck)
     traffic = yield from _look_at_traffic(source)
     return Seen(
         source,

@@ -20,6 +20,7 @@ from barnabas.broker.metrics.rim.metric import (
     gauge,
     histogram,
 )
+from barnabas.broker.observation.observe import NO_OFFSET
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
     NO_TIMEOUT_MS,
@@ -439,7 +440,8 @@ TOPICS_AND_GROUPS = (
     gauge(
         "barnabas_group_lag",
         "How many offsets the group's commits are behind the high watermarks, over the topic's "
-        "partitions that it has committed.",
+        "partitions that it has committed; before a first commit, what an open transaction holds "
+        "back from its members.",
         _GROUP_TOPIC,
         Chart(
             "Lag by group and topic",
@@ -543,7 +545,7 @@ TOPICS_AND_GROUPS = (
         "The offset that the group has committed.",
         _GROUP_PARTITION,
         detail=Detail.PARTITIONS,
-        read=_of_offset(lambda row: row.offset),
+        read=_of_offset(lambda row: None if row.offset == NO_OFFSET else row.offset),
     ),
 )
 LOOP_AND_DISK = (

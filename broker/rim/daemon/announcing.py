@@ -50,27 +50,24 @@ def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
 
 
 def announce(server: Server, began: float, console_url: str | None, *, quiet: bool) -> None:
-    """Print where the broker listens, and what to try; with `quiet` a line of the log."""
+    """Print where the broker listens, and what to try; nothing with `quiet`."""
     broker = server.broker
     where = ",".join(map(_address_text, server.addresses))
     others = _other_listeners(server, broker.config)
     if quiet:
-        logger.warning("listening on %s", ",".join((where, *others)))
-        if console_url is not None:
-            logger.warning("the console is at %s", console_url)
         return
     took_ms = (time.perf_counter() - began) * 1000
     address = shown(server.addresses)
     needs = _what_clients_need(broker.config.listeners[0])
-    kcat = "kcat -F client.properties" if needs else "kcat"
+    options = f"-b {address}" + (" --client-config client.properties" if needs else "")
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         + (f"  security: {needs}\n" if needs else "")
         + "".join(f"  besides:  {other}\n" for other in others)
-        + f"  produce:  echo hello | {kcat} -b {address} -t greetings -P\n"
-        f"  consume:  {kcat} -b {address} -t greetings -C -e\n"
+        + f"  produce:  echo hello | barnabas produce greetings {options}\n"
+        f"  consume:  barnabas consume greetings {options}\n"
         + (f"  console:  {console_url}\n" if console_url is not None else "")
         + "  stop:     Ctrl-C"
     )

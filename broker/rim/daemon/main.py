@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_other_command(arguments: list[str]) -> int:
     """Run a command of `barnabas.cli`, which the daemon never imports; gives its exit code."""
+    is_completing = "_BARNABAS_COMPLETE" in os.environ
+    if (not arguments or arguments[0] in ("-h", "--help")) and not is_completing:
+        return _print_help()
     try:
         from barnabas.cli import run
 
@@ -62,15 +65,29 @@ def _run_other_command(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "kafka", "rich"):
             raise
-    if not arguments or arguments[0] in ("-h", "--help"):
-        parser().print_help()
-        return 0
+    from barnabas.cli.commands import COMMANDS, no_such_command
+
+    if arguments[0] not in COMMANDS:
+        print(f"barnabas: {no_such_command(arguments[0])}", file=sys.stderr)
+        return 2
     print(
         f"barnabas: `barnabas {arguments[0]}` needs more than the broker does: "
         + install_command("cli"),
         file=sys.stderr,
     )
     return 1
+
+
+def _print_help() -> int:
+    """Print the help of `barnabas`, without the libraries of the extra `cli`."""
+    from importlib.util import find_spec
+
+    from barnabas.cli.commands import help_text
+
+    print(help_text(parser()))
+    if find_spec("click") is None:
+        print(f"\n  All but start and settings need: {install_command('cli')}")
+    return 0
 
 
 def _fill_standard_descriptors() -> None:

@@ -1,0 +1,170 @@
+"""Waiting for a cluster, in one place for all commands: `--timeout`, the line on standard error
+that says what a command waits for, and Ctrl-C.
+
+Some calls of kafka-python block for longer than any timeout, and some cannot be interrupted. So a
+call runs in a thread of its own, and the command's thread waits for its result. The command stops
+to wait when the timeout is over, or at Ctrl-C. The other thread is a daemon thread, and ends with
+the process.
+
+    what happens                        what the command does
+    ----------------------------------  -----------------------------------------------
+    no answer for NOTE_AFTER_S          writes a line that says what it waits for
+    no answer for --timeout             raises TimeoutOver: exit code 1
+    a reason why it is hopeless         raises CommandError with that reason at once
+    Ctrl-C                              KeyboardInterrupt: exit code 130
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.output import note
+
+NOTE_AFTER_S = 1.0
+LOOK_EVERY_S = 0.05
+CLOSE_S = 0.3  # how long a client may take to close after a failure or Ctrl-C
+
+
+class TimeoutOver(CommandError):
+    """There was no answer within --timeout."""
+
+
+class Silence:
+    """How long a wait has lasted: writes the line, and raises TimeoutOver.
+
+    Takes: what, what the command waits for, as in "waiting for 127.0.0.1:9092: WHAT".
+    """
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._is_noted = False
+        self._since = time.monotonic()
+
+    def end(self) -> None:
+        """There was an answer: the wait that follows is another."""
+        self._since = time.monotonic()
+        self._is_noted = False
+
+    def look(self, what: str) -> None:
+        """Compare the wait with its bounds.
+
+        Raises: TimeoutOver.
+        """
+        lasted_s = time.monotonic() - self._since
+        if lasted_s >= self.timeout_s:
+            raise self.over(what)
+        if lasted_s >= NOTE_AFTER_S and not self._is_noted:
+            self._is_noted = True
+            note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
+
+    def over(self, what: str) -> TimeoutOver:
+        """The error of a wait that was too long."""
+        return TimeoutOver(
+            f"{self.address} did not answer for {self.timeout_s:g} s (--timeout): {what}; "
+            f"`barnabas check -b {self.address}` shows what works"
+        )
+
+
+class Waiting:
+    """Calls that wait for the cluster.
+
+    Takes: hopeless, gives why no answer will come, or an empty text.
+    """
+
+    def __init__(
+        self, address: str, timeout_s: float, hopeless: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._hopeless = hopeless
+
+    def silence(self) -> Silence:
+        """A wait that begins now."""
+        return Silence(self.address, self.timeout_s)
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of a call that may block.
+
+        Raises: TimeoutOver; CommandError where it is hopeless; what the call raises.
+        """
+        call = _Call(function, args, kwargs)
+        silence = self.silence()
+        while not call.done.wait(LOOK_EVERY_S):
+            if reason := self._hopeless():
+                raise CommandError(reason)
+            silence.look(what)
+        try:
+            return call.result()
+        except Exception as error:
+            if type(error).__name__ == "KafkaTimeoutError":  # kafka-python had the same bound
+                raise silence.over(what) from error
+            raise
+
+    def close(self, function: Callable[[], Any], *, soon: bool) -> None:
+        """Close a client, whatever comes of it. soon: after a failure or Ctrl-C."""
+        call = _Call(function, (), {})
+        call.done.wait(CLOSE_S if soon else self.timeout_s)
+
+
+class _Call:
+    """A call in a thread of its own. done: it has a result."""
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        self.done = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._function = functools.partial(function, *args, **kwargs)
+        threading.Thread(target=self._run, name="waits-for-cluster", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+        self.done.set()
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class Patient:
+    """A client of kafka-python whose calls wait as `Waiting` does.
+
+    Takes: at_once, the names of calls that do not wait.
+    """
+
+    def __init__(
+        self, client: Any, waiting: Waiting, at_once: frozenset[str] = frozenset()
+    ) -> None:
+        self.client = client
+        self.waiting = waiting
+        self._at_once = at_once
+
+    def __getattr__(self, name: str) -> Any:
+        assert not name.startswith("_"), f"{name} would not wait as other calls do"
+        attribute = getattr(self.client, name)
+        if not callable(attribute) or name in self._at_once:
+            return attribute
+        what = name.replace("_", " ")
+        return lambda *args, **kwargs: self.waiting.call(what, attribute, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def closing(client: Patient, close: Callable[..., Any], abandon: Callable[..., Any]) -> Any:
+    """The client; it is closed at the end of the block, and abandoned after an error."""
+    try:
+        yield client
+    except BaseException:
+        with contextlib.suppress(Exception):
+            client.waiting.close(abandon, soon=True)
+        raise
+    client.waiting.close(close, soon=False)

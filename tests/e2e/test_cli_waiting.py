@@ -1,0 +1,246 @@
+"""A broker that goes away: each verb's `--timeout` holds, a line says what the verb waits for, and
+Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+from helpers.cli_commands import CommandLine, connecting_verbs
+from helpers.counted_requests import CountedRequests
+from helpers.e2e_clients import PATIENCE_S, eventually, unique
+
+from barnabas.cli import waiting
+from barnabas.local_broker import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+TOPIC = "orders"
+FOR_BOOTSTRAP = 2  # requests before a client sends the first of its own
+VERBS: dict[str, Sequence[str]] = {
+    "acl add": ("alice", "read", "topic:orders"),
+    "acl list": (),
+    "acl remove": ("alice", "--yes"),
+    "check": (),
+    "config describe": ("topic", TOPIC),
+    "config set": ("topic", TOPIC, "retention.ms=5"),
+    "config unset": ("topic", TOPIC, "retention.ms"),
+    "consume": (TOPIC,),
+    "groups delete": ("kitchen", "--yes"),
+    "groups describe": (),
+    "groups list": (),
+    "groups reset-offsets": ("kitchen", "-t", TOPIC, "--to", "earliest", "--yes"),
+    "produce": (TOPIC,),
+    "quota list": (),
+    "quota remove": ("--user", "alice", "--yes"),
+    "quota set": ("--user", "alice", "producer_byte_rate=5000"),
+    "topics alter": (TOPIC, "--config", "retention.ms=5"),
+    "topics create": ("more",),
+    "topics delete": (TOPIC, "--yes"),
+    "topics describe": (TOPIC,),
+    "topics list": (),
+    "topics offsets": (TOPIC,),
+    "txn abort": (f"{TOPIC}-0", "--yes"),
+    "txn commit": ("pay", "--state", "1:1", "--yes"),
+    "txn describe": ("pay",),
+    "txn list": (),
+    "txn why-stuck": (f"{TOPIC}-0",),
+    "user add": ("alice",),
+    "user list": (),
+    "user remove": ("alice", "--yes"),
+}
+OTHER_WAYS: dict[str, Sequence[str]] = {
+    "consume --follow": ("consume", TOPIC, "--follow"),
+    "consume --group": ("consume", TOPIC, "--group", "kitchen"),
+    "produce --transactional-id": ("produce", TOPIC, "--transactional-id", "load"),
+    "txn abort --transactional-id": ("txn", "abort", "--transactional-id", "load", "--yes"),
+    "txn why-stuck, all": ("txn", "why-stuck"),
+}
+COMMANDS = {name: (*name.split(), *rest) for name, rest in VERBS.items()} | OTHER_WAYS
+
+
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line, which says soon what it waits for."""
+    monkeypatch.setattr(waiting, "NOTE_AFTER_S", 0.05)
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[CountedRequests]:
+    """In front of a broker that sends all clients to it."""
+    with CountedRequests() as port:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
+        with LocalBroker(settings=advertised, topics=[TOPIC]) as broker:
+            port.broker_port = broker.port
+            yield port
+
+
+def test_every_verb_that_connects_is_in_the_table() -> None:
+    assert sorted(VERBS) == sorted(connecting_verbs())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_verb_ends_by_its_timeout_where_nothing_answers(barnabas: CommandLine, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        barnabas.use(f"127.0.0.1:{silent.getsockname()[1]}")
+        ended = barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
+    assert ended.code == (3 if name == "check" else 1), ended
+    assert "waiting for 127.0.0.1:" in ended.err
+    assert "--timeout" in ended.err + ended.out
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("allowed", [FOR_BOOTSTRAP, 5])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_verb_ends_by_its_timeout_where_the_broker_falls_silent(
+    barnabas: CommandLine, port: CountedRequests, name: str, allowed: int
+) -> None:
+    port.hang_up()
+    port.allow(port.broker_port, allowed)
+    barnabas.use(port.address)
+    ended = barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
+    assert ended.code in (0, 1, 3), ended
+    if allowed == FOR_BOOTSTRAP:
+        assert "did not answer for 0.3 s (--timeout)" in ended.err + ended.out, ended
+    assert "Traceback" not in ended.err
+
+
+class Started:
+    """A command in a process of its own, that waits long, and what it writes on standard error."""
+
+    def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
+        where = ("-b", address, "--timeout", str(timeout_s))
+        # a background job of a shell, as this test may be, ignores what Ctrl-C sends
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "barnabas", *arguments, *where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        signal.signal(signal.SIGINT, before)
+        self.err = ""
+
+    def read_until(self, text: str) -> None:
+        """Read standard error up to a line with that text."""
+        assert self.process.stderr is not None
+        while text not in self.err:
+            line = self.process.stderr.readline()
+            assert line, f"it ended before it said {text!r}: {self.err}"
+            self.err += line
+
+    def write(self, text: str) -> None:
+        """Write to its standard input, which stays open."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def interrupt(self) -> int:
+        """Send what Ctrl-C sends; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code."""
+        assert self.process.stderr is not None
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+        self.err += self.process.stderr.read()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return self.process.returncode
+
+
+@pytest.mark.parametrize("name", ["topics list", "check", "groups describe"])
+def test_ctrl_c_ends_a_verb_that_waits(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        started = Started(f"127.0.0.1:{silent.getsockname()[1]}", *COMMANDS[name])
+        started.read_until("waiting for")
+        assert started.interrupt() == 130
+    assert "Traceback" not in started.err
+
+
+@pytest.fixture
+def topic(barnabas: CommandLine, port: CountedRequests) -> str:
+    """A topic of one partition, behind the port."""
+    port.hang_up()
+    port.allow(port.broker_port, None)
+    name = unique("early")
+    barnabas.use(port.address).ok("topics", "create", name)
+    return name
+
+
+def _end_offset(barnabas: CommandLine, topic: str) -> int:
+    (row,) = barnabas.ok("topics", "offsets", topic, "--json").data
+    return int(row["high_watermark"])
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_ctrl_c_ends_produce_and_says_what_was_acknowledged(
+    barnabas: CommandLine, port: CountedRequests, topic: str, transactional: bool
+) -> None:
+    more = ("--transactional-id", topic) if transactional else ()
+    started = Started(port.address, "produce", topic, *more)
+    started.write("one\ntwo\n")
+    eventually(lambda: _end_offset(barnabas, topic) == 2, what="the first two records")
+    port.allow(port.broker_port, 0)
+    started.write("three\n")
+    started.read_until("waiting for")
+    assert started.interrupt() == 130
+    assert "Traceback" not in started.err
+    assert "2 records were acknowledged" in started.err
+    assert ("none of them committed" in started.err) == transactional
+
+
+def test_produce_ends_by_its_timeout_though_its_input_does_not(
+    barnabas: CommandLine, port: CountedRequests, topic: str
+) -> None:
+    started = Started(port.address, "produce", topic, timeout_s=2)
+    started.write("one\n")
+    eventually(lambda: _end_offset(barnabas, topic) == 1, what="the first record")
+    port.allow(port.broker_port, 0)
+    started.write("two\n")
+    assert started.wait() == 1
+    assert "its acknowledgement of 1 record" in started.err
+    assert "1 record was acknowledged" in started.err
+
+
+def test_ctrl_c_ends_consume_with_130_and_the_count(
+    barnabas: CommandLine, port: CountedRequests, topic: str
+) -> None:
+    barnabas.ok("produce", topic, stdin="one\ntwo\n")
+    started = Started(port.address, "consume", topic, "--follow", "--from", "earliest")
+    assert started.process.stdout is not None
+    assert started.process.stdout.readline() == "one\n"
+    assert started.process.stdout.readline() == "two\n"
+    port.allow(port.broker_port, 0)
+    started.read_until("waiting for")
+    assert started.interrupt() == 130
+    assert "2 records printed" in started.err
+    assert "Traceback" not in started.err
+
+
+def test_consume_that_follows_waits_while_the_broker_answers(
+    barnabas: CommandLine, port: CountedRequests, topic: str
+) -> None:
+    started = Started(port.address, "consume", topic, "--follow", timeout_s=3)
+    assert started.process.stdout is not None
+
+    def arrives() -> bool:
+        barnabas.ok("produce", topic, stdin="late\n")
+        return bool(select.select([started.process.stdout], [], [], 0.5)[0])
+
+    eventually(arrives, what="a record that came after its start")
+    assert started.interrupt() == 130
+    assert "waiting for" not in started.err

@@ -1,0 +1,113 @@
+"""A port before a broker that hands on a number of requests, and then is silent.
+
+    with CountedRequests() as port:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
+        with LocalBroker(settings=advertised) as broker:
+            port.allow(broker.port, 4)      # the fifth request and all after it get no answer
+
+Connections are accepted all the while, as the kernel does for a stopped broker.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+CHUNK_BYTES = 1 << 16
+
+
+class CountedRequests:
+    """The port. number: of 127.0.0.1. broker_port: the broker's."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.number: int = self._listening.getsockname()[1]
+        self.broker_port = 0
+        self._left: int | None = 0
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> CountedRequests:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._listening.close()
+        self.hang_up()
+
+    @property
+    def address(self) -> str:
+        """For `bootstrap.servers`."""
+        return f"127.0.0.1:{self.number}"
+
+    def allow(self, broker_port: int, requests: int | None) -> None:
+        """Hand on so many requests from now on; None for all of them."""
+        with self._lock:
+            self.broker_port, self._left = broker_port, requests
+
+    def hang_up(self) -> None:
+        """End all connections."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with self._lock:
+            self._sockets.append(client)
+        broker = None
+        with suppress(OSError):
+            while frame := _read_frame(client):
+                if not self._take():
+                    continue
+                if broker is None:
+                    broker = socket.create_connection(("127.0.0.1", self.broker_port))
+                    with self._lock:
+                        self._sockets.append(broker)
+                    pump = threading.Thread(target=_pump, args=(broker, client), daemon=True)
+                    pump.start()
+                broker.sendall(frame)
+
+    def _take(self) -> bool:
+        with self._lock:
+            if self._left is None:
+                return True
+            self._left = max(self._left - 1, -1)
+            return self._left >= 0
+
+
+def _read_frame(sock: socket.socket) -> bytes:
+    head = _read(sock, 4)
+    return head + _read(sock, struct.unpack(">i", head)[0]) if head else b""
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = sock.recv(min(count - len(data), CHUNK_BYTES))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(CHUNK_BYTES):
+            sink.sendall(data)

@@ -1,0 +1,38 @@
+"""What the package and the command line load: no more than they use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = "from barnabas.broker.rim.daemon.main import main; main({arguments!r})"
+HEAVY = ("asyncio", "anyio", "click", "rich", "kafka", "email", "urllib.request", "http")
+
+
+def _loaded(source: str) -> set[str]:
+    """The modules that a program has loaded at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{source}\nimport sys; print('LOADED', *sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    return set(done.stdout.rpartition("LOADED ")[2].split())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import barnabas",
+        COMMAND.format(arguments=["--help"]),
+        COMMAND.format(arguments=[]),
+    ],
+)
+def test_the_package_and_its_help_load_nothing_heavy(source: str) -> None:
+    bare = _loaded("")
+    assert sorted(set(HEAVY) & (_loaded(source) - bare)) == []
