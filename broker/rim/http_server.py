@@ -1,10 +1,9 @@
-"""A small HTTP server in threads of its own, for what the broker shows on 127.0.0.1.
+"""A small HTTP server in threads of its own, for the console, metrics and test control.
 
-It is `http.server` with what a broker needs of it: a page of elsewhere, in a browser here, does not
-reach it (`Host` and `Origin` are looked at), bodies and connections have bounds, and without
-requests nothing runs. What answers is a function from a Request to a Response. It is called in the
-connection's thread; `in_loop` runs a part of it in the loop's thread, where alone the broker may be
-looked at.
+It is `http.server` with additions: pages of other sites in a local browser cannot reach it (`Host`
+and `Origin` are checked), bodies and connections are bounded, and without requests nothing runs. A
+function from a Request to a Response answers. It is called in the connection's thread; `in_loop`
+runs a part of it in the loop's thread, the only one that may read the broker's state.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
-IDLE_S = 60.0  # without a request, or with half a one
+IDLE_S = 60.0  # after which a connection without a whole request is closed
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
 COMPLAINT_INTERVAL_S = 60.0
@@ -38,7 +37,7 @@ _CLOSED_CHECK_S = 1.0
 
 
 class Request(NamedTuple):
-    """One request. query: the last value of each name. headers: their names know no case."""
+    """One request. query: the last value of each name. headers: their names ignore case."""
 
     method: str
     path: str
@@ -64,18 +63,18 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def error_response(status: int, text: str) -> Response:
-    """The response to a request that failed: what was wrong, in a sentence."""
+    """The response to a failed request, with the reason as a sentence."""
     return json_response({"error": text}, status)
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, steps: Coroutine[Any, Any, T]) -> T:
-    """Run it in the loop's thread, and wait for it. Raises: what it raises; TimeoutError."""
+    """Run the coroutine in the loop's thread, and wait. Raises: what it raises; TimeoutError."""
     return asyncio.run_coroutine_threadsafe(steps, loop).result(ANSWER_WITHIN_S)
 
 
 def in_slices(loop: asyncio.AbstractEventLoop, look: Generator[None, None, T]) -> T:
-    """Run a look of `broker.observe` in the loop's thread, one slice in each round of the loop, and
-    wait for what it returns.
+    """Run a generator of `broker/observation` in the loop's thread, one slice in each round of the
+    loop, and wait for its result.
     """
 
     async def run() -> T:
