@@ -74,7 +74,7 @@ class GroupRuntime:
             result = result.more[-1]
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
-        """As `run`; the answers are sent once the records it appends and `logs` are on the disk."""
+        """Carry out a Result; send its answers once its records and `logs` are on the disk."""
         *_, last = (result, *result.more)
         replies, last.replies = last.replies, []
         self.run(result, now_ms)

@@ -39,7 +39,7 @@ TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others h
 SENDFILE_CHUNK_BYTES = 1 << 20
 TLS_SLOW_BYTES = 64 * 1024  # for a client that takes no more: they are read again each time
 GATHERED_BYTES = 64 * 1024
-# of small slices of one answer: the rest is read when the client takes it
+# the bytes of small slices that one answer reads at once; the rest is read when the client takes it
 MOST_READ_BYTES = 1 << 20
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
@@ -145,8 +145,7 @@ class Connection:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        """Schedule a read of bytes that TLS has received already: the system does not report them.
-        """
+        """Schedule a read of the bytes that TLS holds: the system does not report them."""
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
             self._loop.call_soon(self._on_readable)
@@ -319,8 +318,7 @@ class Connection:
         self._server.disconnect(self, reason)
 
     def wake(self) -> None:
-        """Continue with waiting frames: an answer was sent outside of this connection's own event.
-        """
+        """Continue with waiting frames after an answer outside of this connection's own event."""
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
             self._loop.call_soon(self.pump)
 

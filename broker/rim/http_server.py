@@ -119,24 +119,24 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address that it listens on."""
         host, port = self._http.server_address[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """Where a browser of this machine finds it."""
+        """Its URL for a browser on this machine."""
         host, port = self.address
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed: an answer in pieces is to end then."""
+        """Whether it is closed: then an answer in pieces has to end."""
         return self._is_closed
 
     def close(self) -> None:
-        """Listen no more. Connections end with the process, or when their clients hang up."""
+        """Stop listening. Connections end with the process, or when their clients hang up."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -149,11 +149,11 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """The answer to what a connection's handler has read the head of."""
+        """The answer to a request, of which the handler has read the head."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
-            handler.close_connection = True  # where its body ends cannot be said
+            handler.close_connection = True  # the end of its body is unknown
             return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
         size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
         if not self._may_ask(headers.get("Host"), headers.get("Origin")):
@@ -183,7 +183,9 @@ class HttpServer:
             return error_response(500, repr(error))
 
     def send(self, handler: BaseHTTPRequestHandler, response: Response) -> None:
-        """Send an answer. While its client takes no more of it, others may have its place."""
+        """Send an answer. While its client is slow to read, its connection may be closed to make
+        room for another.
+        """
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:
@@ -217,9 +219,9 @@ class _Listener(ThreadingHTTPServer):
     """The server of `http.server`, on a socket that listens already, and with a bound on
     connections.
 
-    _waiting: the connections that wait for their clients, to ask or to take the answer, those first
-    that have done so for longest. Where there are too many connections the first of them ends, so
-    that clients who say nothing, or little at a time, do not keep others out.
+    _waiting: the connections that wait for their clients to send a request or read the answer, the
+    longest waiting first. Where there are too many connections the first of these is closed, so
+    that silent or slow clients do not keep others out.
     """
 
     daemon_threads = True
@@ -229,7 +231,7 @@ class _Listener(ThreadingHTTPServer):
         self, sock: socket.socket, handler: type[BaseHTTPRequestHandler], name: str
     ) -> None:
         super().__init__(sock.getsockname(), handler, bind_and_activate=False)
-        self.socket.close()  # one that it made
+        self.socket.close()  # the one that the base class made
         self.socket = sock
         self.server_address = sock.getsockname()
         self._name = name
@@ -239,7 +241,7 @@ class _Listener(ThreadingHTTPServer):
         self._complain_at_s = 0.0
 
     def process_request(self, request: _Request, client_address: Any) -> None:
-        """Serve a connection in a thread; where there are too many, in the place of another."""
+        """Serve a connection in a thread; close another one if there are too many."""
         assert isinstance(request, socket.socket)
         if not self._free.acquire(blocking=False):
             self._complain()
@@ -261,7 +263,7 @@ class _Listener(ThreadingHTTPServer):
             )  # fmt: skip
 
     def _make_room(self) -> bool:
-        """Hang up on the connection that has waited for longest; False where none waits."""
+        """Close the connection that has waited longest for its client; False if none waits."""
         with self._lock:
             longest = next(iter(self._waiting), None)
             if longest is None:
@@ -278,7 +280,7 @@ class _Listener(ThreadingHTTPServer):
             self._waiting[connection] = None
 
     def is_being_answered(self, connection: socket.socket) -> None:
-        """The client waits now: its connection stays."""
+        """Note that the client waits for the answer: its connection is not closed."""
         with self._lock:
             self._waiting.pop(connection, None)
 
@@ -294,7 +296,7 @@ class _Listener(ThreadingHTTPServer):
         logger.debug("%s: the connection of %s broke off", self._name, client_address)
 
     def wake(self) -> None:
-        """Let `handle_request` return, which waits for a connection."""
+        """Make `handle_request` return, which waits for a connection."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:  # elsewhere than on Linux, where a listening socket cannot be shut down

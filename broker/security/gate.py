@@ -1,5 +1,4 @@
-"""The gate between a listener with SASL and the broker: carries out the authenticator's decisions.
-"""
+"""The gate between a listener with SASL and the broker, by the authenticator's decisions."""
 
 from __future__ import annotations
 
