@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY, led_partition, led_partition_of_pair
+from barnabas.broker.brokers.cluster import NO_LEADER, led_partition, led_partition_of_pair
 from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -317,7 +317,7 @@ class ClusterHandler:
             led = led_partition(self._cluster, log, leadership)
         leader, replicas, in_sync, offline = led
         return DescribeTopicPartitionsResponsePartition(
-            error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
+            error_code=Code.NONE if leader != NO_LEADER else Code.LEADER_NOT_AVAILABLE,
             partition_index=index,
             leader_id=leader,
             leader_epoch=self._topics.leader_epochs(name)[index],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY
+from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
@@ -92,7 +92,7 @@ def _coordinator(
     node_id = cluster.node_id
     if not cluster.is_one:
         leadership = cluster.leadership(*cluster.coordinator_partition(topic, key))
-        if leadership is None or leadership.leader == NOBODY:
+        if leadership is None or leadership.leader == NO_LEADER:
             return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         node_id = leadership.leader
     return Code.NONE, addresses.endpoint(node_id, context)

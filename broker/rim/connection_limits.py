@@ -77,7 +77,7 @@ def _windows(config: BrokerConfig) -> Windows:
 
 
 def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
-    """One more was taken. Gives: for how long no other is to be."""
+    """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
     if most_per_s == INT_MAX:
         return 0
     rate.record(1, now_ms)

@@ -95,10 +95,10 @@ class HttpServer:
     Takes: sock, which listens already, so that a port in use is found before anything is started;
            answer, called in threads: an exception becomes status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
-           refused (403). Where the user chose another address, any Host that leads here will do,
-           and an Origin has to be that of the Host. changes_things: what is asked has effects, so
-           that it matters also where a browser keeps the answer from the page: an Origin has to
-           be that of the Host with its port, since another port is another program's.
+           refused (403). Where the user chose another address, any Host is accepted, and an Origin
+           has to be equal to the Host. changes_things: requests have effects, even if a browser
+           hides the answer from the page: so an Origin has to be equal to the Host with its port,
+           since another port is another program's.
     """
 
     def __init__(

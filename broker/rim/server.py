@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
 
 TLS_CHUNK_BYTES = 256 * 1024
-GREETING_PART = 8  # of queued.max.request.bytes, beside it
+GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
-HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
-# a timer that comes so late shows that the process was stopped, or that the loop was held up
+HANG_UPS_PER_EVENT = 100  # thousands may become idle together, which would delay requests
+# a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
 # rounds of the loop: for received bytes, for connections to accept, and for the bytes of these
 HEARING_ROUNDS = 4
@@ -129,9 +129,9 @@ class Server:
     """The connections, the timer and the threads around the core.
 
     Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
-           by listener. gate: what may hold back requests and answers; observer: what measures.
-    on_frame: what takes the connections' requests. event_ns: the steady time of the core's latest
-    event. is_closed: nothing is answered or written any more.
+           by listener. gate, observer: see these classes; None: there is none.
+    on_frame: the function that connections call with each request. event_ns: the steady time of the
+    core's latest event. is_closed: no answer is sent and nothing is written any more.
     """
 
     _tls_chunk: memoryview | None = None

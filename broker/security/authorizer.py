@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED = 200_000  # decisions; some 30 MB, or 100 MB with the longest names
 LONGEST_REMEMBERED = 255  # characters of a name; names in requests may have 32,767
-TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
+AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's, for a resource of unknown name
 
 Question = tuple[int, int, str]
@@ -158,7 +158,7 @@ class AuditedAccess(Access):
         return is_allowed
 
     def _note(self, operation: int, resource_type: int, name: str, is_allowed: bool) -> None:
-        if operation in TOLD_ONCE:
+        if operation in AUDITED_ONCE:
             audited = self._shared.audited
             once = (self._context.connection_id, (operation, resource_type, name))
             if once in audited:

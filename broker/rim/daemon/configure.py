@@ -1,4 +1,4 @@
-"""The settings that a start goes by: from options, a file, the environment and files they name.
+"""The settings of a start: from options, a file, the environment, and files that they name.
 
 Every file that a setting names is read here, before the broker listens, so that a mistake is
 reported in one line before anything is opened.
@@ -113,7 +113,7 @@ def _with_provided_values(properties: dict[str, str]) -> dict[str, str]:
 def _moved_listeners(
     properties: Mapping[str, str], host: str | None, ports: Sequence[int] | None
 ) -> str:
-    """The value of `listeners` with the first of them where --host and --port say.
+    """The value of `listeners`, with the first listener moved to --host and --port.
 
     Raises: StartError, ConfigError.
     """

@@ -54,7 +54,7 @@ def start(options: argparse.Namespace) -> int:
         log_as_json()
     if config.barnabas_metrics_port >= 0:
         check_metrics_library()
-    with contextlib.suppress(ValueError, OSError):  # the more there are, the fewer files are closed
+    with contextlib.suppress(ValueError, OSError):  # with more descriptors, more files stay open
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
@@ -187,7 +187,7 @@ def _open_and_serve(
             broker = open_broker(
                 config,
                 SystemIds(),
-                # both as the server's clock has them, else all that is loaded ages by the lead
+                # both by the server's clock: otherwise loaded state would age by its lead at once
                 now_ms=steady_ms() + options.test_clock_ahead,
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
