@@ -134,7 +134,9 @@ class Cluster:
         return node
 
     def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
-        """The topics in the view of one of several brokers, with acks=all checked."""
+        """The topics in the view of one of several brokers. acks_all: for a Produce with acks=all,
+        which needs min.insync.replicas.
+        """
         return self._views[node_id, acks_all]
 
     # --- of the broker that a request came to ----------------------------------------------------

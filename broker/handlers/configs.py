@@ -232,7 +232,7 @@ class ConfigHandler:
         resources: Sequence[Resource],
         change: Callable[[_Changing, Resource], None],
     ) -> list[_Outcome]:
-        """Change each resource; what is wrong with one does not spoil the others."""
+        """Change each resource; an error of one does not affect the others."""
         counts: dict[tuple[int, str], int] = {}
         for resource in resources:
             key = (resource.resource_type, resource.resource_name)

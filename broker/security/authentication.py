@@ -1,10 +1,10 @@
 """The authentication of connections: the stages of a SASL login, and the requests in each stage.
 
     stage          request           result                                         next stage
-    GREETING       ApiVersions       served                                         VERSIONS_TOLD
+    GREETING       ApiVersions       served                                         VERSIONS_SENT
     GREETING       SaslHandshake 1   answered; 33 and the end if unknown            TOKENS
      and           SaslHandshake 0   likewise                                       BARE_TOKENS
-     VERSIONS_TOLD anything else     the connection ends
+     VERSIONS_SENT anything else     the connection ends
     TOKENS         SaslAuthenticate  the mechanism's answer; 58 and the end         AUTHENTICATED
     TOKENS         anything else     its own answer with 34, and the end
     BARE_TOKENS    any bytes         the mechanism's answer, bare; or the end       AUTHENTICATED
@@ -13,7 +13,7 @@
     AUTHENTICATED  anything else     served; the end where the session has ended
 
 An ApiVersions that is refused leaves the stage as it is, and so does a token that is not the last.
-An answer that refuses a client, and the end of its connection, are put off by
+An answer that refuses a client, and the end of its connection, are delayed by
 `connection.failed.authentication.delay.ms`. Source: KIP-43, KIP-152 (SaslAuthenticate), KIP-368
 (sessions that are renewed), KIP-306 (the delay).
 """
@@ -52,7 +52,7 @@ class Stage(Enum):
     """The stage of a connection's login; see the table above."""
 
     GREETING = auto()
-    VERSIONS_TOLD = auto()
+    VERSIONS_SENT = auto()
     TOKENS = auto()
     BARE_TOKENS = auto()
     AUTHENTICATED = auto()
@@ -219,7 +219,7 @@ class Authenticator:
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):
-                state.stage = Stage.VERSIONS_TOLD
+                state.stage = Stage.VERSIONS_SENT
         return SERVE
 
     def _on_handshake(
