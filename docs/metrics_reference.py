@@ -16,10 +16,12 @@ _BEFORE = """\
 
 *Written by `make docs-pages`; the tables are those of `broker/metrics/rim/table.py`.*
 
-    pip install 'barnabas[metrics]'
+    pip install './barnabas[metrics]'
     barnabas start --metrics-port 9404
 
-and in Prometheus' configuration
+No release yet: `./barnabas` is a clone of the repository, or a wheel that `make dist` built.
+
+In Prometheus' configuration
 
 ```yaml
 scrape_configs:

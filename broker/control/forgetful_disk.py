@@ -90,6 +90,7 @@ class ForgetfulDisk(OsDisk):
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
         with self._lock:
+            self._durable.pop(new, None)  # of the file that had the name
             inside = old + "/"
             for path in [p for p in self._durable if p == old or p.startswith(inside)]:
                 self._durable[new + path[len(old) :]] = self._durable.pop(path)
@@ -98,6 +99,13 @@ class ForgetfulDisk(OsDisk):
         super().unlink(path)
         with self._lock:
             self._durable.pop(path, None)
+
+    def rmtree(self, path: str) -> None:
+        super().rmtree(path)
+        with self._lock:
+            inside = path + "/"
+            for gone in [p for p in self._durable if p.startswith(inside)]:
+                del self._durable[gone]
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         super().write_atomic(path, data, sync=sync)

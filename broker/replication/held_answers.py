@@ -38,7 +38,3 @@ class HeldAnswers(Generic[Answer]):
         waiting = self._waiting
         while waiting and self._may_go_out(waiting[0][0]):
             yield waiting.popleft()[1]
-
-    def clear(self) -> None:
-        """Drop all answers."""
-        self._waiting.clear()

@@ -109,7 +109,7 @@ class LeaseExchange:
             return answer
         except EngineError as error:
             self.last_error = str(error)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self.last_error = f"an answer that cannot be read: {error!r}"
         return Unknown()
 
@@ -198,9 +198,11 @@ class KubernetesExchange(LeaseExchange):
         if status == NOT_FOUND:
             return Found(ABSENT, b"")
         self._check(status, lease)
-        self._metadata = lease["metadata"]
-        value = (self._metadata.get("annotations") or {}).get(ANNOTATION, "")
-        return Found(str(self._metadata["resourceVersion"]), value.encode())
+        metadata = lease["metadata"]
+        value = (metadata.get("annotations") or {}).get(ANNOTATION, "")
+        found = Found(str(metadata["resourceVersion"]), value.encode())
+        self._metadata = metadata  # not before all of the answer was read
+        return found
 
     def _write(self, write: Write) -> Asking:
         name = self._settings.name
@@ -214,8 +216,9 @@ class KubernetesExchange(LeaseExchange):
         if status in (CONFLICT, NOT_FOUND):
             return Conflict()
         self._check(status, lease)
+        written = Written(str(lease["metadata"]["resourceVersion"]))
         self._metadata = lease["metadata"]
-        return Written(str(self._metadata["resourceVersion"]))
+        return written
 
     def _lease(self, metadata: Mapping[str, Any], value: bytes) -> dict[str, Any]:
         record = decode_lease_record(value)

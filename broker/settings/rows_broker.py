@@ -767,7 +767,7 @@ class ObservationRows:
     barnabas_metrics_port = integer(
         -1,
         "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: "
-        "nowhere. Needs `pip install 'barnabas[metrics]'`.",
+        "nowhere. Needs the extra `metrics`.",
         lowest=-1,
         highest=65535,
     )

@@ -25,6 +25,7 @@ from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
@@ -108,6 +109,11 @@ class Storm:
         self.maker = Maker(self.random, self.knowledge, self.now_ms)
 
     # --- the broker and its rim ------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def open(self, directory: Path | None = None) -> Broker:
         properties = (

@@ -143,6 +143,14 @@ DISCARDS = st.one_of(
 )
 
 
+# one file of several pieces that is cut and grows while it is compared, as a log is
+CUTS = st.one_of(
+    st.tuples(st.just("append"), st.just("r"), st.binary(min_size=4, max_size=9)),
+    st.tuples(st.just("truncate"), st.just("r"), st.integers(0, 9)),
+    st.tuples(st.just("look"), st.integers(1, 3), st.none()),
+)
+
+
 class Files:
     """A small directory that changes as a broker's does: only what a broker would do is done."""
 
@@ -206,7 +214,22 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]
 ) -> None:
-    """of_the_copy: how it differs; None: there is none yet."""
+    check_copy(before, of_the_copy, meanwhile)
+
+
+@settings(max_examples=200)
+@given(st.none() | st.lists(CUTS, max_size=4), st.lists(CUTS, min_size=4, max_size=12))
+def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(
+    of_the_copy: list[Any] | None, meanwhile: list[Any]
+) -> None:
+    check_copy([("append", "r", bytes(range(20)))], of_the_copy, meanwhile)
+
+
+def check_copy(before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]) -> None:
+    """A standby's copy comes to be the directory, which changes meanwhile.
+
+    of_the_copy: how it differs; None: there is none yet.
+    """
     leader, copy = Files(), Files()
     for change in before:
         leader.change(*change)

@@ -263,7 +263,7 @@ class PairNode(Node):
         self.keeper = self.leading = self._lead = self._feed = self._replicated = None
         self._admission = None
         self._end = self._until = self.alone_since_ms = None
-        self._held_answers.clear()
+        self._held_answers = HeldAnswers(self._may_go_out)
         self._is_sending = self._is_told = False
         super()._gone()
 

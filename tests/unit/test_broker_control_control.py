@@ -1,9 +1,16 @@
-"""The journal of a broker under test control."""
+"""The journal of a broker under test control, and what its endpoint shows of it."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
 from barnabas.broker.control.observed import observe
-from barnabas.broker.control.rim.control import Exchange, Journal
+from barnabas.broker.control.rim.control import Control, Exchange, Journal
+from barnabas.broker.control.rim.endpoint import _route
 from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
@@ -42,3 +49,71 @@ def test_large_answers_make_it_let_go_of_earlier_ones_and_never_of_the_last() ->
     assert numbers(journal) == [3]
     journal.add(exchange(4))
     assert numbers(journal) == [3, 4]
+
+
+# --- what the endpoint shows --------------------------------------------------------------------
+
+
+def shown(filters: dict[str, Any]) -> list[int]:
+    """The numbers of the requests that GET /requests gives of four."""
+    journal = Journal()
+    for number in range(1, 5):
+        journal.add(exchange(number))
+    first, second, third, _ = journal
+    first.request = first.request._replace(client_id="other", topics={"t": {0}, "u": set()})
+    second.request = second.request._replace(groups={"g"}, transactional_ids={"x", "y"})
+    third.request = third.request._replace(topics={"u": {1}}, groups={"h"})
+    second.outcome = third.outcome = "answered"
+    control = cast("Control", SimpleNamespace(journal=journal))
+    call = _route(control, "GET", "/requests")
+    assert call is not None
+
+    async def called() -> Any:
+        return await call(filters)
+
+    return [row["number"] for row in asyncio.run(called())]
+
+
+@pytest.mark.parametrize(
+    ("filters", "numbers"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"after": 0}, [1, 2, 3, 4]),
+        ({"after": 1}, [2, 3, 4]),
+        ({"after": "3"}, [4]),
+        ({"after": 4}, []),
+        ({"api": "listtransactions"}, [1, 2, 3, 4]),
+        ({"api": "Fetch"}, []),
+        ({"client_id": "other"}, [1]),
+        ({"client_id": ""}, []),
+        ({"topic": "u"}, [1, 3]),
+        ({"topic": "t"}, [1]),
+        ({"group": "g"}, [2]),
+        ({"group": "t"}, []),
+        ({"transactional_id": "y"}, [2]),
+        ({"outcome": "answered"}, [2, 3]),
+        ({"outcome": "under way"}, [1, 4]),
+        ({"outcome": "answered", "topic": "u"}, [3]),
+        ({"outcome": "answered", "after": 2}, [3]),
+    ],
+)
+def test_requests_are_shown_that_pass_all_filters(
+    filters: dict[str, Any], numbers: list[int]
+) -> None:
+    assert shown(filters) == numbers
+
+
+@pytest.mark.parametrize(
+    ("filters", "says"),
+    [
+        ({"topics": "t"}, "no filter 'topics'"),
+        ({"topic": 1}, "`topic` has to be a text"),
+        ({"api": "Fetsch"}, "Fetsch"),
+        ({"outcome": "lost"}, "`outcome` has to be one of"),
+        ({"after": -1}, "`after` has to be the number"),
+        ({"after": "yesterday"}, "`after` has to be the number"),
+    ],
+)
+def test_filters_that_there_are_not_are_refused(filters: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        shown(filters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,60 @@ def test_what_was_not_flushed_is_lost(disk: ForgetfulDisk, tmp_path: Path) -> No
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"kept"
     assert (tmp_path / "b").read_bytes() == b""
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_what_is_written_while_a_flush_runs_is_not_durable_by_it(
+    disk: ForgetfulDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
+) -> None:
+    """Flushes run in other threads: another append may come between the sync and its note."""
+    path = str(tmp_path / "a")
+    file = disk.open(path, create=True)
+    file.append(b"kept")
+    sync = os.fdatasync
+
+    def sync_and_append(descriptor: int) -> None:
+        sync(descriptor)
+        file.append(b" lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", sync_and_append)
+        if by_path:
+            disk.fsync_file(path)
+        else:
+            file.fsync()
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"kept"
+
+
+def test_a_flush_that_ends_late_takes_nothing_back(disk: ForgetfulDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    disk.open(path, create=True).append(b"kept and kept")
+    disk.note(path, 13)
+    disk.note(path, 4)  # of a flush that began before the other
+    disk.lose_power()
+    assert (tmp_path / "a").read_bytes() == b"kept and kept"
+
+
+def test_a_new_file_with_the_name_of_one_that_is_gone_is_not_as_durable_as_that(
+    disk: ForgetfulDisk, tmp_path: Path
+) -> None:
+    directory = str(tmp_path / "t-0")
+    for name in ("unlinked", "removed"):
+        disk.mkdir(directory)
+        file = disk.open(f"{directory}/{name}", create=True)
+        file.append(b"kept")
+        file.fsync()
+        if name == "removed":
+            disk.rmtree(directory)
+        else:
+            disk.unlink(f"{directory}/{name}")
+    disk.mkdir(directory)
+    for name in ("unlinked", "removed"):
+        disk.open(f"{directory}/{name}", create=True).append(b"lost")
+    disk.lose_power()
+    for name in ("unlinked", "removed"):
+        assert (tmp_path / "t-0" / name).read_bytes() == b"", name
 
 
 def test_what_was_there_stays(disk: ForgetfulDisk, tmp_path: Path) -> None:
@@ -51,6 +106,16 @@ def test_a_name_that_changes_takes_it_along(disk: ForgetfulDisk, tmp_path: Path)
     disk.lose_power()
     assert (tmp_path / "t-1" / "log").read_bytes() == b"kept"
     assert (tmp_path / "t-1" / "index").read_bytes() == b""
+
+
+def test_a_file_that_takes_the_name_of_another_is_not_as_durable_as_that(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"kept of old")
+    disk = ForgetfulDisk(str(tmp_path))
+    disk.open(str(tmp_path / "new"), create=True).append(b"lost")
+    disk.rename(str(tmp_path / "old"), str(tmp_path / "new"))
+    disk.open(str(tmp_path / "new")).append(b" lost")
+    disk.lose_power()
+    assert (tmp_path / "new").read_bytes() == b"kept of old"
 
 
 def test_what_was_cut_is_not_durable_again(disk: ForgetfulDisk, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from helpers.core_host import CoreHost, fetch, produce
 
 from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
@@ -34,3 +34,24 @@ def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
         (12, "UNKNOWN_MEMBER_ID"): 1,
     }
     host.close()
+
+
+def test_what_the_worker_has_counted_is_added_to_what_there_is() -> None:
+    """It counts in the long answers that it encodes."""
+    here, there = ErrorCounts(), ErrorCounts()
+    for counts, codes in ((here, (3, 3, 6)), (there, (3, 7))):
+        for code in codes:
+            counts.count(0, code)
+    there.count(1, 3)
+    here.add(there)
+    here.add(ErrorCounts())
+    assert here.counts == {(0, 3): 3, (0, 6): 1, (0, 7): 1, (1, 3): 1}
+    assert there.counts == {(0, 3): 1, (0, 7): 1, (1, 3): 1}
+
+
+def test_errors_of_rows_that_are_encoded_by_hand_are_counted() -> None:
+    errors = ErrorCounts()
+    rows = [HeartbeatResponse(error_code=code) for code in (0, 25, 0, 25, 27)]
+    errors.count_rows(12, rows)
+    errors.count_rows(12, rows[:2])
+    assert errors.counts == {(12, 25): 3, (12, 27): 1}

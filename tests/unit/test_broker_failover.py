@@ -26,6 +26,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 )
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
@@ -622,6 +623,21 @@ def test_replicas_by_hand(cluster: Cluster, assigned: list[list[int]], code: int
     assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == code
     if not code:
         assert [row[1] for row in cluster.rows("by-hand")] == assigned
+
+
+def test_replicas_by_hand_are_those_of_the_partition_that_they_name(cluster: Cluster) -> None:
+    """In whatever order a request has them."""
+    rows = [CreatableReplicaAssignment(index, [node]) for index, node in ((2, 1), (0, 3), (1, 2))]
+    assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == 0
+    assert [row[1] for row in cluster.rows("by-hand")] == [[3], [2], [1]]
+
+
+def test_new_partitions_by_hand_come_behind_those_that_there_are(cluster: Cluster) -> None:
+    added = [CreatePartitionsAssignment(broker_ids=ids) for ids in ([3, 1], [1, 3])]
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 4, added)])
+    assert [row.error_code for row in cluster.call(1, request, 3).results] == [0]
+    assert [row[1] for row in cluster.rows()] == [[1, 2], [2, 3], [3, 1], [1, 3]]
+    assert [row[0] for row in cluster.rows()] == [1, 2, 3, 1]
 
 
 def elect(cluster: Cluster, kind: int, partitions: list[int] | None) -> dict[int, int]:

@@ -15,6 +15,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from barnabas.protocol.records import NewRecord, encode_batch
 
 
 @pytest.fixture
@@ -40,6 +41,12 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
     assert delete(host, "t", 2) == (Code.NONE, 2)
     assert delete(host, "t", 1) == (Code.NONE, 2)
     assert delete(host, "t", -1) == (Code.NONE, 4)
+
+
+def test_records_of_a_topic_that_is_compacted_and_deleted_may_be_deleted(host: CoreHost) -> None:
+    (log,) = host.create("both", cleanup_policy="compact,delete")
+    log.append(encode_batch([NewRecord(b"k", b"v", host.now_ms)]), now_ms=host.now_ms)
+    assert delete(host, "both", -1) == (Code.NONE, 1)
 
 
 def test_what_is_refused(host: CoreHost) -> None:

@@ -42,6 +42,23 @@ def test_the_partitions_that_are_there_with_their_sizes(tmp_path: Path) -> None:
     host.close()
 
 
+def test_a_topic_that_is_named_twice_is_described_once_with_the_partitions_of_both(
+    tmp_path: Path,
+) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t", 3)
+    host.create("u")
+    named = (("t", [2]), ("u", [0]), ("t", [0, 2]))
+    wanted = [DescribableLogDirTopic(topic, indexes) for topic, indexes in named]
+    (directory,) = host.call(1, DescribeLogDirsRequest(topics=wanted), 4).results
+    assert [
+        (topic.name, [row.partition_index for row in topic.partitions])
+        for topic in directory.topics
+    ] == [("t", [2, 0]), ("u", [0])]
+    host.close()
+
+
 def test_a_partition_moves_only_to_where_it_is(tmp_path: Path) -> None:
     """KIP-113: a path that is no log directory of the broker is LOG_DIR_NOT_FOUND."""
     host = CoreHost(tmp_path)

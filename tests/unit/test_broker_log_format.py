@@ -53,6 +53,15 @@ def test_the_caller_tells_the_rest() -> None:
     assert "transactional_id" not in line("x", transactional_id=None)
 
 
+def test_a_field_that_is_zero_or_empty_is_one(tmp_path: Path) -> None:
+    """The first partition, offset, producer id and epoch are 0; a client may have no name."""
+    given = {"offset": 0, "producer_id": 0, "producer_epoch": 0, "client_id": ""}
+    shown = line("%s", TopicPartition("orders", 0), **given)
+    assert {name: shown[name] for name in given} == given
+    assert (shown["topic"], shown["partition"]) == ("orders", 0)
+    assert line("x", partition=0)["partition"] == 0
+
+
 def test_an_exception_is_told() -> None:
     try:
         raise ValueError("out of order")

@@ -139,6 +139,9 @@ def test_other_ends() -> None:
     assert ended(Server(), has_lease=False) == ["close", Until.REST_IS_SENT.name]
     assert ended(Server(is_deposed=True)) == ["abandon"]
     assert ended(Server(failed=True)) == ["close"], "the lease ends by itself"
+    assert ended(Server(failed=True), has_lease=False) == ["close", "REST_IS_SENT"]
+    for has_lease in (True, False):
+        assert ended(Server(is_deposed=True, failed=True), has_lease=has_lease) == ["abandon"]
 
 
 # --- what a leader makes of its lease ------------------------------------------------------------

@@ -30,6 +30,7 @@ from barnabas.broker.security.authorization import (
 )
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -45,6 +46,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
@@ -61,6 +63,11 @@ from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log.log import Log
@@ -81,6 +88,62 @@ def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
     rule = RULES[api.name]
     assert (rule is OPEN) == (api.name in FOR_EVERYBODY)
     assert bool(rule.asks) == (rule is not OPEN)
+
+
+# Apache Kafka's documentation, "Operations and resources on protocols", and its KafkaApis and
+# ControllerApis: what each request may be asked for
+OF_KAFKA = (
+    ("WRITE TOPIC; WRITE TRANSACTIONAL_ID", "Produce"),
+    ("READ TOPIC; CLUSTER_ACTION CLUSTER", "Fetch"),
+    ("DESCRIBE TOPIC", "ListOffsets DescribeTopicPartitions"),
+    ("DESCRIBE TOPIC; CREATE CLUSTER; CREATE TOPIC; DESCRIBE CLUSTER", "Metadata"),
+    ("READ GROUP; READ TOPIC", "OffsetCommit"),
+    ("DESCRIBE GROUP; DESCRIBE TOPIC", "OffsetFetch ConsumerGroupDescribe"),
+    ("DESCRIBE GROUP; DESCRIBE TRANSACTIONAL_ID", "FindCoordinator"),
+    ("READ GROUP", "JoinGroup Heartbeat LeaveGroup SyncGroup"),
+    ("DESCRIBE GROUP", "DescribeGroups"),
+    ("DESCRIBE CLUSTER; DESCRIBE GROUP", "ListGroups"),
+    ("CREATE CLUSTER; CREATE TOPIC; DESCRIBE_CONFIGS TOPIC", "CreateTopics"),
+    ("DELETE CLUSTER; DELETE TOPIC; DESCRIBE TOPIC", "DeleteTopics"),
+    ("DELETE TOPIC", "DeleteRecords"),
+    ("WRITE TRANSACTIONAL_ID; TWO_PHASE_COMMIT TRANSACTIONAL_ID; IDEMPOTENT_WRITE CLUSTER; "
+     "WRITE TOPIC", "InitProducerId"),
+    ("CLUSTER_ACTION CLUSTER; DESCRIBE TOPIC", "OffsetForLeaderEpoch"),
+    ("WRITE TRANSACTIONAL_ID; WRITE TOPIC; CLUSTER_ACTION CLUSTER", "AddPartitionsToTxn"),
+    ("WRITE TRANSACTIONAL_ID; READ GROUP", "AddOffsetsToTxn"),
+    ("WRITE TRANSACTIONAL_ID", "EndTxn"),
+    ("ALTER CLUSTER; CLUSTER_ACTION CLUSTER", "WriteTxnMarkers"),
+    ("WRITE TRANSACTIONAL_ID; READ GROUP; READ TOPIC", "TxnOffsetCommit"),
+    ("DESCRIBE CLUSTER",
+     "DescribeAcls DescribeLogDirs ListPartitionReassignments "
+     "DescribeUserScramCredentials DescribeQuorum DescribeCluster"),
+    ("ALTER CLUSTER",
+     "CreateAcls DeleteAcls AlterReplicaLogDirs ElectLeaders "
+     "AlterPartitionReassignments AlterUserScramCredentials UpdateFeatures "
+     "UnregisterBroker AddRaftVoter RemoveRaftVoter"),
+    ("DESCRIBE_CONFIGS TOPIC; DESCRIBE_CONFIGS GROUP; DESCRIBE_CONFIGS CLUSTER",
+     "DescribeConfigs"),
+    ("ALTER_CONFIGS TOPIC; ALTER_CONFIGS GROUP; ALTER_CONFIGS CLUSTER",
+     "AlterConfigs IncrementalAlterConfigs"),
+    ("ALTER TOPIC", "CreatePartitions"),
+    ("DELETE GROUP", "DeleteGroups"),
+    ("DELETE GROUP; READ TOPIC", "OffsetDelete"),
+    ("DESCRIBE_CONFIGS CLUSTER", "DescribeClientQuotas ListConfigResources"),
+    ("ALTER_CONFIGS CLUSTER", "AlterClientQuotas"),
+    ("READ TOPIC", "DescribeProducers"),
+    ("DESCRIBE TRANSACTIONAL_ID; DESCRIBE TOPIC", "DescribeTransactions"),
+    ("DESCRIBE TRANSACTIONAL_ID", "ListTransactions"),
+    ("READ GROUP; DESCRIBE TOPIC", "ConsumerGroupHeartbeat"),
+)  # fmt: skip
+
+
+def test_each_request_asks_for_what_apache_kafka_does() -> None:
+    expected = {name: set(asks.split("; ")) for asks, names in OF_KAFKA for name in names.split()}
+    assert {
+        name: {f"{ask.operation.name} {ask.resource_type.name}" for ask in rule.asks}
+        for name, rule in RULES.items()
+        if rule is not OPEN
+    } == expected
 
 
 # --- what is allowed in part --------------------------------------------------------------------
@@ -311,6 +374,53 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Gu
     answer = host.call(ANN, commit, 8)
     codes = {row.name: row.partitions[0].error_code for row in answer.topics}
     assert codes == {"t": 0, "u": DENIED_TOPIC}
+
+
+OF_TRANSACTIONS = {
+    "AddOffsetsToTxn": AddOffsetsToTxnRequest("x", 7, 0, "g"),
+    "EndTxn": EndTxnRequest("x", 7, 0, True),
+    "TxnOffsetCommit": TxnOffsetCommitRequest(
+        "x", "g", 7, 0,
+        topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])],
+    ),
+}  # fmt: skip
+RIGHTS_OF_TRANSACTIONS = {
+    DENIED_ID: (Operation.WRITE, TRANSACTIONAL_ID, "x"),
+    DENIED_GROUP: (Operation.READ, GROUP, "g"),
+    DENIED_TOPIC: (Operation.READ, TOPIC, "t"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("AddOffsetsToTxn", (DENIED_ID, DENIED_GROUP)),
+        ("EndTxn", (DENIED_ID,)),
+        ("TxnOffsetCommit", (DENIED_ID, DENIED_GROUP, DENIED_TOPIC)),
+    ],
+)
+def test_of_the_rights_that_a_transaction_needs_each_is_asked(
+    host: Guarded, name: str, asked: tuple[Code, ...]
+) -> None:
+    """A client that has the others is refused with the code of the missing one."""
+
+    def code() -> int:
+        answer = host.call(ANN, OF_TRANSACTIONS[name], 3)
+        if name == "TxnOffsetCommit":
+            answer = answer.topics[0].partitions[0]
+        error: int = answer.error_code
+        return error
+
+    authorizer = host.parts.access.authorizer
+    assert authorizer is not None
+    for missing in asked:
+        authorizer.remove(list(host.broker.metadata.acls))
+        for denied in asked:
+            if denied is not missing:
+                host.allow(*RIGHTS_OF_TRANSACTIONS[denied])
+        assert code() == missing
+    host.allow(*RIGHTS_OF_TRANSACTIONS[missing])
+    assert code() == Code.INVALID_PRODUCER_ID_MAPPING, "there is no such transaction"
 
 
 def test_one_refused_partition_keeps_all_out_of_a_transaction(host: Guarded) -> None:

@@ -16,6 +16,7 @@ from helpers.tokens import Issuer
 from barnabas.broker.security.oauth import KeySet, KeySetError
 from barnabas.broker.security.rim.jwks import JwksReader
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 
 
 def reader_of(url: str, keys: KeySet) -> JwksReader:
@@ -104,6 +105,69 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
         assert keys.has_changed.wait(60)
         assert keys.keys is not first
         reader.close()
+
+
+class Paced(threading.Event):
+    """An event that waits for nothing: it notes how long it was to wait, and whether it was set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[tuple[float, bool]] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append((timeout, self.is_set()))
+        return self.is_set()
+
+
+class PacedReader(JwksReader):
+    """A reader whose reads come to what a test says; it is closed when there is no more of that."""
+
+    def __init__(self, listener: ListenerConfig, outcomes: list[bool]) -> None:
+        super().__init__(listener, KeySet())
+        self.asked = self._is_asked = Paced()
+        self.closed = self._is_closed = Paced()
+        self._outcomes = outcomes
+
+    def read(self) -> bool:
+        outcome = self._outcomes.pop(0)
+        if not self._outcomes:
+            self.closed.set()
+        return outcome
+
+    def run(self) -> None:
+        self._run()
+
+
+def paced(outcomes: list[bool]) -> PacedReader:
+    prefix = "sasl.oauthbearer.jwks.endpoint"
+    (listener,) = BrokerConfig.from_properties(
+        {
+            "listeners": "SASL_PLAINTEXT://:9092",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}.url": "file:///keys",
+            f"{prefix}.refresh.ms": "60000",
+            f"{prefix}.retry.backoff.ms": "1000",
+            f"{prefix}.retry.backoff.max.ms": "3000",
+        }
+    ).listeners
+    return PacedReader(listener, outcomes)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_an_unknown_key_makes_the_keys_be_read_once_more_and_no_oftener(is_read: bool) -> None:
+    """Tokens that anybody sends would make a read in each backoff time."""
+    reader = paced([is_read, True, True])
+    reader.asked.set()
+    reader.run()
+    expected = [(60.0, True), (60.0, False), (60.0, False)]
+    assert reader.asked.waits == (expected if is_read else expected[1:])
+
+
+def test_after_each_failure_the_time_until_the_next_attempt_is_twice_as_long() -> None:
+    reader = paced([False, False, False, True, False, False])
+    reader.run()
+    assert [timeout for timeout, _ in reader.closed.waits] == [1.0, 2.0, 3.0, 1.0, 1.0, 2.0]
 
 
 def test_an_answer_that_is_not_http_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -276,6 +276,15 @@ def test_nobody_acts_for_another_user(issuer: Issuer) -> None:
         server.evaluate(b"\x01")
 
 
+def test_the_name_that_a_client_acts_for_is_unescaped_once(issuer: Issuer) -> None:
+    for user, said in (("a,b", "a=2Cb"), ("a=b", "a=3Db"), ("a=2Cb", "a=3D2Cb")):
+        server = server_of(issuer)
+        assert server.evaluate(bearer_message(issuer.token(user), f"n,a={said},")) == b"", user
+        assert server.user == user
+    server = server_of(issuer)
+    assert server.evaluate(bearer_message(issuer.token("a,b"), "n,a=a=3D2Cb,")) == REFUSAL.encode()
+
+
 # --- a broker -----------------------------------------------------------------------------------
 
 
@@ -313,8 +322,10 @@ def test_a_session_ends_with_its_token(host: CoreHost, issuer: Issuer) -> None:
     host.call(1, MetadataRequest(topics=[]), 12)
     host.tick(50_000)
     host.call(1, MetadataRequest(topics=[]), 12)
-    renewed = log_in(host, 1, bearer_message(issuer.token(exp=int(time.time()) + 200)))
-    assert 140_000 < renewed.session_lifetime_ms <= 150_000
+    wall_ms = host.now_ms + host.wall_ahead_ms
+    expires_s = wall_ms // 1000 + 150
+    renewed = log_in(host, 1, bearer_message(issuer.token(exp=expires_s)))
+    assert renewed.session_lifetime_ms == expires_s * 1000 - wall_ms
     host.tick(151_000)
     host.ask(1, MetadataRequest(topics=[]), 12)
     assert "has ended" in host.closed[1]

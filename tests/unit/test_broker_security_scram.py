@@ -119,6 +119,14 @@ def test_commas_and_equals_signs_of_a_name_are_escaped() -> None:
     assert exchange.user == "a,b=c"
 
 
+@pytest.mark.parametrize(("said", "user"), [("=3D2C", "=2C"), ("=3D3D", "=3D"), ("=3D=2C", "=,")])
+def test_a_name_is_unescaped_once(said: str, user: str) -> None:
+    """Else a user could come in as another one."""
+    exchange = ScramServer(SCRAM_SHA_256, lambda _: PENCIL, SERVER_NONCE)
+    exchange.evaluate(f"n,,n=a{said},r=x".encode())
+    assert exchange.user == f"a{user}"
+
+
 def test_the_hash_is_the_mechanisms() -> None:
     credential = credential_of(SCRAM_SHA_512, b"salted", b"salt", 4096)
     assert (len(credential.stored_key), len(PENCIL.stored_key)) == (64, 32)

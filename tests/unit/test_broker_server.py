@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -26,9 +26,12 @@ from barnabas.broker.observation import log_lines
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.replication import wire
+from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim.leader_endpoint import Leader
+from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 from barnabas.broker.rim.acceptor import _most_connections, listener_at
+from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
@@ -115,6 +118,33 @@ class ScriptedBroker:
         self.closed_logs = True
 
 
+class ScriptedKeeper:
+    """The lease of node 1, which has it until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.node_id, self.leader_epoch, self.role = 1, 3, Role.LEADING
+        self.failure, self.trouble = None, ""
+        self.nodes: dict[int, Any] = {}
+        self.in_sync = frozenset({1})
+        self.has_right = True
+        self.on_change: Callable[[], None] = lambda: None
+
+    def may_answer(self) -> bool:
+        return self.has_right
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        return self.in_sync
+
+    def want_in_sync(self, node_ids: Any) -> None: ...
+
+    def set_opened(self, cluster_id: str, leader_epoch: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+LeaderT = TypeVar("LeaderT", bound=Leader)
+
+
 class Rim:
     """A server on a loop that runs when the test lets it, and clients at the other ends of socket
     pairs.
@@ -174,15 +204,27 @@ class Rim:
             "barnabas.replication.mode": "sync",
             "barnabas.replication.alone": "false",
         }
+        return self._restart_as(
+            lambda broker, sock: Leader(broker.config, broker.logs.disk, sock, self.loop)
+        )
+
+    def restart_with_lease(self, keeper: ScriptedKeeper) -> LeasedLeader:
+        """A server that leads by a lease, and has no standby."""
+        return self._restart_as(
+            lambda broker, sock: LeasedLeader(
+                broker.config, broker.logs, broker.cluster, sock, self.loop, cast(Any, keeper)
+            )
+        )
+
+    def _restart_as(self, make: Callable[[Any, socket.socket], LeaderT]) -> LeaderT:
         disk = ReplicatedDisk(OsDisk(), self.broker.config.data_dir)
-        self.broker.logs = SimpleNamespace(disk=disk)
+        self.broker.logs = SimpleNamespace(disk=disk, cluster_id="c", leader_epoch=3)
         self.server.close()
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         for listener in listeners:
             listener.setblocking(False)
-        broker = cast(Any, self.broker)
-        leader = Leader(broker.config, broker.logs.disk, listeners[1], self.loop)
-        self.server = Server(broker, listeners[0], self.loop, gate=leader)
+        leader = make(self.broker, listeners[1])
+        self.server = Server(cast(Any, self.broker), listeners[0], self.loop, gate=leader)
         return leader
 
     def stop_clock(self) -> None:
@@ -639,6 +681,62 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
         ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
     ]
     assert rim.broker.gone == list(range(1, 103)), "each is closed, whether it is told or not"
+
+
+class WaitingLoop:
+    """An event loop's time, and the one call that waits for it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        self.due.append((self.now_s + delay_s, call))
+        return object()
+
+    def go_on(self) -> None:
+        """Let time go on to the call that waits."""
+        ((self.now_s, call),) = self.due
+        self.due.clear()
+        call()
+
+
+def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One timer at a time, and none while nothing is counted."""
+    loop = WaitingLoop()
+    closing = ClosingLines(loop)  # type: ignore[arg-type]
+    for minute in range(3):
+        for _ in range(MOST_LINES_OF_AN_ADDRESS + 5 + minute):
+            closing.write("192.0.2.1:7", "it hung up", logging.WARNING)
+        assert len(loop.due) == 1
+        loop.go_on()
+        assert loop.due == []
+        loop.now_s += 1000
+    lines = [record.message for record in caplog.records if "more connections" in record.message]
+    assert lines == [
+        f"{count} more connections of 192.0.2.1 were closed within a minute" for count in (5, 6, 7)
+    ]
+
+
+def test_the_minute_of_one_address_ends_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+    loop = WaitingLoop()
+    lines = ClosingLines(loop)  # type: ignore[arg-type]
+    for host, began_s in (("192.0.2.1", 0.0), ("192.0.2.2", 30.0)):
+        loop.now_s = began_s
+        for _ in range(MOST_LINES_OF_AN_ADDRESS + 1):
+            lines.write(f"{host}:7", "it hung up", logging.WARNING)
+    caplog.clear()
+    loop.go_on()
+    assert [record.message.split()[4] for record in caplog.records] == ["192.0.2.1"]
+    assert 60 <= loop.now_s < 61
+    loop.go_on()
+    assert [record.message.split()[4] for record in caplog.records] == ["192.0.2.1", "192.0.2.2"]
+    assert 90 <= loop.now_s < 91 and loop.due == []
 
 
 @pytest.mark.parametrize("size", [-1, 0, (1 << 20) + 1])
@@ -1415,6 +1513,50 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
     assert rim.receive(client, 11) == b"<throttled>"
     rim.run()
     assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
+
+
+def test_an_answer_that_is_ready_past_the_lease_waits_for_its_renewal(rim: Rim) -> None:
+    """The client is not hung up on, and its next request waits, too."""
+    keeper = ScriptedKeeper()
+    rim.restart_with_lease(keeper)
+    client = rim.client()
+    client.sendall(framed(b"within"))
+    assert rim.receive(client, 8) == b"<within>"
+    keeper.has_right = False
+    client.sendall(framed(b"past") + framed(b"next"))
+    rim.run()
+    assert [frame for _, frame in rim.broker.frames] == [b"within", b"past"]
+    assert not rim.is_hung_up(client) and rim.broker.gone == []
+    keeper.on_change()
+    rim.run()
+    assert not rim.is_hung_up(client), "nothing has changed"
+    keeper.has_right = True
+    keeper.on_change()
+    assert rim.receive(client, 12) == b"<past><next>"
+    assert [frame for _, frame in rim.broker.frames] == [b"within", b"past", b"next"]
+
+
+def test_nothing_goes_out_that_waits_when_another_node_leads(rim: Rim) -> None:
+    keeper, deposed = ScriptedKeeper(), []
+    leader = rim.restart_with_lease(keeper)
+    rim.broker.closed_logs = False
+    leader.on_deposed(lambda: deposed.append(True))
+    client = rim.client()
+    keeper.has_right = False
+    client.sendall(framed(b"past"))
+    rim.run()
+    keeper.role = Role.DEPOSED
+    keeper.on_change()
+    rim.run()
+    assert (leader.is_deposed, deposed, leader.waiting_count) == (True, [True], 1)
+    leader.abandon()
+    keeper.has_right = True  # of a later lease
+    keeper.on_change()
+    assert rim.is_hung_up(client)
+    assert not rim.broker.closed_logs, "the directory stays as after a kill"
+    late: list[bool] = []
+    leader.on_deposed(lambda: late.append(True))
+    assert late == [True], "who asks later is called at once"
 
 
 def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:

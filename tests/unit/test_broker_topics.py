@@ -10,8 +10,10 @@ from helpers.admin_host import NOW_MS, AdminHost
 
 from barnabas.broker.logs import topics as topics_module
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.slices import run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 
 @pytest.fixture
@@ -71,6 +73,37 @@ def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> N
     assert log.config.is_compacted
     assert len(registry.partitions_of(OFFSETS_TOPIC)) == 3
     assert TRANSACTIONS_TOPIC not in registry
+
+
+def test_the_leader_epochs_of_a_topic_are_those_of_its_partitions_now(
+    registry: TopicRegistry,
+) -> None:
+    """They are kept from one question to the next, until the topic grows or its leaders change."""
+    registry.create_topic("t", 2, {}, now_ms=NOW_MS)
+    registry.create_topic("u", 1, {}, now_ms=NOW_MS)
+    assert (registry.leader_epochs("t"), registry.leader_epochs("u")) == ((0, 0), (0,))
+    run_through(registry.add_partitions({"t": 4}, NOW_MS), NOW_MS)
+    assert registry.leader_epochs("t") == (0, 0, 0, 0)
+    registry.begin_leader_epoch([TopicPartition("t", 1), TopicPartition("t", 3)])
+    epoch = registry.logs.leader_epoch
+    assert epoch > 0
+    assert registry.leader_epochs("t") == (0, epoch, 0, epoch)
+    assert registry.leader_epochs("u") == (0,)
+    registry.forget(["t"])
+    registry.create_topic("t2", 1, {}, now_ms=NOW_MS)
+    assert (registry.leader_epochs("t"), registry.leader_epochs("t2")) == ((), (0,))
+
+
+def test_the_version_rises_whenever_a_topic_comes_grows_or_goes(registry: TopicRegistry) -> None:
+    """By it groups learn that their patterns are to be looked up."""
+    versions = [registry.version]
+    registry.create_topic("t", 1, {}, now_ms=NOW_MS)
+    versions.append(registry.version)
+    run_through(registry.add_partitions({"t": 2}, NOW_MS), NOW_MS)
+    versions.append(registry.version)
+    registry.forget(["t"])
+    versions.append(registry.version)
+    assert versions == sorted(set(versions))
 
 
 def test_a_topic_forgotten_is_unknown_at_once(registry: TopicRegistry) -> None:

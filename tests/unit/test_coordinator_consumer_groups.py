@@ -775,6 +775,26 @@ def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() 
     assert other.count() == 4
 
 
+def test_what_a_member_owns_of_a_topic_that_it_names_twice_is_not_free() -> None:
+    """Else a partition had two owners."""
+    host = new_host()
+    first, second = Consumer(host, "a"), Consumer(host, "b")
+    first.beat()
+    first.take()
+    second.beat()
+    first.beat()
+    assert first.given == {"t": [0, 1]}, "it is to give the others up"
+    topic_id = host.directory.topic("t")[0]  # type: ignore[index]
+    for named in ([[2, 3], [0, 1]], [[0, 1], [2, 3]], [[3], [0, 1]]):
+        rows = [TopicPartitions(topic_id, numbers) for numbers in named]
+        first.beat(topic_partitions=rows)
+        assert second.beat().error_code == 0
+        assert second.count() < 2, named
+    first.take()
+    second.beat()
+    assert second.given == {"t": [2, 3]}
+
+
 def test_a_static_member_joins_again_under_its_own_id() -> None:
     """Its client may have lost the answer, or all that it knew."""
     host = new_host()

@@ -104,6 +104,18 @@ def test_a_consumer_without_a_rack_has_none() -> None:
     assert read == Subscription(3, ("t",), {}, None)
 
 
+def test_a_topic_that_is_named_twice_is_owned_with_the_partitions_of_both() -> None:
+    """Apache Kafka's ConsumerProtocol adds up what it reads."""
+    row = ConsumerProtocolSubscription.TopicPartition
+    named = [("t", 0), ("u", 5), ("t", 1)]
+    owned = [row(topic=topic, partitions=[index]) for topic, index in named]
+    subscription = ConsumerProtocolSubscription(
+        topics=["t"], user_data=None, owned_partitions=owned, generation_id=7, rack_id=None
+    )
+    read = read_subscription(bytes(subscription.encode(version=3)))
+    assert read is not None and read.owned == {"t": [0, 1], "u": [5]}
+
+
 # --- assignments --------------------------------------------------------------------------------
 
 
@@ -118,6 +130,13 @@ def assignment(version: int, **partitions: list[int]) -> bytes:
 def test_an_assignment_is_read(version: int) -> None:
     assert read_assignment(assignment(version, t=[0, 2], u=[])) == {"t": [0, 2], "u": []}
     assert read_assignment(b"") == {}
+
+
+def test_a_topic_that_is_named_twice_is_assigned_with_the_partitions_of_both() -> None:
+    row = ConsumerProtocolAssignment.TopicPartition
+    listed = [row(topic="t", partitions=[0]), row(topic="t", partitions=[2])]
+    written = ConsumerProtocolAssignment(assigned_partitions=listed, user_data=b"")
+    assert read_assignment(bytes(written.encode(version=0))) == {"t": [0, 2]}
 
 
 @pytest.mark.parametrize("version", [-1, 0, LAST_VERSION, LAST_VERSION + 1])

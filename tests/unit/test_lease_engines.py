@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from barnabas.broker.replication.lease_exchange import (
     EtcdExchange,
     HttpAnswer,
     HttpFailure,
+    KubernetesExchange,
 )
 from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
@@ -261,6 +263,44 @@ def test_of_endpoints_that_refuse_each_is_asked_once() -> None:
         asking.send(refused)
     assert asked == ["http://a", "http://b"]
     assert (end.value.value, exchange.last_error) == (Unknown(), "http://b: refused")
+
+
+@pytest.mark.parametrize(
+    "content", [None, 7, "x", [], [7], {"kvs": 7}, {"kvs": [7]}, {"kvs": [{}]}, {"metadata": 7},
+                {"metadata": {"annotations": [7], "resourceVersion": "1"}},
+                {"header": [], "succeeded": 1}],
+)  # fmt: skip
+def test_an_answer_of_any_form_raises_nothing(content: object) -> None:
+    """A keeper that fails keeps the lease no more, and its node leads no more."""
+    settings = EngineSettings(("http://a",), "x", 1000, 3000)
+    engines = (
+        EtcdExchange(settings),
+        KubernetesExchange(settings, lambda: "t", lambda: datetime(2026, 1, 1, tzinfo=UTC)),
+    )
+    for exchange in engines:
+        for request in (Read(), Write("1", RECORDS[0])):
+            asking = exchange.ask(request)
+            next(asking)
+            with pytest.raises(StopIteration) as end:
+                asking.send(HttpAnswer(200, content))
+            assert (end.value.value == Unknown()) is bool(exchange.last_error), (exchange, request)
+
+
+@pytest.mark.parametrize(
+    "failure", [HttpFailure("silence"), HttpAnswer(500, {"error": "no quorum"}), HttpAnswer(200, 7)]
+)
+def test_the_reason_of_an_unknown_answer_is_forgotten_with_the_next_answer(
+    failure: HttpAnswer | HttpFailure,
+) -> None:
+    """Else it would be in the log, long after the engine is there again."""
+    exchange = EtcdExchange(EngineSettings(("http://a",), "x", 1000, 3000))
+    for answer, is_known in ((failure, False), (HttpAnswer(200, {}), True), (failure, False)):
+        asking = exchange.ask(Read())
+        next(asking)
+        with pytest.raises(StopIteration) as end:
+            asking.send(answer)
+        assert (end.value.value == Found(ABSENT, b"")) is is_known
+        assert (exchange.last_error == "") is is_known
 
 
 def test_a_write_that_may_have_been_sent_is_not_sent_again() -> None:

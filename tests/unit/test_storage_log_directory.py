@@ -32,6 +32,20 @@ def test_a_deleted_segments_files_are_renamed_at_once_and_go_later(tmp_path: Pat
     assert trash.next_due_ms == 500 and len(trash.take_due(500, 10)) == 4
 
 
+def test_a_deleted_segment_leaves_the_cache_and_nothing_is_built_for_it(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    first, second = log.segments[0], log.segments[1]
+    for segment in (first, second):
+        segment.drop_indexes()
+        segment.offset_index()
+    bytes_of_both = log.log_dir.cache.bytes
+    log.log_dir.discard_segments([second], 500)
+    assert second.is_forgotten and not first.is_forgotten
+    assert 0 < log.log_dir.cache.bytes < bytes_of_both
+    log.log_dir.discard_segments([first], 500)
+    assert log.log_dir.cache.bytes == 0
+
+
 def test_a_file_that_is_not_there_is_not_missed(tmp_path: Path) -> None:
     log_dir = kafka_directory(tmp_path)
     log_dir.discard(log_dir.path("nothing"), 1)

@@ -68,6 +68,25 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
         assert step in before
 
 
+def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
+    tmp_path: Path,
+) -> None:
+    """The next start reads nothing of the log: it believes what is beside it."""
+    first = open_manager(tmp_path)
+    first.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
+    first.close(NOW_MS)
+    disk = RecordingDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    manager.logs["t", 0].append(batch(), now_ms=NOW_MS)
+    disk.take_steps()
+    manager.close(NOW_MS)
+    steps = disk.take_steps()
+    before = steps[: steps.index(("write and sync", CLEAN_SHUTDOWN_NAME))]
+    snapshot = ("write", f"{2:020d}.snapshot")
+    assert ("fsync_dir", "t-0") in before[before.index(snapshot) :]
+    assert ("fsync", MANIFEST_NAME) in before[before.index(("write", MANIFEST_NAME)) :]
+
+
 def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_path: Path) -> None:
     open_manager(tmp_path).close(NOW_MS)
     disk = RecordingDisk()

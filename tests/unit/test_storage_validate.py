@@ -154,8 +154,11 @@ def test_a_changed_limit_holds_at_once_and_hides_the_log_start(tmp_path: Path) -
     log.append(batch([b"x" * 500]), now_ms=NOW_MS)
 
 
-def test_compacted_topics_need_keys_and_name_the_records_without(tmp_path: Path) -> None:
-    _, log = new_log(tmp_path, cleanup_policy=frozenset({"compact"}))
+@pytest.mark.parametrize("policies", [{"compact"}, {"compact", "delete"}])
+def test_compacted_topics_need_keys_and_name_the_records_without(
+    tmp_path: Path, policies: set[str]
+) -> None:
+    _, log = new_log(tmp_path, cleanup_policy=frozenset(policies))
     with pytest.raises(AppendRefused) as refused:
         log.append(batch([b"v", b"w"], keys=[b"k", None]), now_ms=NOW_MS)
     assert (refused.value.code, refused.value.record_errors) == (Code.INVALID_RECORD, (1,))

@@ -1,0 +1,48 @@
+"""Writes into the documents that there is a release: `python docs/released.py`, once, that day.
+
+Until then no package index has the project, and each command that installs it names a checkout:
+`pip install ./barnabas`. A test runs each of these commands.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = (
+    "No release yet: `./barnabas` is a clone of the repository, or a wheel that `make dist` built."
+)
+CHECKOUT = re.compile(r"(pip install (?:-q )?'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
+"""A command that installs a checkout; without `./` it installs from an index."""
+
+
+def documents() -> list[Path]:
+    """All texts that tell users what to install."""
+    found = [ROOT / "README.md", ROOT / "spark_connector" / "README.md"]
+    for pattern in ("docs/*.md", "docs/*_reference.py", "examples/**/*.md"):
+        found += sorted(ROOT.glob(pattern))
+    return found
+
+
+def released(text: str) -> str:
+    """A document once there is a release."""
+    note = re.escape(NOTE)
+    without_note = re.sub(rf"{note}\n\n|\n\n{note}(?=\n)", "", text)
+    return CHECKOUT.sub(r"\1\2", without_note)
+
+
+def main() -> int:
+    """Rewrite the documents, and print the names of those that changed."""
+    for path in documents():
+        before = path.read_text()
+        after = released(before)
+        if after != before:
+            path.write_text(after)
+            print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
