@@ -202,6 +202,7 @@ class Broker:
             if authentication is not None and (
                 now_ms >= authentication.passes_until_ms
                 or len(frame) < _API_KEY_BYTES
+                # the low byte alone, which is cheap to read: `is_served` reads the whole key
                 or frame[1] in _SASL_KEYS
             ):
                 assert self.sasl is not None
@@ -331,7 +332,7 @@ class Broker:
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
-        if self.outbox.deferred:
+        if self.outbox.deferred:  # they run before any other input (see Outbox)
             self.on_sent(now_ms)
         self.flushes.on_flushed(job, now_ms)
 
@@ -407,13 +408,14 @@ class Broker:
         """A clean stop: write all state to the disk, so that the next start recovers nothing.
         `sync` fsyncs many files.
         """
+        # in this order: deferred calls and unfinished work append to logs, and change the journal
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
         self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:
-            if may_have_lost_pages(error):
+            if may_have_lost_pages(error):  # the next start has to treat this stop as a power loss
                 self.logs.note_failure()
             raise
         self.metadata.close()

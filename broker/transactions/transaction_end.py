@@ -580,8 +580,9 @@ class TransactionEnds:
         ending.step, actions = LAW[before, event][ending.durability]
         if logger.isEnabledFor(logging.DEBUG):
             _trace_step(ending, before, event)
-        for action in actions:
+        for action in actions:  # the last one may lead to an event, which calls this method again
             self._actions[action](ending, now_ms)
+        # the inner call may have removed it already, and a held-back call may have begun another
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of them may end the next transaction
@@ -597,7 +598,8 @@ class TransactionEnds:
             )
             if transaction is not None:
                 earlier = self._by_id.get(name)
-                if earlier is not None:  # the same commit is being carried out already
+                # the same commit is being carried out: its producer has sent the EndTxn again
+                if earlier is not None:
                     earlier.held_back.append(
                         lambda now_ms: self._end_again(request, context, now_ms)
                     )
@@ -639,7 +641,7 @@ class TransactionEnds:
         could come before it.
         """
         name, context = ending.transactional_id, ending.context
-        if self._by_id.get(name) is not ending:
+        if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
             return
         assert context is not None and ending.transaction is not None
         coordinator = self._coordinator
