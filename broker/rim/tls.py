@@ -197,9 +197,11 @@ def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """For a connection to another broker, whose certificate has to have its address: the same
-    settings. Without a trust store the authorities of the system are believed; a key store is shown
-    to a broker that asks. Raises: TlsError.
+    """The SSL context for a connection to another broker, from the same settings.
+
+    The other broker's certificate has to contain its address. Without a trust store the system's
+    authorities are trusted; the certificate of a key store is presented on request.
+    Raises: TlsError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocols(context, settings)

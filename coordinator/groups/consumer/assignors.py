@@ -242,6 +242,9 @@ class _Balance:
     def _steps(
         self, giver: str, reached: str, came_from: Mapping[str, tuple[str, uuid.UUID]]
     ) -> list[tuple[str, uuid.UUID, str]]:
+        """The moves from `giver` to `reached`, along the path of the search: (from whom, topic, to
+        whom), the last one first.
+        """
         steps = []
         taker = reached
         while taker != giver:
