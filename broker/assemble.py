@@ -1,7 +1,7 @@
-"""The wiring of a broker: which parts it has, what each is made of, and in which order.
+"""The wiring of a broker: its parts, what each is made of, and the order in which they are made.
 
-A part is made after all that it takes, so that nothing is given a half-made broker. Most starts
-need some parts never: these are `Lazy`, and their modules are loaded with them.
+A part is made after all the parts that it takes, so no part gets a half-made broker. Some parts are
+rarely needed: these are `Lazy`, and their modules are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def assemble(
     now_ms: int,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
 ) -> Broker:
-    """Make a broker of an opened data directory. It is in one piece, since it is the whole wiring.
+    """Make a broker of an opened data directory. One function, so that a reader sees all wiring.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
            of the start; sync, which fsyncs many files.
@@ -112,7 +112,7 @@ def assemble(
     progress = LogProgress(purgatory, flushes)
     compaction = Compaction(config, logs, flushes, outbox, now_ms)
 
-    # who clients are, what they may do, where they reach brokers
+    # authentication, authorization, and the addresses of brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
     logins = Lazy(partial(_logins, config, outbox))
     sasl = _sasl_gate(config, metadata, logs, ids, connections, outbox, requests, logins)
@@ -217,10 +217,12 @@ def _flush_queue(
 def _authorizer(
     config: BrokerConfig, metadata: ClusterMetadata, outbox: Outbox, cluster: Cluster
 ) -> Authorizer | None:
-    """What says who may do what, where one is set; an audit log alone has one that allows all."""
+    """The authorizer, if one is set; for an audit log without one, an authorizer that allows all
+    requests.
+    """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
-    # now: the first request would hold up the others while the modules load
+    # loaded now: otherwise the first request would delay the others while the modules load
     import barnabas.broker.security.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
@@ -247,7 +249,7 @@ def _sasl_gate(
     requests: Requests,
     logins: Lazy[Logins],
 ) -> SaslGate | None:
-    """What asks clients who they are, where a listener has SASL."""
+    """The gate that authenticates clients; None where no listener has SASL."""
     if not config.has_sasl:
         return None
     from barnabas.broker.security.gate import SaslGate

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 class CoordinatorWait(NamedTuple):
-    """A parked request of a coordinator of several: the partitions of the internal topic that have
-    to stay with the broker it came to, and its answer where they do not.
+    """A parked request to a coordinator, where the process is several brokers.
+
+    partitions: of the internal topic; the request is answered with `refusal` if one of them gets
+    another leader before the request is done.
     """
 
     ticket: int
@@ -26,12 +28,14 @@ class CoordinatorWait(NamedTuple):
 
 
 class ConnectionState:
-    """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
-    waits (answers keep their order). authentication: what it has shown of its client; None where
-    nobody has to show anything. principal: who that is, as Kafka names it (`User:NAME`); ANONYMOUS
-    as long as nobody has shown it. access: what that principal may, once it was looked up.
-    listener: by which it came. node_id: of the broker that it leads to, where a process is several;
-    waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
+    """The state of a connection in the core.
+
+    in_flight: a request is being answered, and the next one waits (answers keep their order).
+    authentication: the state of the SASL login; None on a listener without SASL. principal: of the
+    client, as Kafka names it (`User:NAME`); ANONYMOUS until it is authenticated. access: the
+    principal's permissions, once they were looked up. listener: the one that accepted the
+    connection. node_id: of the broker that the client connected to, where the process is several.
+    waits_for_coordinator: set while a request to a coordinator is parked.
     """
 
     __slots__ = (
@@ -73,7 +77,7 @@ class ConnectionState:
 
 
 def login_record(connection: ConnectionState, api_key: int, *, is_allowed: bool) -> AuditRecord:
-    """The audit record of a client that has shown who it is, or has failed to."""
+    """The audit record of a login that succeeded or failed."""
     host = connection.client_host.removeprefix("/")
     return AuditRecord(
         connection.principal, host, "", api_key, "AUTHENTICATE", "LISTENER",

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
 
-DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
-NARROW_BYTES = 1024  # holds too little to be counted
-WIDE_BYTES = 32 * 1024  # of what is handled in parts and may be decoded by the worker as well
+DECODED_AT_ONCE_BYTES = 128 * 1024  # of a request; decoding takes 20 ms if all elements are small
+NARROW_BYTES = 1024  # a request up to this size is too small to count its elements
+WIDE_BYTES = 32 * 1024  # a request handled in parts that is larger is decoded by the worker
 MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
@@ -71,8 +71,8 @@ class Broker:
 
     It has a parameter for each part that an input or a tick reaches; the rim reads them, too.
 
-    Time: every `now_ms` is steady. The rim feeds `wall` what the wall clock shows, before each
-          event.
+    Time: every `now_ms` is of the steady clock. The rim sets `wall` to the wall clock's time before
+          each event.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class Broker:
 
     @property
     def failover(self) -> Failover:
-        """The inputs that change which brokers are there, and who leads."""
+        """The inputs that start and stop brokers of the cluster, and change leaders."""
         return self._failover.get()
 
     @property
     def logins(self) -> Logins:
-        """What came of the logins."""
+        """The results of logins: what `on_identified` and `on_not_identified` change."""
         return self._logins.get()
 
     # --- connections -----------------------------------------------------------------------------
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """One of the brokers listens there at that port."""
+        """The broker of that node id listens at this port, for the listener."""
         self.cluster.node(node_id).ports[listener.name] = port
 
     def on_connected(
@@ -140,10 +140,10 @@ class Broker:
         node_id: int | None = None,
         listener: ListenerConfig | None = None,
     ) -> None:
-        """A client connected. Its address is shown with the slash that Kafka's tools expect.
+        """A client connected. Its address is stored with the slash that Kafka's tools expect.
 
-        Takes: node_id, of the broker it came to; None: the first one. listener: by which it came;
-               None: the first one.
+        Takes: node_id, of the broker that the client connected to; None: the first one. listener:
+               the listener that accepted the connection; None: the first one.
         """
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,
@@ -157,15 +157,17 @@ class Broker:
             self.sasl.on_connected(connection)
 
     def on_identified(self, connection_id: int, principal: str) -> None:
-        """A client has set up TLS, and shown by a certificate who it is, if it has one."""
+        """A client has completed the TLS handshake. principal: from its certificate, if it has
+        one.
+        """
         self.logins.on_certificate(self.connections[connection_id], principal)
 
     def on_not_identified(self, connection_id: int) -> None:
-        """A client that may, or has to, show a certificate has not set up TLS."""
+        """The TLS handshake failed of a client that may present a certificate, or must."""
         self.logins.on_no_certificate(self.connections[connection_id])
 
     def on_closed(self, connection_id: int) -> None:
-        """The connection is gone; what it had under way is finished without an answer."""
+        """The connection is closed; its request under way is finished without an answer."""
         if self.wide.made is not None:
             self.wide.made.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
@@ -177,8 +179,10 @@ class Broker:
     # --- frames ----------------------------------------------------------------------------------
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
-        """One whole request without its size. The frame's memory may be written to and is not used
-        after the call; of a frame of more than `GIVEN_AWAY_BYTES` it is the core's from then on.
+        """Process one whole request; frame: its bytes without the size field.
+
+        The core may write to the frame's memory. It does not use the memory after the call, unless
+        the frame has more than `GIVEN_AWAY_BYTES`: such memory belongs to the core from then on.
 
         The connection's next frame may come once its answer (or its closing) has been put into the
         outbox.
@@ -198,6 +202,7 @@ class Broker:
             if authentication is not None and (
                 now_ms >= authentication.passes_until_ms
                 or len(frame) < _API_KEY_BYTES
+                # the low byte alone, which is cheap to read: `is_served` reads the whole key
                 or frame[1] in _SASL_KEYS
             ):
                 assert self.sasl is not None
@@ -255,8 +260,8 @@ class Broker:
         frame: BoundedBytes | memoryview,
         header: RequestHeader,
     ) -> None:
-        """Have the worker decode what may hold a hundred thousand elements; it is handled
-        afterwards. Takes: frame, of a Produce the memory that was received, which is the core's.
+        """Have the worker decode a request that may have a hundred thousand elements; it is handled
+        afterwards. Takes: frame, of a Produce the received memory, which belongs to the core.
         """
         connection_id = context.connection_id
         is_wide, requests = row.is_wide, self.requests
@@ -284,7 +289,7 @@ class Broker:
             except (OSError, AssertionError):
                 raise
             except Exception as error:
-                # ends the connection, as the rim has it for requests that are handled at once
+                # ends the connection, as the rim does on an error in a request handled at once
                 requests.fail(context.ticket, connection_id, error)
             if is_wide and not self.wide.get().has(connection_id):
                 self.wide.get().on_answered(connection_id)
@@ -296,8 +301,8 @@ class Broker:
             self.outbox.work.append(work)
 
     def _refuse(self, connection: ConnectionState, header: RequestHeader) -> None:
-        """A request that is not spoken: ApiVersions is answered in the form that every client reads
-        (KIP-511), others end the connection.
+        """Refuse a request of an unsupported API or version: ApiVersions is answered in the form
+        that every client can read (KIP-511), others end the connection.
         """
         if header.api_key == API_VERSIONS:
             from barnabas.broker.handlers.api_versions import unsupported_version_response
@@ -317,17 +322,17 @@ class Broker:
         spoken = f"; versions {api.min_version} to {api.max_version} are spoken" if api else ""
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
-    # --- what the rim has done -------------------------------------------------------------------
+    # --- completions from the rim ----------------------------------------------------------------
 
     def on_sent(self, now_ms: int) -> None:
-        """The outbox's answers are sent: do what was deferred. The outbox may hold more then."""
+        """The outbox's answers are sent: run the deferred calls, which may add to the outbox."""
         deferred, self.outbox.deferred = self.outbox.deferred, []
         for call in deferred:
             call(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The files of that job are on the disk."""
-        if self.outbox.deferred:
+        if self.outbox.deferred:  # they run before any other input (see Outbox)
             self.on_sent(now_ms)
         self.flushes.on_flushed(job, now_ms)
 
@@ -338,7 +343,7 @@ class Broker:
         self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
-        """Work ended; error is not None where it failed, which ends its connection as an error in a
+        """Work ended. error: not None if it failed, which ends the connection as an error in a
         handler does.
         """
         self.on_sent(now_ms)
@@ -400,16 +405,17 @@ class Broker:
         return len(result.effects)
 
     def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:
-        """A clean stop: everything is written down so that the next start has nothing to recover.
+        """A clean stop: write all state to the disk, so that the next start recovers nothing.
         `sync` fsyncs many files.
         """
+        # in this order: deferred calls and unfinished work append to logs, and change the journal
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
         self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:
-            if may_have_lost_pages(error):
+            if may_have_lost_pages(error):  # the next start has to treat this stop as a power loss
                 self.logs.note_failure()
             raise
         self.metadata.close()

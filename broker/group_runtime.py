@@ -1,7 +1,7 @@
-"""The join of the group coordinator and its internal topic.
+"""Carries out the Results of the group coordinator on the logs of its internal topic.
 
-What the coordinator decides is appended and replayed; then its answers leave. What the transaction
-coordinator decides is carried out in transactions/transaction_end.py.
+The records of a Result are appended and replayed; then its answers are sent. Results of the
+transaction coordinator are carried out in transactions/transaction_end.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
-    """Say at debug level that a transaction has offsets of a group."""
+    """Log at debug level that a transaction has offsets of a group."""
     assert result.producer is not None
     producer_id, producer_epoch = result.producer
     logger.debug(
@@ -55,7 +55,7 @@ class GroupRuntime:
         self._flushes, self._progress, self._requests = flushes, progress, requests
 
     def run(self, result: Result, now_ms: int) -> None:
-        """Carry out what the group coordinator decided."""
+        """Carry out a Result: append its records and replay them, then send its answers."""
         while True:
             if result.records:
                 log = self._topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
@@ -75,7 +75,7 @@ class GroupRuntime:
             result = result.more[-1]
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
-        """Do as `run`; answer once what it appends is on the disk, and `logs` too."""
+        """Carry out a Result; send its answers once its records and `logs` are on the disk."""
         *_, last = (result, *result.more)
         replies, last.replies = last.replies, []
         self.run(result, now_ms)

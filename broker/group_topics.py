@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class GroupTopics:
     """Topics with all their logs, by name and by id.
 
-    Takes: access_of, what the client of a request may; it gives None where everybody may.
+    Takes: access_of, which gives the permissions of a request's client; None where every client may
+           do everything.
     """
 
     def __init__(
@@ -27,11 +28,11 @@ class GroupTopics:
 
     @property
     def version(self) -> int:
-        """A number that rises whenever a topic comes, grows or goes."""
+        """A number that rises when a topic is made, grows or is deleted."""
         return self._topics.version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id of a topic, and how many partitions it has; None where there is none."""
+        """The id and the partition count of a topic; None where there is no such topic."""
         partition_count = len(self._topics.partitions_of(name))
         topic = self._topics.metadata.topic(name) if partition_count else None
         return None if topic is None else (topic.topic_id, partition_count)
@@ -48,7 +49,9 @@ class GroupTopics:
                 yield name
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """Which of them the client of a request may describe, as of each call; None: all."""
+        """A test of topic names, by the ACLs at each call: whether the client of the request may
+        describe the topic. None: it may describe all.
+        """
         access = self._access_of(context)
         if access is None:
             return None

@@ -1,4 +1,4 @@
-"""What a handler is given, and what the broker gives back to its rim."""
+"""The outputs of the core: the Outbox that the rim carries out, and the answers of handlers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CloseReason = ProtocolViolation | str  # why the broker ends a connection, for i
 
 
 class Ids(Protocol):
-    """The source of what must be unique: a seeded one in simulations."""
+    """The source of unique ids: a seeded one in simulations."""
 
     def uuid(self) -> uuid.UUID:
         """A random version-4 UUID."""
@@ -42,15 +42,15 @@ class FlushJob(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What takes long: the rim calls `run` where nobody waits for it, then gives what it returned
-    to `Broker.on_worked`.
+    """A long computation: the rim calls `run` in the worker's thread, then passes its result to
+    `Broker.on_worked`.
 
-    run: reads and writes nothing that the core has beside its own arguments. done: what the core
-    does with the result. held_bytes: of the request that are kept until then, and count with what
-    all connections hold.
+    run: reads and writes no state of the core but its own arguments. done: called by the core with
+    the result. held_bytes: of the request, kept until then; they count towards the memory of all
+    connections.
     """
 
-    connection_id: int  # whose request it is for
+    connection_id: int  # of the request that the work is for
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
     held_bytes: int = 0
@@ -61,16 +61,17 @@ class Outbox:
     and cleanings in its own time.
 
     sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer
-    (acks=0), the next may come. admitted: connections whose clients have shown who they are: their
-    requests may be as large as any. closes: (connection_id, reason). cleanings: jobs for
-    `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
-    everybody; the rim then calls `Broker.on_worked`. mutes: (connection_id, milliseconds) for which
-    nothing more is read from a connection, counted from now on: its client is above a quota. audit:
-    what an audit log is to have. deferred: work of the core for which nobody who is answered by
-    `sends` has to wait. `Broker.on_sent` does it once those are sent, and the core does it itself
-    before anything else comes in: nothing that anybody sees tells whether it was deferred.
-    held_bytes: of requests that the core keeps until they are answered, as far as they are more or
-    less than when the rim last took them: they count with what all connections hold.
+    (acks=0), the next may come. admitted: connections whose clients are authenticated: the size
+    limit for unauthenticated clients no longer applies to them. closes: (connection_id, reason).
+    cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: long
+    computations, which would delay other requests; the rim then calls `Broker.on_worked`. mutes:
+    (connection_id, milliseconds): for that long from now on the rim reads nothing from the
+    connection, since its client is above a quota. audit: records for the audit log. deferred: calls
+    of the core that the clients answered by `sends` need not wait for. `Broker.on_sent` runs them
+    once the answers are sent, and the core runs them itself before it processes any other input: no
+    client can observe whether they were deferred. held_bytes: the change, since the rim last took
+    it, of the bytes of requests that the core keeps until they are answered; they count towards the
+    memory of all connections.
     """
 
     __slots__ = (
@@ -106,7 +107,7 @@ class Parked:
 
 
 class NoResponse:
-    """The type of NO_RESPONSE: this request is not answered at all (Produce with acks=0)."""
+    """The type of NO_RESPONSE: the request gets no answer (Produce with acks=0)."""
 
     __slots__ = ()
 

@@ -139,8 +139,8 @@ class _Run:
         except Exception as error:
             if not _is_expected(error):
                 raise
-            is_told = isinstance(error, CheckError | CommandError)
-            result, is_good = str(error) if is_told else explain(error), False
+            is_expected = isinstance(error, CheckError | CommandError)
+            result, is_good = str(error) if is_expected else explain(error), False
         self._add(name, is_good, result, round((time.monotonic() - began) * 1000))
         return is_good
 

@@ -137,7 +137,7 @@ def set_quotas(
         except ValueError as error:
             raise click.UsageError(f"{key}={text}: it must be a number.") from error
     _alter(connection, entity, changes, dry_run=dry_run)
-    return _told(output, entity, dict(values), dry_run=dry_run)
+    return _print_change(output, entity, dict(values), dry_run=dry_run)
 
 
 @quota.command(
@@ -174,7 +174,7 @@ def remove(
     if not dry_run:
         confirm(f"Remove {', '.join(keys)} of {entity}?", yes=yes)
     _alter(connection, entity, dict.fromkeys(keys), dry_run=dry_run)
-    return _told(output, entity, dict.fromkeys(keys), dry_run=dry_run)
+    return _print_change(output, entity, dict.fromkeys(keys), dry_run=dry_run)
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
@@ -247,7 +247,7 @@ def _why(answer: Any) -> str:
     return denied_text(name) or answer.error_message or name
 
 
-def _told(
+def _print_change(
     output: Output, entity: Entity, values: Mapping[str, str | None], *, dry_run: bool
 ) -> int:
     if output.as_json:

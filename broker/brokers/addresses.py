@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY, Cluster
+from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Addresses:
         self, leaders: Iterable[CurrentLeader], context: RequestContext
     ) -> list[Endpoint]:
         """Where these leaders are, each once."""
-        node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NOBODY)
+        node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NO_LEADER)
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
     def _listener_of(self, context: RequestContext) -> ListenerConfig:

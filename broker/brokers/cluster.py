@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
     from barnabas.storage.log.log import Log
 
-NOBODY = -1
+NO_LEADER = -1
 INTERNAL_FACTORS = {
     OFFSETS_TOPIC: "offsets.topic.replication.factor",
     TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
@@ -50,7 +50,7 @@ INTERNAL_FACTORS = {
 
 
 class Leadership(NamedTuple):
-    """The leader of a partition, NOBODY if there is none; its replicas, and those in sync."""
+    """The leader of a partition, NO_LEADER if there is none; its replicas, and those in sync."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -134,13 +134,15 @@ class Cluster:
         return node
 
     def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
-        """The topics as one of several brokers has them; the same for acks=all."""
+        """The topics in the view of one of several brokers. acks_all: for a Produce with acks=all,
+        which needs min.insync.replicas.
+        """
         return self._views[node_id, acks_all]
 
     # --- of the broker that a request came to ----------------------------------------------------
 
     def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
-        """The topics as that broker has them: with the logs that it leads."""
+        """The topics in the view of that broker: only with the logs that it leads."""
         return self._topics if self.is_one else self._views[context.node_id, False]
 
     def sessions_here(self, context: RequestContext) -> FetchSessions:
@@ -185,7 +187,7 @@ class Cluster:
         while len(leaderships) < topic.partition_count:
             replicas = self._replicas(topic, len(leaderships))
             in_sync = tuple(one for one in replicas if self.nodes[one].is_there)
-            leader = in_sync[0] if in_sync else NOBODY
+            leader = in_sync[0] if in_sync else NO_LEADER
             leaderships.append(Leadership(leader, replicas, in_sync or replicas[:1]))
         return leaderships
 
@@ -205,7 +207,7 @@ class Cluster:
         leadership = self.leadership(topic, index)
         return (
             leadership is not None
-            and leadership.leader != NOBODY
+            and leadership.leader != NO_LEADER
             and self.has_enough_in_sync(topic, index)
         )
 
@@ -300,7 +302,7 @@ class Cluster:
 
         def with_it(name: str, before: Leadership) -> Leadership:
             leader, replicas, in_sync = before
-            if leader == NOBODY and node_id in replicas:
+            if leader == NO_LEADER and node_id in replicas:
                 if node_id in in_sync:
                     leader = node_id
                 elif self._may_lose(name):
@@ -332,7 +334,7 @@ class Cluster:
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
         there = tuple(one for one in replicas if self.nodes[one].is_there)
-        leader = before.leader if before.leader in there else (there[0] if there else NOBODY)
+        leader = before.leader if before.leader in there else (there[0] if there else NO_LEADER)
         return self._set(partition, Leadership(leader, replicas, there or replicas[:1]))
 
     def elect_any(self, partition: TopicPartition) -> list[TopicPartition]:
@@ -341,7 +343,7 @@ class Cluster:
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
         there = [one for one in before.replicas if self.nodes[one].is_there]
-        if before.leader != NOBODY or not there:
+        if before.leader != NO_LEADER or not there:
             return []
         return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
 
@@ -367,7 +369,7 @@ class Cluster:
         return [partition]
 
     def _first_there(self, leadership: Leadership) -> int:
-        return next(iter(self._in_sync_there(leadership)), NOBODY)
+        return next(iter(self._in_sync_there(leadership)), NO_LEADER)
 
     def _in_sync_there(self, leadership: Leadership) -> list[int]:
         return [
@@ -380,7 +382,7 @@ class Cluster:
         self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
     ) -> tuple[int, ...]:
         """With a leader: each running replica; without: the list is unchanged."""
-        if leader == NOBODY:
+        if leader == NO_LEADER:
             return in_sync
         return tuple(one for one in replicas if self.nodes[one].is_there)
 
@@ -389,7 +391,7 @@ class Cluster:
 
 
 class NodeTopics:
-    """The topics as one of several brokers has them: with the logs that it leads.
+    """The topics in the view of one of several brokers: only with the logs that it leads.
 
     It has the methods of `TopicRegistry` that requests about one partition's log use.
     """
@@ -454,7 +456,7 @@ class NodeTopicsInSync(NodeTopics):
 def led_partitions(
     cluster: Cluster, topic: str, logs: Sequence[Log | None]
 ) -> tuple[LedPartition, ...]:
-    """The partitions of a topic as Metadata has them; one with a damaged log has no leader."""
+    """The rows of a topic's partitions for Metadata; one with a damaged log has no leader."""
     if cluster.is_one:
         return tuple(led_partition_of_pair(cluster, log) for log in logs)
     return tuple(
@@ -464,19 +466,19 @@ def led_partitions(
 
 
 def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> LedPartition:
-    """One partition as Metadata has it."""
+    """The row of one partition for Metadata, with several brokers. log: None if it is off line."""
     leader, replicas, in_sync = leadership
     if log is None:
-        return LedPartition(NOBODY, replicas, in_sync, replicas)
+        return LedPartition(NO_LEADER, replicas, in_sync, replicas)
     offline = tuple(one for one in replicas if not cluster.nodes[one].is_there)
     return LedPartition(leader, replicas, in_sync, offline)
 
 
 def led_partition_of_pair(cluster: Cluster, log: Log | None) -> LedPartition:
-    """One partition of a single broker, or of a pair, as Metadata has it."""
+    """The row of one partition for Metadata, with a single broker or a pair."""
     me, standby, replicas = cluster.controller_id, cluster.standby, tuple(cluster.node_ids)
     if log is None:
-        return LedPartition(NOBODY, replicas, replicas, replicas)
+        return LedPartition(NO_LEADER, replicas, replicas, replicas)
     if standby is None:
         return LedPartition(me, replicas, replicas, ())
     in_sync = replicas if standby.is_in_sync else (me,)

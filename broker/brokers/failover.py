@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY
+from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
@@ -109,7 +109,7 @@ class Failover:
                 f"There is no partition {index} of a topic '{name}'.",
             )
         leader, replicas, _ = leadership
-        if leader == (leader if is_unclean and leader != NOBODY else replicas[0]):
+        if leader == (leader if is_unclean and leader != NO_LEADER else replicas[0]):
             return (
                 Code.ELECTION_NOT_NEEDED,
                 f"Broker {leader} leads partition {index} of '{name}' already.",

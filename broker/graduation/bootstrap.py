@@ -60,7 +60,7 @@ _HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
 
 
 class KafkaPartition(NamedTuple):
-    """A partition as Kafka's metadata has it: node ids, and the leader's epoch.
+    """A partition in Kafka's metadata: node ids, and the leader's epoch.
 
     eligible: replicas that are not in sync and have all committed records; last_known: the last
     leader, while no replica is in sync or eligible (KIP-966).

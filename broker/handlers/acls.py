@@ -53,7 +53,7 @@ def on_create_acls(
     request: CreateAclsRequest,
     context: RequestContext,
 ) -> CreateAclsResponse:
-    """Keep ACLs; one that there is already is no error. They hold when this is answered.
+    """Store ACLs; one that exists already is no error. They are in force before the answer.
 
     Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all where one
     has ANY or MATCH, which only filters have, as with Apache Kafka; INVALID_REQUEST for one with an
@@ -107,7 +107,7 @@ def _numbers_of(acl: Any, pattern_field: str) -> tuple[int, int, int, int]:
 
 def _check_not_zero(numbers: tuple[int, int, int, int]) -> None:
     if 0 in numbers:
-        raise ProtocolViolation("an ACL or a filter has the number 0, which stands for nothing")
+        raise ProtocolViolation("an ACL or a filter has the number 0, which has no meaning")
 
 
 def _has_any(creation: AclCreation) -> bool:
@@ -126,7 +126,7 @@ def _is_known(numbers: tuple[int, int, int, int]) -> bool:
 
 
 def _checked(creation: AclCreation) -> Acl:
-    """The ACL that is to be kept. Raises: KafkaError."""
+    """The ACL to store. Raises: KafkaError."""
     if not _is_known(_numbers_of(creation, "resource_pattern_type")):
         raise KafkaError(Code.INVALID_REQUEST, "The ACL has a number that is not known here.")
     name = creation.resource_name
@@ -154,7 +154,7 @@ def on_describe_acls(
     request: DescribeAclsRequest,
     context: RequestContext,
 ) -> DescribeAclsResponse:
-    """The ACLs that a filter finds, by resource; none for a number that is not known.
+    """The ACLs that match a filter, by resource; none for an unknown number.
 
     Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation where a number is 0.
     """
@@ -188,7 +188,7 @@ def on_delete_acls(
     request: DeleteAclsRequest,
     context: RequestContext,
 ) -> DeleteAclsResponse:
-    """Forget the ACLs that filters find; one that several find is told by each.
+    """Delete the ACLs that match filters; one that matches several is in the result of each.
 
     Errors: SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a filter with an unknown
     number. Raises: ProtocolViolation where a number is 0.

@@ -1,4 +1,4 @@
-"""ApiVersions: what is spoken here."""
+"""ApiVersions: the supported APIs, versions and features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
 
 TELEMETRY = (71, 72)
-MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not told as supported
+MIN_VERSION_0_SINCE = 4  # earlier versions leave out features whose lowest version is 0
 
 
 def on_api_versions(
@@ -36,8 +36,8 @@ def on_api_versions(
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """The requests that are spoken, and the features. Clients are asked for metrics where there are
-    subscriptions.
+    """The supported requests, and the features. The two requests for clients' metrics are listed
+    if there are subscriptions.
 
     INVALID_REQUEST where the client's software name or version has other letters than KIP-511
     allows.
@@ -60,7 +60,7 @@ def on_api_versions(
 def _add_features(
     response: ApiVersionsResponse, finalized: FinalizedFeatures, api_version: int
 ) -> None:
-    """Tell what is supported and what is finalised (KIP-584). Level 0 is not finalised."""
+    """Add the supported and the finalised features (KIP-584). Level 0 is not finalised."""
     response.supported_features = [
         SupportedFeatureKey(feature.name, feature.min_version, feature.max_version)
         for feature in finalized.supported
@@ -73,8 +73,8 @@ def _add_features(
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to a version that is not spoken: error 35 and the versions of ApiVersions
-    itself, to be sent in the form of version 0.
+    """The answer to an unsupported version: error 35 and the versions of ApiVersions itself, to be
+    sent in the form of version 0.
     """
     return _response(Code.UNSUPPORTED_VERSION, (BY_KEY[API_VERSIONS],))
 

@@ -34,10 +34,9 @@ SLOTS_OF_CHANGES = 16
 def on_describe_client_quotas(
     metadata: ClusterMetadata, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """The quotas of entities that have all components; strict: and no others.
+    """The quotas of the entities that match all components; strict: and have no others.
 
-    Errors: UNSUPPORTED_VERSION for a type that is not known, INVALID_REQUEST for other components
-    that cannot be.
+    Errors: UNSUPPORTED_VERSION for an unknown type, INVALID_REQUEST for other invalid components.
     """
     try:
         _check_components(request.components)
@@ -99,11 +98,11 @@ def on_alter_client_quotas(
     request: AlterClientQuotasRequest,
     context: RequestContext,
 ) -> AlterClientQuotasResponse:
-    """Set and remove quotas, or only say whether they could be set.
+    """Set and remove quotas, or only check whether they could be set.
 
-    Errors, by entity: INVALID_REQUEST for an entity that cannot be, a key or a value that it
-    cannot have (then nothing of it is changed), a key that is named twice, or an entity that is:
-    its first entry holds.
+    Errors, by entity: INVALID_REQUEST for an invalid entity, key or value (then the entity is
+    unchanged), for a key that is named twice, and for an entity that is named twice: its first
+    entry is applied.
     """
     present = metadata.client_quotas
     answers: dict[QuotaEntity, KafkaError | None] = {}
@@ -139,7 +138,7 @@ def _changed(
     quotas: Mapping[str, float],
     operations: Sequence[altering.OpData],
 ) -> dict[str, float]:
-    """What is to hold for an entity. Raises: KafkaError."""
+    """The quotas of an entity after the change. Raises: KafkaError."""
     check_entity(entity)
     changed = in_kafkas_order(quotas)
     added: dict[str, float] = {}
@@ -158,10 +157,10 @@ def _changed(
 
 
 def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
-    """An entity's quotas as Apache Kafka lists them; clients' tests expect it.
+    """An entity's quotas in the order in which Apache Kafka lists them; clients' tests expect it.
 
-    Kafka has them in a Java HashMap, and lists its slots. Within a slot of several, those come
-    first that were set first; of what one request sets, those of the first slot among 16.
+    Kafka stores them in a Java HashMap, and lists it slot by slot. Keys in the same slot are in the
+    order in which they were set; those of one request in the order of a HashMap of 16 slots.
     """
     slots = 4 if len(quotas) <= 3 else 8
     return {key: quotas[key] for key in sorted(quotas, key=lambda key: _slot(key, slots))}
@@ -169,7 +168,7 @@ def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
 
 @cache
 def _slot(key: str, slots: int) -> int:
-    """Where a Java HashMap with so many slots keeps the key."""
+    """The index of the slot in which a Java HashMap of that size stores the key."""
     code = 0
     for letter in key:  # String.hashCode
         code = (31 * code + ord(letter)) & 0xFFFFFFFF

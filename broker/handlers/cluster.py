@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY, led_partition, led_partition_of_pair
+from barnabas.broker.brokers.cluster import NO_LEADER, led_partition, led_partition_of_pair
 from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -63,7 +63,7 @@ TOPIC_OPERATIONS_BITS = sum(
 
 
 class ClusterHandler:
-    """Answers the requests about brokers, and about who leads which partition."""
+    """Answers the requests about brokers, and about the leaders of partitions."""
 
     __slots__ = (
         "_addresses",
@@ -87,7 +87,7 @@ class ClusterHandler:
     def on_describe_cluster(
         self, request: DescribeClusterRequest, context: RequestContext
     ) -> DescribeClusterResponse:
-        """The brokers that are there.
+        """The running brokers.
 
         Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
         UNSUPPORTED_ENDPOINT_TYPE for other kinds.
@@ -121,9 +121,10 @@ class ClusterHandler:
     def on_elect_leaders(
         self, request: ElectLeadersRequest, context: RequestContext
     ) -> ElectLeadersResponse:
-        """Let the first replica lead (preferred), or any where nobody does (unclean).
+        """Elect the first replica (preferred), or any replica of a partition without a leader
+        (unclean).
 
-        One broker leads every partition already. Errors, by partition: ELECTION_NOT_NEEDED,
+        A single broker leads every partition already. Errors, by partition: ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
         INVALID_REQUEST for an unknown kind of election.
         """
@@ -134,7 +135,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # of all partitions, those that need an election are told: none
+        ):  # for all partitions the answer lists those that needed an election: none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -178,7 +179,7 @@ class ClusterHandler:
                 code, message = self._failover.get().elect(
                     partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
                 )
-                # of all partitions, those are told that needed an election
+                # for all partitions (none named) the answer lists those that needed an election
                 if named is not None or code is not Code.ELECTION_NOT_NEEDED:
                     rows.append(PartitionResult(index, code, message))
             if rows:
@@ -188,10 +189,11 @@ class ClusterHandler:
     def on_alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext
     ) -> AlterPartitionReassignmentsResponse:
-        """A partition can be moved to where it is, and there is no move to cancel.
+        """Move partitions. A single broker accepts only the present assignment, and has no move to
+        cancel.
 
-        Of several brokers it can be moved to any of them, and is there at once, since the log is
-        one.
+        With several brokers a partition can be moved to any of them, and is there at once, since
+        they share one log.
 
         Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
         NO_REASSIGNMENT_IN_PROGRESS.
@@ -250,7 +252,7 @@ class ClusterHandler:
     def on_list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext
     ) -> ListPartitionReassignmentsResponse:
-        """No partition is ever on its way."""
+        """The empty list: moves are done at once."""
         return ListPartitionReassignmentsResponse(error_message=None)
 
     def _partition_exists(self, name: str, index: int) -> bool:
@@ -261,8 +263,8 @@ class ClusterHandler:
     def on_describe_topic_partitions(
         self, request: DescribeTopicPartitionsRequest, context: RequestContext
     ) -> DescribeTopicPartitionsResponse:
-        """Topics in the order of their names, so many partitions at a time, and a cursor that says
-        where to go on (KIP-966).
+        """Topics in the order of their names, up to a number of partitions, and a cursor to the
+        next partition (KIP-966).
 
         No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the cursor is at none of the topics
@@ -315,7 +317,7 @@ class ClusterHandler:
             led = led_partition(self._cluster, log, leadership)
         leader, replicas, in_sync, offline = led
         return DescribeTopicPartitionsResponsePartition(
-            error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
+            error_code=Code.NONE if leader != NO_LEADER else Code.LEADER_NOT_AVAILABLE,
             partition_index=index,
             leader_id=leader,
             leader_epoch=self._topics.leader_epochs(name)[index],

@@ -93,8 +93,8 @@ class ConfigHandler:
     def on_describe_configs(
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
-        """Settings with their values and where these come from: those named; all for no names, and
-        for null.
+        """Settings with their values and the sources of these: the named ones; for an empty list,
+        or null, all.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another
         broker or another kind of resource.
@@ -147,7 +147,7 @@ class ConfigHandler:
         return topic
 
     def _check_broker_asked(self, name: str, context: RequestContext) -> None:
-        """A broker tells of itself alone."""
+        """Raise KafkaError INVALID_REQUEST if the name is of another broker than this one."""
         self._check_broker_name(name)
         node_id = self._cluster.node_id_here(context)
         if name != str(node_id):
@@ -174,11 +174,11 @@ class ConfigHandler:
     def on_list_config_resources(
         self, request: ListConfigResourcesRequest, context: RequestContext
     ) -> ListConfigResourcesResponse:
-        """The names of all that has settings, of the types asked for; of every type where none is
-        (KIP-1142).
+        """The names of all resources with settings, of the requested types; of every type if none
+        is given (KIP-1142).
 
         Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone.
-        Errors: UNSUPPORTED_VERSION for a type that there is not.
+        Errors: UNSUPPORTED_VERSION for an unknown type.
         """
         brokers = [str(node.node_id) for node in self._cluster.nodes_there()]
         names = {
@@ -199,7 +199,7 @@ class ConfigHandler:
     def on_alter_configs(
         self, request: plain.AlterConfigsRequest, context: RequestContext
     ) -> plain.AlterConfigsResponse:
-        """Replace all that is set on a resource: what is not named falls back to its default.
+        """Replace all settings of a resource: those that are not named get their defaults.
         Errors: as IncrementalAlterConfigs.
         """
         outcomes = self._alter(
@@ -216,9 +216,9 @@ class ConfigHandler:
         none.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST
-        for a resource or a key given twice, a null value, another broker or kind, whatever a broker
-        may not be told at run time, and what may not be done with a logger; UNKNOWN_SERVER_ERROR
-        for an unknown operation.
+        for a resource or a key given twice, a null value, another broker or kind, a broker setting
+        that cannot change at run time, and an operation that loggers do not have;
+        UNKNOWN_SERVER_ERROR for an unknown operation.
         """
         outcomes = self._alter(
             _Changing(request.validate_only, context.now_ms), request.resources, self._change
@@ -232,7 +232,7 @@ class ConfigHandler:
         resources: Sequence[Resource],
         change: Callable[[_Changing, Resource], None],
     ) -> list[_Outcome]:
-        """Change each resource; what is wrong with one does not spoil the others."""
+        """Change each resource; an error of one does not affect the others."""
         counts: dict[tuple[int, str], int] = {}
         for resource in resources:
             key = (resource.resource_type, resource.resource_name)
@@ -276,7 +276,7 @@ class ConfigHandler:
         if resource_type == CLIENT_METRICS:
             _check_subscription_name(name)
             return _Target(
-                {},  # as with Apache Kafka its lists are set whole
+                {},  # as with Apache Kafka, members cannot be appended to its lists
                 self._topics.metadata.client_metrics.get(name, {}),
                 Code.INVALID_CONFIG,
                 lambda key: None,
@@ -286,7 +286,7 @@ class ConfigHandler:
         if resource_type == GROUP:
             _check_group_name(name)
             return _Target(
-                {},  # there are no lists
+                {},  # it has no lists to append to
                 self._topics.metadata.group_configs.get(name, {}),
                 Code.INVALID_CONFIG,
                 lambda key: None,
@@ -329,12 +329,14 @@ class ConfigHandler:
     def _set_topic_configs(self, changing: _Changing, name: str, configs: dict[str, str]) -> None:
         topics = self._topics
         topics.set_topic_configs(name, configs)
-        # flush.messages=1 may have held back some
+        # the earlier flush.messages=1 may have hidden records that are visible now
         self._progress.on_appended(topics.logs_of(name), changing.now_ms)
 
     def _check_topic_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Raise KafkaError INVALID_CONFIG, and only then for an unknown topic, as Kafka
-        does."""
+        """Check the settings, then that the topic exists: Kafka's order of errors.
+
+        Raises: KafkaError INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
+        """
         try:
             validate_topic_configs(configs, self._config.release)
         except ConfigError as error:
@@ -352,7 +354,7 @@ def _described(
         value=entry.value,
         read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
-        is_default=False,  # as Apache Kafka answers since it tells of sources
+        is_default=False,  # as Apache Kafka answers since the versions with sources
         is_sensitive=entry.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source)
@@ -392,8 +394,8 @@ def _check_group_name(name: str) -> None:
 class _Target(NamedTuple):
     """The resource whose settings are changed.
 
-    settings, effective: the settings that may be appended to, and what holds of them now. configs:
-    what is set on it now; refusal: the code for what may not be set on it.
+    settings, effective: the settings that may be appended to, and their effective values. configs:
+    the values set on it so far; refusal: the error code for an invalid setting.
     """
 
     settings: Mapping[str, Setting[Any]]
@@ -416,7 +418,7 @@ AlterableConfig = plain.AlterableConfig | incremental.AlterableConfig
 
 
 class _Outcome(NamedTuple):
-    """What a resource's part of the answer says."""
+    """The result for one resource, a row of the answer."""
 
     error_code: Code
     error_message: str | None
@@ -442,14 +444,14 @@ def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> Non
 
 
 def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_only: bool) -> None:
-    """All levels of one request, or none."""
+    """Set all levels of one request, or none."""
     levels = {config.name: _level(config) for config in configs}
     for name, level in {} if validate_only else levels.items():
         loggers.set_level(name, level)
 
 
 def _level(config: incremental.AlterableConfig) -> str | None:
-    """The level that is to be set; None: that of the logger above it."""
+    """The level to set; None: inherit that of the parent logger."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
         raise KafkaError(
             Code.INVALID_REQUEST,
@@ -503,8 +505,8 @@ def _value(config: AlterableConfig) -> str:
 
 
 def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
-    """What a list is after members were appended to it or subtracted from it: from its default if
-    it was not set.
+    """The value of a list after members are appended or subtracted; a list that was not set starts
+    from its default.
     """
     setting = target.settings.get(config.name)
     if setting is None or setting.kind is not Kind.LIST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NOBODY
+from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
@@ -40,11 +40,11 @@ def on_find_coordinator(
     """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
     of Kafka expect.
 
-    The partitions of the first keys have their files then, since a coordinator's write must not be
-    the one that finds no space; another thread makes the others' files.
+    The files of the first keys' partitions are made before the answer, so that a lack of space is
+    found now and not by a coordinator's write; another thread makes the other files.
 
-    Errors: INVALID_REQUEST for other kinds; COORDINATOR_NOT_AVAILABLE where no broker is there that
-    could be it, or there is no space for its files.
+    Errors: INVALID_REQUEST for other kinds; COORDINATOR_NOT_AVAILABLE where no running broker can
+    be the coordinator, or there is no space for its files.
     """
     topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
     is_batched = context.api_version >= BATCHED_SINCE
@@ -92,7 +92,7 @@ def _coordinator(
     node_id = cluster.node_id
     if not cluster.is_one:
         leadership = cluster.leadership(*cluster.coordinator_partition(topic, key))
-        if leadership is None or leadership.leader == NOBODY:
+        if leadership is None or leadership.leader == NO_LEADER:
             return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         node_id = leadership.leader
     return Code.NONE, addresses.endpoint(node_id, context)

@@ -3,8 +3,8 @@ does.
 
 | client | answer |
 |---|---|
-| has not shown who it is | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
-| has | DELEGATION_TOKEN_AUTH_DISABLED |
+| not authenticated | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
+| authenticated | DELEGATION_TOKEN_AUTH_DISABLED |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def on_create_delegation_token(
     request: CreateDelegationTokenRequest,
     context: RequestContext,
 ) -> CreateDelegationTokenResponse:
-    """The refusal, with whom the token would have been for."""
+    """The refusal, with the owner and the requester that the token would have had."""
     kind, _, name = connections[context.connection_id].principal.partition(":")
     is_told = context.api_version >= KNOWS_REQUESTER
     return CreateDelegationTokenResponse(

@@ -46,7 +46,7 @@ def on_delete_records(
             code, low_watermark = Code.NONE, -1
             try:
                 log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
-                # before the answer: what was deleted must not come back with a crash
+                # before the answer: deleted records must not be visible again after a crash
                 logs.write_starts()
                 progress.on_appended([log], context.now_ms)
                 low_watermark = log.log_start_offset

@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
-# of an answer in version 11, beside the records: its head, a topic without its name, a partition
+# sizes in an answer of version 11 without records: its head, a topic without its name, a partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
 Fetched = tuple[
     FetchTarget, "FetchedPartition | Log"
-]  # a log: there is nothing to read in it, and how it stands is told if it is asked
+]  # a Log in place of a row: it has nothing to read, and the row is made only if it is needed
 
 
 def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
-    """Whether a client that comes as a replica may read all: by CLUSTER_ACTION. None: it does not
-    come as one, and READ is asked on each topic.
+    """Whether a fetch with a replica id may read all topics: with CLUSTER_ACTION. None: the request
+    has no replica id, and each topic needs READ.
     """
     state = request.replica_state
     if request.replica_id < 0 and (state is None or state.replica_id < 0):
@@ -72,11 +72,11 @@ def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
 
 
 class _Fetch:
-    """One request under way: read as often as it takes to have min_bytes, answered once.
+    """One request under way: it is read again until it has min_bytes, and answered once.
 
-    What has nothing to read is told by few comparisons: of a thousand partitions that a reader
-    follows, most have nothing most of the time. `_sizes`, once it waits: what could be read of each
-    log, by itself; their sum is not below what the whole would give.
+    A few comparisons show that a partition has nothing to read, since most of a reader's thousand
+    partitions usually have nothing. `_sizes`, while it waits: the readable bytes of each log by
+    itself; their sum is an upper bound of what the whole request would read.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class _Fetch:
         logs: list[Log | None] = []
         may_read, access = True, self._access
         for target in targets:
-            if target.topic is not key:  # a topic's targets mostly stand together
+            if target.topic is not key:  # a topic's targets mostly follow each other
                 key = target.topic
                 name = self._topic_name(key)
                 logs = [] if name is None else topics.partitions_of(name)
@@ -171,7 +171,7 @@ class _Fetch:
         return None if topic is None else topic.name
 
     def read_in_slices(self) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
-        """`read`, of thousands of targets. Each log is read at one moment."""
+        """`read` for thousands of targets, in slices; each log is read within one slice."""
         self._generation = generation = self._handler.cluster.generation
         self.logs, self._refused = [], []
         for first in range(0, len(self._plan.targets), TARGETS_AT_ONCE):
@@ -195,7 +195,7 @@ class _Fetch:
     def _read_when_built(
         self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
-        """`_read`, between whose slices the indexes are built that it needs."""
+        """`_read` in slices, between which the indexes that it needs are built."""
         logs = self._handler.logs
         while True:
             try:
@@ -208,8 +208,8 @@ class _Fetch:
                     yield
 
     def read(self) -> tuple[list[Fetched], int, bool]:
-        """(what was read, its size in bytes, whether it must be answered at once). In a session,
-        what is idle and known is left out.
+        """(results, their size in bytes, whether the request must be answered at once). In a
+        session, partitions without news are left out.
         """
         if self._generation != self._handler.cluster.generation:
             self._resolve()
@@ -219,6 +219,7 @@ class _Fetch:
     def _read(
         self, logs: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> tuple[list[Fetched], int, bool]:
+        """`read` of these logs. Takes: left, the bytes that may still be read."""
         fetched: list[Fetched] = []
         total, urgent = 0, False
         is_committed = self._isolation is Isolation.READ_COMMITTED
@@ -246,7 +247,7 @@ class _Fetch:
         return fetched, total, urgent
 
     def waiting(self, fetched: list[Fetched]) -> WaitingFetch:
-        """The fetch as it waits, with what was read of it."""
+        """The entry for the purgatory, with the results so far."""
         self._targets = {log: target for target, log in self.logs}
         sizes = {
             target: answer.records.size
@@ -260,9 +261,9 @@ class _Fetch:
         return WaitingFetch(list(self._targets), self.try_complete, self._is_worth_a_try)
 
     def _is_worth_a_try(self, log: Log) -> bool:
-        """Whether the progress of that log may have made the whole enough."""
+        """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may be another by now
+            return True  # its leader may have changed, which has to be answered
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -278,7 +279,7 @@ class _Fetch:
         self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
     ) -> FetchedPartition:
         try:
-            if target.current_leader_epoch >= 0:  # Kafka's Fetch alone takes any other for none
+            if target.current_leader_epoch >= 0:  # in Fetch any negative epoch means none
                 check_leader_epoch(log, target.current_leader_epoch)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
                 diverging = _divergence(log, target)
@@ -310,8 +311,8 @@ class _Fetch:
         return urgent or total >= self._min_bytes
 
     def encode(self, fetched: list[Fetched]) -> list[Piece]:
-        """The answer's frame: in a session, of those with news only; without data for a client
-        above its quota of bytes, whose session stays as it is.
+        """The answer's frame: in a session, only partitions with news; without data for a client
+        above its quota of bytes, whose session is unchanged.
         """
         throttle_ms, gets_nothing = self._quota(fetched)
         if gets_nothing:
@@ -326,14 +327,14 @@ class _Fetch:
         if gets_nothing:
             return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
-        told = fetched + self._refused
-        for first in range(0, len(told), TARGETS_AT_ONCE):
-            self._add_rows(topics, told[first : first + TARGETS_AT_ONCE])
+        rows = fetched + self._refused
+        for first in range(0, len(rows), TARGETS_AT_ONCE):
+            self._add_rows(topics, rows[first : first + TARGETS_AT_ONCE])
             yield
         return self._encoded(topics, throttle_ms)
 
     def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
-        """How long the client has to wait, and whether it gets nothing."""
+        """(throttle time in ms, whether the answer has no data)."""
         quotas = self._handler.quotas.clients
         if quotas is None or not quotas.are_for(self._context):
             return 0, False
@@ -342,7 +343,7 @@ class _Fetch:
     def _add_rows(
         self, topics: list[tuple[Any, list[FetchedPartition]]], fetched: list[Fetched]
     ) -> None:
-        """Add to the topics of the answer what it tells of some targets."""
+        """Add the rows of some targets to the answer's topics."""
         session = self._plan.session
         topic, rows = topics[-1] if topics else (None, [])
         for target, answer in fetched:
@@ -381,7 +382,7 @@ class _Fetch:
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:
-        """The size of the answer, as far as there are records in it or news of no session."""
+        """The size of the answer without rows that a session would leave out."""
         size = EMPTY_RESPONSE_BYTES
         topic: Any = None
         for target, answer in fetched:
@@ -397,8 +398,9 @@ class _Fetch:
         return size
 
     def _throttled(self, throttle_ms: int) -> list[Piece]:
-        """The answer to a client above its quota of bytes. The next request begins a session anew
-        where this one did, since an empty answer tells the client nothing of it (KIP-219).
+        """The answer to a client above its quota of bytes. A session that this request began is
+        dropped, since the empty answer does not contain its id (KIP-219); the next request begins
+        another.
         """
         plan = self._plan
         if plan.session is not None and not plan.incremental:
@@ -414,7 +416,7 @@ class _Fetch:
         )
 
     def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
-        """Where the leaders are that the answer tells of."""
+        """The addresses of the new leaders that the answer names."""
         leaders = [
             row.diverging
             for _, rows in topics
@@ -424,7 +426,7 @@ class _Fetch:
         return self._handler.addresses.endpoints_of(leaders, self._context)
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
-        """How a log stands of which there is nothing to read."""
+        """The row of a log that has nothing to read: its offsets, and no records."""
         aborted: list[AbortedTxn] | None = (
             [] if self._isolation is Isolation.READ_COMMITTED else None
         )
@@ -440,8 +442,8 @@ class _Fetch:
     def _is_told(
         self, session: FetchSession, target: FetchTarget, answer: FetchedPartition
     ) -> bool:
-        """Whether the session's answer has it; what it tells is remembered, and who gets records
-        comes last the next time.
+        """Whether the session's answer contains the row. The row's values are stored in the
+        session, and a partition with records moves to the end of the session's order.
         """
         size = 0 if answer.records is None else answer.records.size
         news = (
@@ -454,8 +456,8 @@ class _Fetch:
 
 
 def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
-    """Whether there is nothing to read and nothing wrong: what `_Fetch._read_one` would find with
-    more effort.
+    """Whether there is nothing to read and no error: a cheap test for what `_Fetch._read_one`
+    would find.
     """
     end_offset = log.last_stable_offset if is_committed else log.high_watermark
     return (
@@ -467,7 +469,7 @@ def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
 
 
 def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
-    """Where the reader's log parts from this one (KIP-595): (leader epoch, its end offset), or
+    """Where the reader's log diverges from this one (KIP-595): (leader epoch, its end offset), or
     None. Raises OFFSET_OUT_OF_RANGE.
     """
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
@@ -481,7 +483,7 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
 class FetchHandler:
     """Answers Fetch: with slices of segment files, now or when there is enough to read.
 
-    It has a parameter for each part that a fetch is found, bounded, read or answered with.
+    It has a parameter for each part that it uses to find, bound, read and answer a fetch.
     """
 
     __slots__ = (
@@ -558,7 +560,7 @@ class FetchHandler:
         if len(plan.targets) > TARGETS_AT_ONCE:
             return self.wide.get().begin(context, self._in_slices(request, context, fetch))
         cache = self.logs.cache
-        cache.puts_off = True  # no context manager: each call more is felt here
+        cache.puts_off = True  # no context manager: each further call costs measurable time here
         try:
             fetched, total, urgent = fetch.read()
         except BuildPutOff as put_off:
@@ -577,8 +579,7 @@ class FetchHandler:
     def _read_later(
         self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
     ) -> None:
-        """Read when an index is built that was not to be built at once; then go on as
-        `on_fetch`."""
+        """Have a large index built in slices, then read and continue as `on_fetch`."""
 
         def on_built(now_ms: int) -> None:
             if not self.requests.is_waited_for(context):
@@ -603,7 +604,7 @@ class FetchHandler:
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
         if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-            # there may be more since they were read, of which a waiting fetch would not be notified
+            # read again before it waits: it is not notified of what was appended between slices
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))

@@ -1,6 +1,6 @@
 """ListGroups and DeleteGroups: in slices, since there may be a hundred thousand groups.
 
-And what is answered where there are no groups of the consumer protocol, and no ZooKeeper.
+And the refusals where the consumer protocol is off, and for offsets in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def on_delete_groups(
 ) -> Answer:
     """Delete groups without members, each by itself. Errors: see `GroupCoordinator`.
 
-    A kill between two slices leaves some groups deleted and nobody answered, as a kill amid a
-    coordinator's batches does: the request, sent again, has GROUP_ID_NOT_FOUND for these.
+    A kill between two slices leaves some groups deleted and the request unanswered: sent again, it
+    has GROUP_ID_NOT_FOUND for these groups, as after a kill between a coordinator's batches.
     """
     return requests.answer_in_slices(
         context, _delete_groups(groups, group_runtime, request, context)

@@ -22,7 +22,7 @@ def on_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest,
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
-    """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    """The end offsets of the requested leader epochs. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
     """
     topics = cluster.topics_here(context)

@@ -45,11 +45,11 @@ NOT_FOUND = (-1, -1, -1)
 TIMES_SINCE, ISOLATION_SINCE, LEADER_EPOCH_SINCE = 1, 2, 4
 MOST_BYTES_IN_MEMORY = (
     8 << 20
-)  # of batches that one request has in memory for its searches, beyond the first
+)  # bound on the batches that one request's searches hold in memory, beyond the first batch
 
 
 class PutOff(NamedTuple):
-    """What an answer waits for. builds: of indexes, the first of which is done first."""
+    """What an answer waits for. builds: of indexes, in the order in which they are done."""
 
     searches: list[tuple[Log, SearchTakesLong]]
     builds: list[BuildPutOff]
@@ -59,7 +59,7 @@ class PutOff(NamedTuple):
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets: now, or when what takes long is done elsewhere."""
+    """Answers ListOffsets: now, or when long searches are done in another thread."""
 
     __slots__ = (
         "_cluster",
@@ -87,10 +87,10 @@ class ListOffsetsHandler:
         UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION
         for kinds the version does not know, INVALID_REQUEST for a partition named twice,
         UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
-        Version 0, which is older than times of records, has where segments begin instead.
+        Version 0, which is older than the timestamps of records, uses the starts of segments.
 
-        Where a batch takes long to search, the request is parked while a thread does it. Then all
-        is looked up anew, with what came of it: so every row tells of its log at one time, that of
+        Where a batch takes long to search, the request is parked while a thread searches it. Then
+        all rows are looked up again, with the results: so every row is as of the same time, that of
         the answer.
         """
         searched: dict[Log, Searched] = {}
@@ -108,7 +108,7 @@ class ListOffsetsHandler:
         searched: dict[Log, Searched],
         put_off: PutOff,
     ) -> None:
-        """Answer when what was put off is done: one index after the other, then the searches."""
+        """Answer when the deferred work is done: one index after the other, then the searches."""
         if not put_off.builds:
             self._search_elsewhere(request, context, searched, put_off.searches)
             return
@@ -156,7 +156,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer as the logs are now; it is none where searches or builds are put off."""
+        """The answer as the logs are now; not valid if searches or builds were deferred."""
         if context.api_version < TIMES_SINCE:
             try:
                 with self._logs.cache.putting_off():
@@ -217,7 +217,7 @@ class ListOffsetsHandler:
         return ListOffsetsResponse(topics=topics), put_off
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
-        """Those that are answered for: one that is named twice has an error, told once or twice."""
+        """The partitions in the answer: a repeated one has an error, in one row or in two."""
         if self._config.release.names_doubled_offsets:
             return topic.partitions
         return {partition.partition_index: partition for partition in topic.partitions}.values()
@@ -252,10 +252,10 @@ def _check_kind(timestamp: int, version: int) -> None:
 
 
 def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
-    """The last `most` offsets where a segment begins, or the log ends, the latest first.
+    """The start offsets of the last `most` segments, the latest first.
 
-    Of segments that were there at that time, as far as their records tell; -1: of all and the end
-    of the log, -2: of the first alone.
+    Takes: timestamp: only segments that existed at that time, by the timestamps of their records;
+           -1: all segments, and the end of the log; -2: the first segment alone.
     """
     for segment in log.segments:
         segment.load_times()
@@ -273,7 +273,7 @@ def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
 
 
 def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
-    """Whether the last stable offset bounds what is told."""
+    """Whether the last stable offset bounds the answer."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
     if level not in tuple(Isolation):
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no isolation level {level}")

@@ -40,7 +40,7 @@ def on_describe_log_dirs(
 ) -> Answer:
     """The one log directory, with those of the partitions asked for that it holds (null: all).
 
-    One of several brokers tells of those that it has a replica of.
+    One of several brokers lists the partitions that it has a replica of.
     """
     return requests.read_in_slices(context, _describe(topics, cluster, request, context))
 

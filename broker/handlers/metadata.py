@@ -57,7 +57,7 @@ CLUSTER_OPERATIONS = sum(
 class MetadataHandler:
     """Answers Metadata, and makes the topics that are missing.
 
-    It has a parameter for each part that an answer is read from, or a topic made with.
+    It has a parameter for each part that it uses to answer, or to make a topic.
     """
 
     __slots__ = (
@@ -101,8 +101,7 @@ class MetadataHandler:
         A topic that is missing is made where auto.create.topics.enable and the request allow it; as
         with Apache Kafka this answer still says that it is missing, and clients ask again. Errors,
         by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
-        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where ids stand in a version that cannot
-        ask by id.
+        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where a version without ids has ids.
         """
         access = None if self._access.authorizer is None else _TopicAccess(self._access.of(context))
         if _is_wide(request):
@@ -120,7 +119,9 @@ class MetadataHandler:
         )
 
     def _missing_names(self, request: MetadataRequest, context: RequestContext) -> list[str]:
-        """The names asked for of which there is no topic, where that is a reason to make them."""
+        """The requested names of unknown topics, if the request and the settings allow to make
+        topics; else none.
+        """
         may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
         if (
             not request.topics
@@ -143,7 +144,7 @@ class MetadataHandler:
         codes: dict[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """Make the topics that may be made, then answer. codes: of those that may not."""
+        """Make the missing topics, then answer. codes: for topics that may not be made."""
         now_ms = yield
         wanted: list[Topic] = []
         taken = TakenNames(self._topics.metadata.topics)
@@ -171,11 +172,11 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        next(described)  # its turn has come
+        next(described)  # past its first yield, which waits for its turn: the turn has come
         return Encoded((yield from described)())
 
     def _is_too_much(self, context: RequestContext, topic_count: int, partition_count: int) -> bool:
-        """Whether one request asks for more new partitions than are made; the log says so then."""
+        """Whether a request asks for more new partitions than the limit; this is logged."""
         is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
         if is_too_much:
             logger.warning(
@@ -194,8 +195,10 @@ class MetadataHandler:
         codes: Mapping[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """Takes: codes, of the topics that were missing when they were asked for. access: None,
-        where everything may be seen. Gives: what encodes the answer.
+        """The answer, as a function that encodes it.
+
+        Takes: codes, of the topics that were missing when the request came. access: None if the
+               client may see everything.
         """
         yield
         if _is_wide(request):
@@ -215,7 +218,7 @@ class MetadataHandler:
         topics: list[MetadataTopic] | EncodedTopics,
         access: _TopicAccess | None,
     ) -> Pieces:
-        """What encodes the answer. Takes: topics, with what of them the client may do."""
+        """A function that encodes the answer. Takes: topics, with their authorized operations."""
         cluster_operations = CLUSTER_OPERATIONS
         if access is not None and request.include_cluster_authorized_operations:
             cluster_operations = access.cluster_operations()
@@ -376,7 +379,7 @@ class MetadataHandler:
 
 
 class _TopicAccess:
-    """What the client of a request may see and make."""
+    """The topics that a request's client may see and create."""
 
     def __init__(self, access: Access | None) -> None:
         from barnabas.broker.security.acls import Operation, ResourceType
@@ -392,7 +395,9 @@ class _TopicAccess:
         return ask(self._operation.DESCRIBE, self._topic, name)
 
     def creatable(self, names: list[str], codes: dict[str, Code]) -> list[str]:
-        """Those of missing topics that may be made. What may be seen and not made gets its code."""
+        """The missing topics that the client may create. Topics that it may see and not create get
+        an error in `codes`.
+        """
         names = [name for name in names if self.sees(name)]
         if not names or self._access.may_on_cluster(self._operation.CREATE):
             return names

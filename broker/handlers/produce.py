@@ -66,18 +66,18 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
 ZSTD_SINCE = 7
-# 10 ms each: so many batches of a record, so many bytes
+# either takes 10 ms: that many batches of one record, or that many bytes
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = (
     250,
     1 << 20,
-)  # that are put off, and checked and appended together
-MOST_RECORD_ERRORS = 10_000  # that one answer names
-MOST_OLDER_BYTES = 4 << 20  # that are converted of one request: they hold up the loop
+)  # of deferred batches that are checked and appended together
+MOST_RECORD_ERRORS = 10_000  # in one answer
+MOST_OLDER_BYTES = 4 << 20  # of older messages converted for one request, which blocks the loop
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 
 NO_ID = uuid.UUID(int=0)
-NO_NAME = ""  # of a topic whose id is not known
+NO_NAME = ""  # the name of a topic whose id is unknown
 
 Unreadable = Mapping[tuple[str, int], Code]
 ALL_READABLE: Unreadable = {}
@@ -86,12 +86,12 @@ Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
-    """A batch that is put off, and where its answer goes.
+    """A deferred batch, and the place of its answer.
 
-    records: in memory that stays, since the frame is gone by then; None where none came. is_long:
-    whether its check takes long by itself. is_counted: whether it counts as held on the disk
-    already. rules: those by which it is checked, once its turn has come. topic_id: of its topic,
-    where topics go by their ids: another one may have the name by then.
+    records: in memory of their own, since the frame's memory is used again by then; None if the
+    request has none. is_long: whether its check takes long by itself. is_counted: whether its disk
+    space is already reserved. rules: those it is checked by, once its turn has come. topic_id: of
+    its topic, if the request has ids: another topic may have the name by then.
     """
 
     row: list[ProducedPartition]
@@ -106,11 +106,11 @@ class _Pending(NamedTuple):
 
 
 class _Produce:
-    """One request while it is under way: what is answered so far, and whose logs it has come to.
+    """One request while it is under way: its answers so far, and the logs that it appends to.
 
-    producer: id and epoch in a transactional request's first batch. topics: as the broker has them
-    that it came to. pending: what is put off, in order; held_bytes: of all that.
-    record_errors_left: how many more the answer may name. made_files: how many logs make their
+    producer: id and epoch in a transactional request's first batch. topics: as the receiving broker
+    has them. pending: the deferred batches, in order; held_bytes: the bytes of all these.
+    record_errors_left: how many more the answer may contain. made_files: how many logs make their
     files for it in the loop.
     """
 
@@ -140,7 +140,9 @@ class _Produce:
         self.producer: tuple[int, int] | None = None
 
     def put_off(self, batch: _Pending) -> ProducedPartition:
-        """Have the batch checked and appended in a later turn. Gives a stand-in for its answer."""
+        """Defer the check and append of a batch to a later turn. Gives: a placeholder for its
+        answer.
+        """
         self.pending.append(batch)
         self.held_bytes += len(batch.records or b"")
         return ProducedPartition(batch.partition, 0)
@@ -180,10 +182,10 @@ class TransactionalBatches:
             )
 
     def add_partitions(self, produce: _Produce, name: str) -> None:
-        """Add what the request's batches begin to write to, with one record, before any is
-        appended.
+        """Add the partitions that the request's batches begin to write to, with one record, before
+        any batch is appended.
 
-        Those of its first batch's producer alone: no other can have the transactional id.
+        Only batches of the first batch's producer count: no other can have the transactional id.
         """
         pairs: list[TopicPartition] = []
         for topic in produce.request.topic_data:
@@ -215,13 +217,15 @@ class TransactionalBatches:
             self._ends.run(added, now_ms)
 
     def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
-        """Why a batch may not be appended that is of a transaction, or of an older version."""
+        """The error code if a transactional batch, or one of an older version, may not be appended;
+        NONE if it may.
+        """
         if len(records) < HEADER_SIZE:
             return Code.NONE  # the log refuses it
         attributes, api_version = attributes_of(records), produce.context.api_version
         if attributes & TRANSACTIONAL:
             transactional_id = produce.request.transactional_id
-            assert transactional_id is not None, "a transactional batch came further than _prepare"
+            assert transactional_id is not None, "_prepare refuses such a transactional batch"
             code = self.verify(transactional_id, log, records, api_version)
             if code:
                 return code
@@ -230,8 +234,8 @@ class TransactionalBatches:
         return Code.NONE
 
     def verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
-        """KIP-890: the first batch of a transaction on a partition is checked against the
-        coordinator, which must have been told of it.
+        """KIP-890: for the first batch of a transaction on a partition, check that the coordinator
+        has the partition in the transaction.
 
         The check and the append happen in one call of the single-threaded core: nothing can end the
         transaction in between.
@@ -257,7 +261,7 @@ class TransactionalBatches:
 class ProduceHandler:
     """Answers Produce: appends the batches of clients to logs.
 
-    It has a parameter for each part that a batch is checked, bounded, appended or answered with.
+    It has a parameter for each part that it uses to check, bound, append and answer batches.
     """
 
     __slots__ = (
@@ -312,7 +316,7 @@ class ProduceHandler:
         denied: Sequence[TopicProduceData] = (),
         denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
     ) -> Answer:
-        """Append each partition's batch; one partition's error does not spoil its neighbours.
+        """Append each partition's batch; one partition's error does not affect the others.
 
         Takes: denied, topics of the request that its client may not write to, beside those in it;
                denied_code, with which they are refused.
@@ -327,19 +331,20 @@ class ProduceHandler:
         (acks=-1, `min.insync.replicas`); what `Log.append` and `TransactionCoordinator.verify`
         (KIP-890) refuse with.
 
-        A batch whose check takes long is checked elsewhere while the request is parked. It is
-        appended when that is done, as if it had only now come: all that depends on the log, its
-        producers and their transactions is looked at in the call that appends (KAFKA-14884). All
-        batches of a request with more than `ROWS_AT_ONCE`, and those behind the first
-        `BYTES_AT_ONCE`, go the same way, in turns, between which others are served.
+        A batch whose check takes long is checked by the worker while the request is parked. It is
+        then appended as if it had just arrived: everything that depends on the log, its producers
+        and their transactions is checked in the call that appends (KAFKA-14884). All batches of a
+        request with more than `ROWS_AT_ONCE`, and those after the first `BYTES_AT_ONCE`, are
+        handled likewise, in turns, between which other requests are served.
 
-        Before version 3 come older messages, of which batches are made (`message_sets.py`). From
-        version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
+        Requests before version 3 have older messages, which are converted to batches
+        (`message_sets.py`). From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an
+        unknown one.
         From version 12 on a batch adds its partition to the transaction by itself, once the last
         transaction of the id is complete: the record of that is appended before the batches.
 
-        Raises: DelayedRequest for what comes over a connection that its transactional producer has
-        given up: a batch of its last transaction, which would join the next one.
+        Raises: DelayedRequest for a request on a connection that its transactional producer has
+                left: a batch of its last transaction, which would join the next one.
         """
         if denied and not request.topic_data:
             return self._all_denied(request, context, denied, denied_code)
@@ -363,11 +368,11 @@ class ProduceHandler:
             produce.refuse(denied, denied_code)
         self._progress.on_appended(
             produce.appended, context.now_ms
-        )  # when all is there: a fetch that waits for several of them gets it with one answer
+        )  # after all appends: a fetch that waits for several logs gets all of it in one answer
         if produce.pending:
             self._requests.park(context)
             for topic in request.topic_data:
-                topic.partition_data = []  # else the whole frame is kept beside the copies
+                topic.partition_data = []  # otherwise the frame stays in memory beside the copies
             self._check_elsewhere(produce)
             return PARKED
         if produce.failed:
@@ -386,8 +391,10 @@ class ProduceHandler:
         )
 
     def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
-        """Append what comes first, and put off the rest. Takes: refused, why all of it is, if it
-        is."""
+        """Append the first batches, and defer the rest.
+
+        Takes: refused, the error code if the whole request is refused; else None.
+        """
         row_count = size = 0
         for topic in produce.request.topic_data:
             row_count += len(topic.partition_data)
@@ -423,7 +430,7 @@ class ProduceHandler:
         return self._encoded(produce)
 
     def _name_topics(self, request: ProduceRequest) -> None:
-        """Give the topics their names; NO_NAME where an id is not known."""
+        """Set the topics' names by their ids; NO_NAME for an unknown id."""
         for topic in request.topic_data:
             topic.topic_id = topic.topic_id or NO_ID
             known = self._topics.metadata.topic_by_id(topic.topic_id)
@@ -439,7 +446,7 @@ class ProduceHandler:
         """Park a request of version 2 until the last transaction of its producer is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
-                if partition.records is not None:  # a view of a buffer that the next frame takes
+                if partition.records is not None:  # a view of a buffer that the next frame reuses
                     partition.records = bytearray(partition.records)
         self._requests.park(context)
 
@@ -460,10 +467,10 @@ class ProduceHandler:
         return PARKED
 
     def _check_elsewhere(self, produce: _Produce) -> None:
-        """Have the worker check what comes next of what is put off, and make the files that the
-        logs lack; append it, and go on with the rest.
+        """Have the worker check the next deferred batches, and make the files that their logs
+        lack; then append them, and continue with the rest.
 
-        Between two turns others have theirs, of the loop and of the worker.
+        Between two turns, the loop and the worker serve other requests.
         """
         turn, new_files = self._next_turn(produce)
         now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
@@ -479,7 +486,7 @@ class ProduceHandler:
                 self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
-            if not produce.context.keeps_frame:  # which goes as a whole
+            if not produce.context.keeps_frame:  # such a frame is freed as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:
@@ -499,10 +506,10 @@ class ProduceHandler:
         self._requests.run_elsewhere(produce.context, run, done, produce.held_bytes)
 
     def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
-        """Take what is checked together: what takes long by itself is alone.
+        """Take the batches that are checked together; one whose check takes long is alone.
 
-        Gives: also what files are made first, of each log that has none, `MADE_AT_ONCE` at the
-        most.
+        Gives: the batches, and the files to make first for logs without them, at most
+               `MADE_AT_ONCE`.
         """
         pending = produce.pending
         turn: list[_Pending] = []
@@ -516,7 +523,7 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                if files is None and not batch.is_long:  # else others would wait for a long check
+                if files is None and not batch.is_long:  # a long check would delay the others
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
                     new_files.append((log, files))
@@ -540,7 +547,7 @@ class ProduceHandler:
         batch.row[batch.at] = answer
 
     def _answer_parked(self, produce: _Produce, now_ms: int) -> None:
-        """Answer a request of which nothing is put off any more."""
+        """Answer a request that has no more deferred batches."""
         if produce.failed:
             self._count_errors(produce)
         if produce.request.acks == 0:
@@ -595,9 +602,9 @@ class ProduceHandler:
         return Encoded((frame,))
 
     def _prepare(self, request: ProduceRequest, version: int) -> tuple[Unreadable, Code | None]:
-        """Bring the request into the form that all versions have here.
+        """Convert the request to the form of the latest version.
 
-        Gives: what of it cannot be read; why all of it is refused, if it is.
+        Gives: the partitions that cannot be read; the error code if the whole is refused.
         """
         unreadable = ALL_READABLE
         if version < BATCHES_IN_PRODUCE:
@@ -628,11 +635,12 @@ class ProduceHandler:
         pending: _Pending | None = None,
         result: Checked | AppendRefused | None = None,
     ) -> ProducedPartition:
-        """Append one batch; its answer, for which a stand-in is given where the batch is put off.
-        result: of a check that was done elsewhere.
+        """Append one batch. Gives: its answer; a placeholder if the batch is deferred.
 
-        In one piece but for what is seldom, since most requests are for one batch, and each call is
-        a hundredth of its cost.
+        Takes: result, of the worker's check, if there was one.
+
+        One long function, but for rare cases: most requests have one batch, and each further call
+        would add a hundredth to the cost of such a request.
         """
         context = produce.context
         log = produce.topics.partition(name, index)
@@ -678,7 +686,7 @@ class ProduceHandler:
     def _not_appended(
         self, produce: _Produce, log: Log | None, name: str, index: int, records: Any
     ) -> ProducedPartition:
-        """The answer about a batch that there is no log for, or no batch."""
+        """The answer for a partition without a log, or without a batch in the request."""
         if name in INTERNAL_TOPICS:
             return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
         if log is not None:
@@ -689,7 +697,7 @@ class ProduceHandler:
         code = produce.topics.missing_code(name, index)
         if records is not None and not self._cluster.is_one:
             anothers = self._topics.partition(name, index)
-            if anothers is not None:  # what comes next to its leader must not overtake this one
+            if anothers is not None:  # the producer's next batch must not overtake this one
                 add_refused(anothers.producer_state, records)
         return ProducedPartition(index, code, current_leader=self._cluster.hint(name, index, code))
 
@@ -701,10 +709,10 @@ class ProduceHandler:
         pending: _Pending,
         result: Checked | AppendRefused | None,
     ) -> AppendInfo:
-        """Append a batch that was put off. result: of its check elsewhere, which holds where the
-        log still has the rules of then.
+        """Append a deferred batch. result: of the worker's check, which is valid if the log still
+        has the same rules.
 
-        Raises: what `Log.append` raises; OSError where there is no room.
+        Raises: what `Log.append` raises; OSError if there is no space.
         """
         if not pending.is_counted and not self._disk_space.reserve(len(records)):
             raise OSError(errno.ENOSPC, "")
@@ -736,7 +744,9 @@ class ProduceHandler:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
-        """Whether another thread makes files before the log's first batch; else the log does."""
+        """Whether the files for the log's first batch are made by another thread; False: the log
+        has files or makes them itself.
+        """
         files = self._files_ahead.get().for_write(
             log,
             self._topics.partitions_of(log.topic),
@@ -748,10 +758,10 @@ class ProduceHandler:
 
 
 def _upgrade(request: ProduceRequest) -> Unreadable:
-    """Make batches of the older messages that come before version 3.
+    """Convert the older messages of requests before version 3 to batches.
 
-    Gives: what could not be read, with its code; REQUEST_TIMED_OUT, at which clients send again,
-           for what is beyond `MOST_OLDER_BYTES` of one request.
+    Gives: the partitions that could not be read, with their codes; REQUEST_TIMED_OUT, after which
+           clients send again, for those beyond `MOST_OLDER_BYTES` of one request.
     """
     from barnabas.protocol.message_sets import is_message_set, upgraded
 
@@ -773,7 +783,7 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
 
 def _refuse_partitions(produce: _Produce, pairs: list[TopicPartition]) -> None:
     """Refuse the batches of these partitions, since the record of their transaction cannot be
-    written: with a code at which every client sends again, as Apache Kafka does.
+    written: with a code after which every client sends again, as Apache Kafka does.
     """
     refused = set(pairs)
     produce.unreadable = {
@@ -796,7 +806,7 @@ def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
 
 
 def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> None:
-    """Say at debug level what a transaction has written."""
+    """Log at debug level the offsets that a transaction has written."""
     producer_id, producer_epoch, _ = producer_of(records)
     logger.debug(
         "%r: offsets %d to %d of %s",
@@ -814,7 +824,7 @@ def _kept(
     data: PartitionProduceData,
     context: RequestContext,
 ) -> _Pending:
-    """A batch that is put off before anything of it was looked at."""
+    """A batch that is deferred without any check."""
     records: Any = data.records
     if records is not None and not context.keeps_frame:
         records = bytearray(records)
@@ -836,7 +846,7 @@ def _bytes_of(batches: list[_Pending]) -> int:
 
 _NewFiles = tuple["Log", "NewFiles"]
 _Result = Checked | AppendRefused | TakesLongError | None
-"""Of a check in the worker's thread; None: there was nothing to check, or no such partition."""
+"""The result of a check by the worker; None: there is no batch, or no such partition."""
 
 
 def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Result:
@@ -845,11 +855,11 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
     try:
         return check_client_batch(memoryview(batch.records), batch.rules, now_ms, at_once=budget)
     except (AppendRefused, TakesLongError) as error:
-        return error.with_traceback(None)  # which holds all that the check had
+        return error.with_traceback(None)  # the traceback would keep the check's memory alive
 
 
 def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
-    """The answer about a batch for which the disk has no room. Raises: OSError, any other."""
+    """The answer for a batch that the disk has no space for. Raises: OSError, if it is another."""
     if error is not None and not is_out_of_resources(error):
         raise error
     add_refused(log.producer_state, records)
@@ -858,7 +868,7 @@ def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -
 
 
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:
-    """The answer about a batch that is not written."""
+    """The answer for a batch that the log refuses."""
     start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
     named = getattr(error, "record_errors", ())[: produce.record_errors_left]
     produce.record_errors_left -= len(named)
@@ -874,7 +884,7 @@ def _put_off(
     *,
     is_long: bool = False,
 ) -> ProducedPartition:
-    """Put off a batch that came as far as its log. Gives a stand-in for its answer."""
+    """Defer a batch whose log is known. Gives: a placeholder for its answer."""
     if not produce.context.keeps_frame:
         records = bytearray(records)
     has_id = produce.context.api_version >= PRODUCE_TOPIC_IDS

@@ -1,7 +1,7 @@
 """DescribeQuorum: the metadata journal in the form of a quorum of one (KIP-595, KIP-853).
 
-There are no controllers beside the broker: it leads its own journal, is the only voter, and has
-nobody who follows.
+There are no controllers beside the broker: it leads its own journal, is the only voter, and has no
+observers.
 """
 
 from __future__ import annotations
@@ -98,6 +98,6 @@ def _refused(request: DescribeQuorumRequest) -> list[DescribeQuorumResponseTopic
 def _directory_id(
     logs: LogManager,
 ) -> uuid.UUID | None:
-    """The id that meta.properties has, in the form of a UUID."""
+    """The directory id of meta.properties, as a UUID."""
     text = logs.directory_id
     return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

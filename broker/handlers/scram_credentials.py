@@ -1,5 +1,5 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), and SASL's requests where
-nobody has to authenticate.
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), and SASL's requests on
+listeners without SASL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Change = ScramCredentialDeletion | ScramCredentialUpsertion
 def on_describe_user_scram_credentials(
     metadata: ClusterMetadata, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Mechanisms and iterations of users; nobody named: of all.
+    """Mechanisms and iterations of users; of all users if none is named.
 
     Errors, by user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE for one who is named twice.
     """
@@ -68,7 +68,7 @@ def on_describe_user_scram_credentials(
 def on_alter_user_scram_credentials(
     metadata: ClusterMetadata, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Set and remove what shows that somebody is a user. Passwords come salted and iterated.
+    """Set and remove the credentials of users. Passwords come salted and iterated.
 
     Errors, by user: UNACCEPTABLE_CREDENTIAL for an empty name or password, or iterations that are
     out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND where there is nothing to remove;
@@ -106,7 +106,7 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Iterator[Change]:
 
 
 def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | None:
-    """The credential that is to be kept; None: it is to be forgotten. Raises: KafkaError."""
+    """The credential to store; None: it is deleted. Raises: KafkaError."""
     if not change.name:
         raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "A user has no name: give one.")
     mechanism = BY_NUMBER.get(change.mechanism)
@@ -134,7 +134,7 @@ def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | Non
     )
 
 
-# --- where nobody has to authenticate -----------------------------------------------------------
+# --- listeners without SASL ---------------------------------------------------------------------
 
 
 def on_sasl_handshake(

@@ -30,7 +30,7 @@ def on_get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest,
     context: RequestContext,
 ) -> GetTelemetrySubscriptionsResponse:
-    """Which metrics are wanted of the client, and how often; one without an id is given one.
+    """The metrics that the client is to push, and how often; a client without an id gets one.
 
     Errors: THROTTLING_QUOTA_EXCEEDED where it asks again too early.
     """
@@ -78,7 +78,7 @@ def _properties(
     context: RequestContext,
     client_instance_id: uuid.UUID | None,
 ) -> dict[str, str]:
-    """What is known of a client, by the names that `match` has for it."""
+    """The properties of a client that a subscription's `match` can name."""
     name, _, version = connections[context.connection_id].client_software.rpartition(" ")
     return {
         "client_id": context.client_id,

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: topics come, grow and go."""
+"""CreateTopics, DeleteTopics, CreatePartitions: topics are made, deleted and grown."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DELETION_DISABLED_SINCE = 3
 class TopicHandler:
     """Answers CreateTopics, DeleteTopics and CreatePartitions.
 
-    It has a parameter for each part that a topic is made, bounded, authorized or deleted with.
+    It has a parameter for each part that it uses to make, bound, authorize and delete topics.
     """
 
     __slots__ = (
@@ -102,8 +102,8 @@ class TopicHandler:
         self._deletion = deletion
 
     def on_create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Answer:
-        """Make topics, or only say whether they could be made. What is wrong with one does not
-        spoil the others.
+        """Make topics, or only check whether they could be made. An error of one topic does not
+        affect the others.
 
         Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given
@@ -165,8 +165,8 @@ class TopicHandler:
     def _settings_shown(
         self, context: RequestContext
     ) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
-        """What leaves a topic's settings out of its row, where they may not be described. None:
-        every client may see all.
+        """A function that removes a topic's settings from its row if the client may not describe
+        them. None: the client may see all.
         """
         access = self._access.of(context)
         if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
@@ -201,7 +201,7 @@ class TopicHandler:
         return answer
 
     def _checked_topic(self, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
-        """The topic as it will be. Raises KafkaError where there can be no such topic."""
+        """The topic to make. Raises KafkaError if the request for it is not valid."""
         if self._topics.metadata.topic(topic_request.name) is not None:
             raise KafkaError(
                 Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."
@@ -383,7 +383,7 @@ class TopicHandler:
         return (yield from self._in_slices(answer, "responses", context))
 
     def _existing_id(self, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
-        """The id of the topic that is meant, the same whether it is given by name or by id."""
+        """The id of the requested topic, whether it is given by name or by id; None: unknown."""
         if name is None:
             return (
                 topic_id
@@ -396,7 +396,7 @@ class TopicHandler:
     def _checked_for_deletion(
         self, name: str | None, topic_id: uuid.UUID, context: RequestContext
     ) -> tuple[str, uuid.UUID]:
-        """(name, id) of what goes. Raises KafkaError where it cannot."""
+        """(name, id) of the topic to delete. Raises KafkaError if it cannot be deleted."""
         if not self._config.delete_topic_enable:
             code = (
                 Code.TOPIC_DELETION_DISABLED
@@ -434,7 +434,7 @@ class TopicHandler:
     def on_create_partitions(
         self, request: CreatePartitionsRequest, context: RequestContext
     ) -> Answer:
-        """Let topics grow, or only say whether they could.
+        """Add partitions to topics, or only check whether they could be added.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth),
         INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for
@@ -523,8 +523,9 @@ class TopicHandler:
                 self._check_replicas(index, assignment.broker_ids)
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
-        """Keep where the new partitions of a topic of several brokers lie, if the request says
-        it."""
+        """With several brokers: store the requested replicas of a topic's new partitions, if the
+        request has some.
+        """
         if self._cluster.is_one or topic_request.assignments is None:
             return
         name = topic_request.name
@@ -533,12 +534,12 @@ class TopicHandler:
         self._topics.metadata.set_topic_replicas(name, (*present, *added))
 
     def _mutations(self, context: RequestContext) -> Mutations | None:
-        """Where each change is recorded; None: no quota bounds them."""
+        """The recorder of the request's changes for its quota; None: there is no such quota."""
         return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
-    """Make the answers for topics that the disk has no space for refusals."""
+    """Replace the answers for topics that the disk has no space for by refusals."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (
@@ -552,7 +553,9 @@ def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[s
 def _created(
     topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs], node_count: int
 ) -> CreatableTopicResult:
-    """Takes: node_count, on how many a partition lies where the journal does not say it."""
+    """The answer for a new topic. Takes: node_count, the replication factor of topics whose
+    replicas are not in the journal.
+    """
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -586,7 +589,9 @@ def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[st
 
 
 def _refuse_internal(name: str, what: str) -> None:
-    """The coordinators live in their topics as they were when the broker started."""
+    """Raise KafkaError for an internal topic: coordinators rely on its partition count, and on its
+    records.
+    """
     if name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,

@@ -76,7 +76,9 @@ def client_host(
     transactions: TransactionCoordinator,
     transactional_id: str,
 ) -> str | None:
-    """From where the producer last added to its transaction; None where that connection is gone."""
+    """The host from which the producer last added to its transaction; None if that connection is
+    closed.
+    """
     connection = connections.get(transactions.latest_connection(transactional_id))
     return None if connection is None else connection.client_host.removeprefix("/")
 
@@ -86,7 +88,7 @@ def _add_client_hosts(
     transactions: TransactionCoordinator,
     answer: DescribeTransactionsResponse,
 ) -> None:
-    """Tell of each open transaction from which host its producer works."""
+    """Add the producer's host to each open transaction of the answer."""
     open_states = {state.value for state in (TransactionState.ONGOING, *PREPARED)}
     for index, row in enumerate(answer.transaction_states):
         host = client_host(connections, transactions, row.transactional_id)
@@ -102,7 +104,8 @@ def on_describe_transactions(
     request: DescribeTransactionsWithHostsRequest,
     context: RequestContext,
 ) -> Parked:
-    """How transactional ids stand; with the hosts of their producers for clients of ours that ask.
+    """The states of transactional ids; with their producers' hosts, if our own client asks for
+    them.
 
     Errors: see `TransactionCoordinator`.
     """
@@ -115,7 +118,7 @@ def on_describe_transactions(
 
 
 def _visible_to(access: Access | None) -> Callable[[str], bool]:
-    """Whether a client may see a transactional id."""
+    """A test of transactional ids: whether the client may describe them."""
     if access is None:
         return lambda _: True
     from barnabas.broker.security.acls import Operation, ResourceType
@@ -149,7 +152,7 @@ def on_list_transactions(
         requests.reply(context.ticket, response)
 
     def match_elsewhere(found: transaction_listing.Rows) -> None:
-        is_encoded = cluster.is_one  # of several, each hides what others coordinate
+        is_encoded = cluster.is_one  # with several brokers, ids of other coordinators are removed
 
         def run() -> transaction_listing.Rows | EncodedRows | None:
             matched = transaction_listing.matching(found, pattern)
@@ -357,7 +360,7 @@ class WriteTxnMarkersHandler:
         topics, now_ms = self._cluster.topics_here(context), context.now_ms
         if marker.producer_epoch < 0 or marker.producer_id < 0:
             return Code.UNKNOWN_SERVER_ERROR
-        if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
+        if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load the topic with a marker in it
             return Code.INVALID_TOPIC_EXCEPTION
         log = topics.partition(name, index)
         if log is None:
@@ -378,7 +381,7 @@ class WriteTxnMarkersHandler:
         except OSError as error:
             if log.files.are_made or not is_out_of_resources(error):
                 raise
-            return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
+            return Code.KAFKA_STORAGE_ERROR  # no part of the marker was written
         if name == OFFSETS_TOPIC:
             self._groups.replay_marker(
                 index,

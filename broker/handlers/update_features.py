@@ -23,12 +23,12 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe one may lose me
 def on_update_features(
     features: CurrentFeatures, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    """Let features have other levels. They hold from now on, and after a restart, where the setting
-    `barnabas.features` does not say otherwise.
+    """Change the levels of features. The new levels apply at once, and after a restart unless the
+    setting `barnabas.features` sets others.
 
-    Below version 2 each feature is changed by itself; from 2 on all are or none. Errors:
-    INVALID_UPDATE_VERSION for a feature that is not known, a level that it may not have, and one
-    that is lower though no downgrade was asked for.
+    Below version 2 each feature is changed by itself; from 2 on all of them are, or none. Errors:
+    INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a lower level without a
+    request for a downgrade.
     """
     updated: dict[str, int] = {}
     results, refused = [], None
@@ -58,7 +58,7 @@ def on_update_features(
 def _check(
     features: CurrentFeatures, update: FeatureUpdateKey, updated: dict[str, int], api_version: int
 ) -> None:
-    """Refuse what cannot be. Raises: KafkaError INVALID_UPDATE_VERSION."""
+    """Check an update. Raises: KafkaError INVALID_UPDATE_VERSION."""
     name, level = update.feature, update.max_version_level
     kind = update.upgrade_type
     if api_version < UPGRADE_TYPES_SINCE:
@@ -69,7 +69,7 @@ def _check(
         raise _refusal(update, "a level is not below 0")
     feature = next((one for one in features.finalized.supported if one.name == name), None)
     if feature is None:
-        if level > 0:  # one that is not there is at level 0
+        if level > 0:  # an unknown feature has level 0, so setting 0 is no error
             raise _refusal(update, "this broker does not know it")
         return
     if not feature.min_version <= level <= feature.max_version:

@@ -1,4 +1,4 @@
-"""What changes the brokers and controllers of a cluster, where there is nothing to change:
+"""Requests that change a cluster's brokers and controllers, which are refused here:
 UnregisterBroker (KIP-631), AddRaftVoter and RemoveRaftVoter (KIP-853).
 
 The answers are those of an Apache Kafka whose only node is broker and controller, with
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def on_unregister_broker(
     cluster: Cluster, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for a broker that there is, since it runs."""
+    """BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for an existing broker, since it is running."""
     node_id = request.broker_id
     if node_id in cluster.nodes:
         return UnregisterBrokerResponse(

@@ -48,7 +48,9 @@ class Quotas:
         self._apply()
 
     def _apply(self) -> None:
-        """Without quotas of clients requests go their way as if there could be none."""
+        """Load the code of clients' quotas if there are some, and reload the routes: without
+        quotas requests have no step for them.
+        """
         types = {entity[0][0] for entity in self._metadata.client_quotas}
         self.have_addresses = "ip" in types
         is_wanted = bool(types - {"ip"})

@@ -441,7 +441,7 @@ class Leadership:
         if version != self._version:
             record = None if version == ABSENT else decode_lease_record(value)
             self._check_is_of_this_cluster(record)
-            self._check_is_the_only_one_so_called(record)
+            self._check_name_is_unique(record)
             pending, self._pending = self._pending, []
             self._version, self.record, self._seen_ms = version, record, now_ms
             own = [one for one in pending if record and one.record.write_id == record.write_id]
@@ -459,7 +459,7 @@ class Leadership:
                 f"cluster {ours}: take an empty directory for a standby, or another lease"
             )
 
-    def _check_is_the_only_one_so_called(self, record: LeaseRecord | None) -> None:
+    def _check_name_is_unique(self, record: LeaseRecord | None) -> None:
         """Raises: LeaseRecordError where another process keeps leading as this node."""
         if self.role is not Role.WATCHING or record is None or record.leader != self.node_id:
             return

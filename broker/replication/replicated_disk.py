@@ -107,7 +107,7 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does, and mark it. A new log's is made by another thread."""
+        """Make a directory, as `Disk` does, and mark it. Another thread makes those of new logs."""
         is_inside = path.startswith(self._inside)
         is_partitions = is_inside and "/" not in path[len(self._inside) :].lstrip("/")
         is_marked = is_partitions and not self._disk.is_dir(path)

@@ -4,23 +4,22 @@ Every request goes this way, in this order:
 
 | what | by |
 |---|---|
-| its header is read; an API or version that is not spoken is refused | `Broker.on_frame` |
+| its header is read; an unsupported API or version is refused | `Broker.on_frame` |
 | its body is read; one that cannot be read ends the connection | `Broker.on_frame` |
-| with an authorizer: what of it is not allowed is refused | `security/authorization.py` |
-| of several brokers: one that its coordinator is not refuses it | `coordinator_edge.py` |
+| with an authorizer: what is not allowed in it is refused | `security/authorization.py` |
+| with several brokers: one that is not its coordinator refuses it | `coordinator_edge.py` |
 | its handler answers it | `Route.handle` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_coordinators.py` |
-| ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
+| ...ends the connection if its producer has left that connection | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
-| what it names again is left out; where it names much it goes in parts | `wide_requests.py` |
-| with client quotas: what it uses is recorded, its client throttled | `quotas/client_quotas.py` |
+| repeated names are left out; a request with many names goes in parts | `wide_requests.py` |
+| with client quotas: its usage is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent; a parked one's later | `Requests` |
 
-A row of ROWS names the handler, and the parts that it takes before the request: those that its
-signature has, in the same order. The class of the request follows from the API's name. A row is
-loaded when the first such request comes, and this module with the first of all: messages and
-handlers together would be a tenth of the broker's start. Here and in assemble.py alone all parts
-are known.
+A row of ROWS names the handler, and the parts that it takes before the request, in the order of its
+signature. The class of the request follows from the API's name. A row is loaded with the first
+request of its API, and this module with the first request of all, since loading all messages and
+handlers would take a tenth of the broker's start. Only this module and assemble.py know all parts.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """One row of the table.
 
-    make: makes the handler of the parts. read: what reads requests that their class does not:
-    `read` of a class, or a function; by module and name.
+    make: makes the handler of the parts. read: the reader, if it is not `read` of the request's
+    class: a class with `read`, or a function; by module and name.
     """
 
     make: Callable[[Parts], Handler[Any]]
@@ -201,7 +200,7 @@ ROWS: dict[int, Row] = {
 
 
 def load_route(parts: Parts, api: Api) -> Route:
-    """The route of an API, with what is done around its handler."""
+    """The route of an API, with the steps around its handler."""
     row = ROWS[api.key]
     route = Route(api.name, _reader(parts, api, row), row.make(parts))
     if api.name in SHAPES:

@@ -1,17 +1,17 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, and answers have only
-what changed.
+"""Incremental fetch sessions (KIP-227): the broker stores the partitions that a client fetches, and
+answers contain only those that changed.
 
 A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
-one fetch: the session takes up what the request names and forgets what it says; all its partitions
-are read in the session's order; those with news are answered, and those that gave records go to the
-end of the order, so that none starves.
+one fetch: the session adds the partitions that the request names, and removes its forgotten ones;
+all partitions are read in the session's order; the answer contains those with news, and those with
+records move to the end of the order, so that each gets its turn.
 
-What sessions cost is bounded, in sessions and in the partitions of all of them. Eviction, where a
-new one finds no room, as Apache Kafka has it: sessions that rested for two minutes go, the one
-longest unused first; where all slots are taken by others, the one with the fewest partitions of
-those that are two minutes old, if the new one has more. Else the new client gets no session and
-fetches in full. A session that grows beyond what there is room for ends with an error for its
-client, which fetches in full, too. Source: KIP-227, "Fetch Session Caching".
+The number of sessions is bounded, and so is the number of partitions of all sessions together.
+Eviction, if there is no room for a new session, is that of Apache Kafka: sessions that were unused
+for two minutes are evicted, the longest unused first; if that is not enough, the session with the
+fewest partitions of those that are two minutes old, if the new one has more. Otherwise the new
+client gets no session, and its fetches are full. A session that grows beyond the bound ends with an
+error, and its client fetches in full, too. Source: KIP-227, "Fetch Session Caching".
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 EVICTION_MS = 120_000
 MOST_PARTITIONS = 300_000  # of all sessions: 120 MB
-LONG_NAME = 256  # a name of so many letters more counts as another partition
+LONG_NAME = 256  # a long name counts as one partition more for each 256 letters
 
 TopicKey = str | uuid.UUID
 Targets = dict[
     tuple[str | bytes, int], "FetchTarget"
-]  # by name or 16 bytes of id: a UUID is ten times as slow to look up
+]  # the name, or the 16 bytes of the id: hashing a UUID object takes ten times as long
 
 
 class FetchTarget:
@@ -59,7 +59,7 @@ class FetchTarget:
         self.last_fetched_epoch: int = partition.last_fetched_epoch
 
     def update(self, partition: FetchPartition) -> None:
-        """What the client asks for now."""
+        """Store the values of the client's latest request."""
         self.fetch_offset = partition.fetch_offset
         self.partition_max_bytes = partition.partition_max_bytes
         self.current_leader_epoch = partition.current_leader_epoch
@@ -68,20 +68,20 @@ class FetchTarget:
     def has_news(
         self, error_code: int, high_watermark: int, log_start_offset: int, size: int
     ) -> bool:
-        """Whether the answer must have the partition; remembers what it has."""
+        """Whether the answer must contain the partition. After: the answer's values are stored."""
         news = size > 0 or error_code != 0
         if high_watermark != self.high_watermark:
             news, self.high_watermark = True, high_watermark
         if log_start_offset != self.log_start_offset:
             news, self.log_start_offset = True, log_start_offset
         if error_code != 0:
-            self.high_watermark = -1  # so that the end of the error is news
+            self.high_watermark = -1  # so that the next answer without the error counts as news
         return news
 
 
 class FetchSession:
-    """A client's remembered partitions. owner: its principal, where there is an authorizer.
-    weight: as how many partitions they count.
+    """A client's partitions. owner: its principal, where there is an authorizer. weight: the number
+    of partitions that the session counts as.
     """
 
     __slots__ = (
@@ -106,7 +106,9 @@ class FetchSession:
 
 
 class Planned:
-    """What one request fetches. session: None where there is none; incremental: news alone."""
+    """The partitions that one request fetches. session: None if it has none; incremental: the
+    answer contains only partitions with news.
+    """
 
     __slots__ = ("incremental", "session", "targets")
 
@@ -121,7 +123,7 @@ class Planned:
 
 
 class FetchSessions:
-    """All sessions, in order of last use. weight: as how many partitions they count together."""
+    """All sessions, in order of last use. weight: the sum of the sessions' weights."""
 
     def __init__(self, slots: int, ids: Ids, most_partitions: int = MOST_PARTITIONS) -> None:
         self._slots, self._ids, self._most_partitions = slots, ids, most_partitions
@@ -132,26 +134,26 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> list[tuple[TopicKey, int]]:
-        """What a session remembers; nothing where there is none of that id."""
+        """The partitions of a session; none if there is no session of that id."""
         session = self._sessions.get(session_id)
         targets = session.targets.values() if session is not None else ()
         return [(target.topic, target.index) for target in targets]
 
     def forget(self, session_id: int) -> None:
-        """The client did not get the answer."""
+        """Drop a session: its client did not get the answer."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.weight -= session.weight
 
     def clear(self) -> None:
-        """Forget all: their broker went away."""
+        """Drop all sessions: their broker stopped."""
         self._sessions.clear()
         self.weight = 0
 
     def plan(
         self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
     ) -> Planned:
-        """What to read for the request. A session is its owner's: others neither use nor end it.
+        """The partitions to read for the request. Only its owner can use or end a session.
 
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also where the session has no room for what
                 the request adds; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
@@ -193,7 +195,7 @@ class FetchSessions:
         return Planned(list(session.targets.values()), session, incremental=True)
 
     def _update(self, session: FetchSession, request: FetchRequest) -> None:
-        """Forget and take up what the request says."""
+        """Remove the request's forgotten partitions, and add those that it names."""
         change = 0
         for topic in request.forgotten_topics_data or ():
             key = topic.topic_id if session.uses_topic_ids else topic.topic
@@ -206,7 +208,7 @@ class FetchSessions:
         self.weight += change
 
     def _make_room(self, weight: int, now_ms: int) -> bool:
-        """Evict what may go for a new session. Gives whether there is room for it."""
+        """Evict sessions as far as a new one needs room. Gives: whether there is room for it."""
         if not self._evict_resting(weight, 1, now_ms):
             return False
         if len(self._sessions) < self._slots:
@@ -219,8 +221,8 @@ class FetchSessions:
         return True
 
     def _evict_resting(self, weight: int, slots: int, now_ms: int) -> bool:
-        """Evict sessions that have rested, as far as room is wanted for so many more partitions and
-        sessions. Gives whether there is room for the partitions.
+        """Evict sessions that were unused for two minutes, until there is room for so many more
+        partitions and sessions. Gives: whether there is room for the partitions.
         """
         while self._sessions and (
             self.weight + weight > self._most_partitions
@@ -248,7 +250,7 @@ class FetchSessions:
 
 
 def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add what the request names. Gives as how many partitions the new ones count."""
+    """Add the partitions that the request names. Gives: the weight of the new ones."""
     weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic

@@ -1,11 +1,11 @@
 """The answer to a Fetch before version 4: older messages, made of the batches that were read.
 
-They are made while everybody else waits. So an answer has `MOST_BYTES` of them in all, the first
-whatever its size; what is left out comes with the next request. Such clients do not take turns
-with their partitions, as later ones do (KIP-74): each answer begins with another one.
+They are made in the event loop, while all other clients wait. So an answer has `MOST_BYTES` of them
+in all, the first whatever its size; the rest comes with the next requests. Such clients do not
+rotate their partitions, as later ones do (KIP-74), so each answer begins with another partition.
 
-Markers and what compaction has emptied make no messages. A client that is given none asks for the
-same offset again, for ever: so reading goes on behind them.
+Markers, and batches that compaction has emptied, make no messages. A client that gets no message
+asks for the same offset again, for ever: so reading continues after them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def encode_older(
 ) -> bytes:
     """The whole frame, of version 0 to 3.
 
-    Takes: topics, the answer as later versions have it; logs, what it was read of.
+    Takes: topics, those of the answer in its latest version; logs, those that were read.
     """
     version = context.api_version
     sources = {(target.topic, target.index): (target, log) for target, log in logs}
@@ -70,7 +70,7 @@ def encode_older(
 
 
 def _converted(target: FetchTarget, log: Log, magic: int, most_bytes: int) -> tuple[int, bytes]:
-    """A partition's code, and its messages from the offset of the request on."""
+    """A partition's error code, and its messages from the requested offset on."""
     most_bytes = min(most_bytes, target.partition_max_bytes)
     offset = target.fetch_offset
     try:

@@ -1,8 +1,8 @@
-"""The parts of a broker, by the names that rows of `requests/dispatch.py` have for them; and the
-routes of requests, which are made of them.
+"""The parts of a broker, by the names that rows of `requests/dispatch.py` use; and the routes of
+requests, which are made of them.
 
-assemble.py makes the parts, and the table picks those that a handler takes: nothing else has them
-all.
+assemble.py makes the parts, and the table picks those that a handler takes: no other module has all
+of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """All parts of a broker that requests are answered with, by the names that rows have."""
+    """All parts of a broker that handlers use, by the names that rows use."""
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -85,7 +85,7 @@ class Parts:
 class Routes:
     """The routes of requests, loaded from the table with the first request of each API.
 
-    loaded: by API key. It is cleared when what is done around requests changes.
+    loaded: by API key. It is cleared when the steps around handlers change.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:

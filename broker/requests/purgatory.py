@@ -1,10 +1,10 @@
 """Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed
 fetch).
 
-Order of effects: a log's progress tries each of its waiting fetches in the order in which they
-came, those that it says something to; one that is answered leaves every log it waited at. Time is a
-row in a heap; rows of answered fetches are dropped when they come up, or when most rows are such: a
-busy reader's fetches are answered long before their time.
+Order of effects: when a log progresses, its waiting fetches are tried in the order of arrival, if
+this log may complete them; an answered fetch is removed from every log it waited for. Deadlines are
+rows in a heap; rows of answered fetches are dropped when they are due, or when most rows are such,
+since a busy reader's fetches are answered long before their deadlines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TryComplete = Callable[[int, bool], bool]
 
 DUE_AT_ONCE = 100  # fetches that are answered by one tick
-FEWEST_SWEPT = 64  # rows of answered fetches
+FEWEST_SWEPT = 64  # rows of answered fetches in the heap, below which it is not cleaned
 
 
 def _always(_log: Log) -> bool:
@@ -28,12 +28,12 @@ def _always(_log: Log) -> bool:
 
 
 class WaitingFetch:
-    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it, if it may, and says whether
-    it did.
+    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it if it can, and returns
+    whether it did.
 
-    `is_worth_a_try(log)`, asked first when that log progresses, looks at this log alone: a fetch of
-    a thousand partitions, of which each gets a batch that cannot be read yet, would be read a
-    million times otherwise.
+    `is_worth_a_try(log)` is called first when that log progresses, and reads this log alone:
+    otherwise a fetch of a thousand partitions, each of which gets a batch that cannot be read yet,
+    would read a million logs.
     """
 
     __slots__ = ("done", "is_worth_a_try", "logs", "try_complete")
@@ -59,7 +59,7 @@ class Purgatory:
         self.waiting_count = 0
 
     def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
-        """Let it wait for progress of its logs, until the deadline."""
+        """Add a fetch, which waits for progress of its logs until the deadline."""
         self._sequence += 1
         self.waiting_count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
@@ -67,7 +67,7 @@ class Purgatory:
             self._by_log.setdefault(log, {})[fetch] = None
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """Data were appended, became stable, or went away."""
+        """Try the log's fetches: data were appended, became stable, or were deleted."""
         waiting = self._by_log.get(log)
         if waiting:
             for fetch in list(waiting):
@@ -79,7 +79,7 @@ class Purgatory:
                     self._remove(fetch)
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer those whose time is up; the next tick goes on behind DUE_AT_ONCE of them."""
+        """Answer up to DUE_AT_ONCE fetches whose deadline has passed; the next tick continues."""
         left = DUE_AT_ONCE
         while left and self._deadlines and self._deadlines[0][0] <= now_ms:
             fetch = heapq.heappop(self._deadlines)[2]
@@ -90,7 +90,7 @@ class Purgatory:
                 self._remove(fetch)
 
     def cancel(self, fetch: WaitingFetch) -> None:
-        """Give up a fetch whose connection is gone."""
+        """Remove a fetch whose connection is closed."""
         self._remove(fetch)
 
     def next_deadline_ms(self) -> int | None:

@@ -1,7 +1,7 @@
 """Answers with one error for everything that a request names. Pure.
 
 `Message.error_response` makes them: the generator derives it from the schemas of a request and its
-answer (`protocol/generator/error_responses.py`). Here is what the schemas do not say.
+answer (`protocol/generator/error_responses.py`). This module has the exceptions to the schemas.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def message_class(api: Api, kind: str) -> type[Message]:
 
 
 def refused_rows(request: Message, version: int, code: int) -> Message:
-    """The answer to some rows of a request whose other rows are answered otherwise.
+    """The answer to the refused rows of a request; the other rows get another answer.
 
-    The answer to an OffsetDelete can have an error for the whole, which would hide the others.
+    An OffsetDelete gets an error for each row: one for the whole answer would hide the others.
     """
     from barnabas.protocol.messages import offset_delete
 

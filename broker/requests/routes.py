@@ -1,4 +1,4 @@
-"""How requests of one API are read and answered, and the types of what does it.
+"""The route of an API's requests: the functions that read and answer them, with their types.
 
 The table of all APIs is dispatch.py.
 """
@@ -22,9 +22,9 @@ Decide = Callable[[Request, RequestContext, int], Result]
 
 
 class Route(NamedTuple):
-    """What reads the requests of an API, and what answers them.
+    """The reader and the handler of an API's requests.
 
-    is_wide: whether requests are handled in parts where they name many things.
+    is_wide: whether requests with many names are handled in parts.
     """
 
     name: str

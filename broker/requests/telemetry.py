@@ -1,12 +1,11 @@
-"""Metrics that clients push (KIP-714): which clients are asked for which, and what was received.
+"""Metrics that clients push (KIP-714): the subscriptions of each client, and counts of pushes.
 
 When an administrator sets a subscription (`client_metrics.py`), ApiVersions lists the two requests,
-and clients ask what is wanted of them. What they push is counted and not read: it is for a
-monitoring system of theirs, and there is none behind this broker. Without subscriptions no client
-is asked.
+and clients ask for their subscription. The pushed metrics are counted and not decoded: this broker
+has no plugin that would export them. Without subscriptions no client pushes metrics.
 
-State: one row for each client that asked, the latest `MOST_INSTANCES` of them; soft, lost at a
-restart, after which a client is made to ask again.
+State: one row for each client that asked, the latest `MOST_INSTANCES` of them. It is not stored:
+after a restart a client has to ask again.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ MOST_BYTES = 1 << 20  # telemetry.max.bytes
 DEFAULT_INTERVAL_MS: int = CLIENT_METRICS_SETTINGS["interval.ms"].default
 CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 ALL_METRICS = "*"
-LONGEST_MATCHED = 1000  # of what a client says of itself: each new letter is a state's work
+LONGEST_MATCHED = 1000  # letters of a client's properties: each may add a state to the automaton
 NO_ID = uuid.UUID(int=0)
 
 
 class MetricsSubscription(NamedTuple):
-    """What is wanted of one client. metrics: prefixes of their names; none: nothing."""
+    """The subscription of one client. metrics: prefixes of their names; none: no metrics."""
 
     subscription_id: int
     interval_ms: int
@@ -42,8 +41,8 @@ class MetricsSubscription(NamedTuple):
 
 @dataclass(slots=True)
 class _Instance:
-    """A client. last_ms: of its last request that was not refused; may_push: whether it has asked
-    since it last pushed; may_ask: whether it was made to ask again.
+    """A client. last_ms: the time of its last request that was not refused; may_push: it has asked
+    since its last push; may_ask: it may ask early, since an answer required it to ask again.
     """
 
     wanted: MetricsSubscription
@@ -54,7 +53,7 @@ class _Instance:
 
 
 class Telemetry:
-    """The clients that were asked for metrics, and what has come of them.
+    """The clients with subscriptions, and the times of their requests.
 
     Takes: subscriptions, by name, as the metadata journal keeps them; counters, which get what
            clients push.
@@ -68,10 +67,10 @@ class Telemetry:
     def on_get_subscriptions(
         self, client_id: uuid.UUID, properties: Mapping[str, str], now_ms: int
     ) -> MetricsSubscription:
-        """What is wanted of the client.
+        """The subscription of the client.
 
-        Takes:  properties, by the names that `match` has for them.
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where it asked or pushed just now.
+        Takes:  properties, by the names that `match` uses.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where it asked or pushed too recently.
         """
         known = self._instances.pop(client_id, None)
         if known is not None:
@@ -95,7 +94,7 @@ class Telemetry:
         is_last: bool,
         now_ms: int,
     ) -> None:
-        """Count what a client has pushed.
+        """Count the metrics that a client has pushed.
 
         Raises: KafkaError INVALID_REQUEST without an id, and after the last push;
                 THROTTLING_QUOTA_EXCEEDED too early, UNKNOWN_SUBSCRIPTION_ID where something else is
@@ -127,7 +126,7 @@ class Telemetry:
         self._counters.add("barnabas_client_metrics_bytes_total", count=size_bytes)
 
     def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> MetricsSubscription:
-        """What all subscriptions that match ask for: every metric, in the shortest interval."""
+        """The union of all matching subscriptions: all their metrics, at the shortest interval."""
         metrics: dict[str, None] = {}
         interval_ms = None
         for configs in self._subscriptions.values():
@@ -149,8 +148,8 @@ class Telemetry:
 
 
 def _matches(patterns: str, properties: Mapping[str, str]) -> bool:
-    """Whether every PROPERTY=PATTERN holds. One that is none in RE2's syntax holds for no client,
-    and none does for a client that says very much of itself.
+    """Whether every PROPERTY=PATTERN matches. A pattern that is not valid in RE2's syntax matches
+    no client, and no pattern matches a client with very long properties.
     """
     for pattern in CLIENT_METRICS_SETTINGS["match"].parse(patterns):
         name, _, wanted = pattern.partition("=")

@@ -126,11 +126,11 @@ def to_transactions(
 ) -> Handler[Request]:
     """The handler of a request that the transaction coordinator answers.
 
-    It has parameters for what differs between such requests, too.
+    It has parameters for the differences between such requests, too.
 
     Takes: hold_back, the request's field with the transactional id whose last transaction is
-           completed first. guard, for what adds to a transaction: the fields with the transactional
-           id, producer id and producer epoch that the request says it is from.
+           completed first. guard, for requests that add to a transaction: the request's fields with
+           the transactional id, the producer id and the producer epoch.
     """
     id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
     guard_of: Callable[[Request], tuple[str, int, int]] | None = (

@@ -1,8 +1,8 @@
 """The requests under way: how a handler parks one, and how it is answered later.
 
 A handler that has its answer returns it. One that waits parks the request first, returns PARKED,
-and answers with `Requests.reply` when it can. Work that takes long goes in slices, or to the
-worker. An answer may be amended before it leaves, by whoever handed the request on.
+and answers with `Requests.reply` when it can. Long work is done in slices, or by the worker. A
+layer around the handler (authorization, quotas) may amend an answer before it is sent.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ logger = logging.getLogger("barnabas.broker")
 
 FRAME = struct.Struct(">ii")
 """The size of a response frame, and the correlation id."""
-_FRAME_TAGGED = FRAME.size + 1  # no tagged fields
+_FRAME_TAGGED = FRAME.size + 1  # with the header's empty tagged fields: one byte, 0
 
 
 class Requests:
     """The requests under way, by ticket, and their answers.
 
-    Takes: quotas, which record what an answer costs and throttle its client.
+    Takes: quotas, which record the cost of an answer and throttle its client.
     Holds: parked requests; fetches that wait in the purgatory; work in slices: `work` that changes
-           something, `reading` that does not; amendments of answers; parts of wide requests.
+           state, `reading` that does not; amendments of answers; parts of wide requests.
     errors: where the error codes of answers are counted; None where no counts are wanted.
     next_ticket: of the next request, or part of one.
     """
@@ -57,7 +57,8 @@ class Requests:
         self._purgatory, self._quotas = purgatory, quotas
         self._parked: dict[int, RequestContext] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
-        self._takers: dict[int, Callable[[Message], None]] = {}  # of the answers to parts
+        # of parts of wide requests, by ticket: called with the part's answer
+        self._takers: dict[int, Callable[[Message], None]] = {}
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.next_ticket = 1
         self.errors: ErrorCounts | None = None
@@ -72,7 +73,7 @@ class Requests:
         self._connections[context.connection_id].parked_ticket = context.ticket
 
     def park_fetch(self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int) -> None:
-        """Let a fetch wait in the purgatory."""
+        """Park a fetch in the purgatory."""
         self.park(context)
         self._waiting_fetches[context.ticket] = fetch
         self._purgatory.park(fetch, deadline_ms)
@@ -87,7 +88,7 @@ class Requests:
         """
         context = self._parked.pop(ticket, None)
         if context is None:
-            return  # its connection is gone
+            return  # its connection is closed
         if self._takers and ticket in self._takers:
             assert isinstance(response, Message), "answers to parts are messages"
             self.reply_to_part(context, response)
@@ -105,7 +106,7 @@ class Requests:
             self.answer(context.connection_id, self.encode(context, response))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
-        """Send the answer to a connection's request, as it is on the wire."""
+        """Send the encoded answer to a connection's request."""
         self._connections[connection_id].in_flight = False
         self._outbox.sends.append((connection_id, pieces))
 
@@ -127,7 +128,7 @@ class Requests:
     # --- in slices, and by the worker ------------------------------------------------------------
 
     def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
-        """What the work gives; PARKED where others have their turn before its end."""
+        """Run the work. Gives: its answer if it ends at once; else PARKED."""
         response: Answer
         is_done, response = self.work.begin(context.ticket, work, context.now_ms)
         if is_done:
@@ -136,7 +137,7 @@ class Requests:
         return PARKED
 
     def answer_by(self, context: RequestContext, work: Slices) -> Parked:
-        """Park a request, which the work itself answers with `reply`, in slices."""
+        """Park a request and run the work in slices; the work answers it with `reply`."""
         self.park(context)
         self.work.begin(context.ticket, work, context.now_ms)
         return PARKED
@@ -146,10 +147,10 @@ class Requests:
             self.reply(ticket, answer)
 
     def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
-        """What the work reads; PARKED where others have their turn before its end. Then the answer
-        is long, and the worker encodes it.
+        """Run work that only reads. Gives: its answer if it ends at once; else PARKED, and the
+        worker encodes the answer, which is long then.
 
-        Takes: work, which gives a message, or `Pieces`.
+        Takes: work, which returns a message, or `Pieces`.
         """
         is_done, response = self.reading.begin(context.ticket, work, context.now_ms)
         if is_done:
@@ -164,17 +165,17 @@ class Requests:
         done: Callable[[Any, int], None],
         held_bytes: int = 0,
     ) -> None:
-        """Have the worker do what takes long for a request; `Work` has the parameters."""
+        """Have the worker do a long computation for a request; `Work` describes the parameters."""
         self._outbox.work.append(Work(context.connection_id, run, done, held_bytes))
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
         """Have the worker encode the long answer to a request that is parked."""
-        if ticket in self._takers:  # of a part of a request, which is encoded with the whole
+        if ticket in self._takers:  # a part of a request, whose answer is encoded with the whole
             self.reply(ticket, cast(Message, response))
             return
         context = self._parked[ticket]
         if callable(response) and ticket in self._amendments:
-            self.reply(ticket, Encoded(response()))  # which amends it
+            self.reply(ticket, Encoded(response()))  # `reply` makes the amendment
             return
         if callable(response):
             encode, is_counted = response, True
@@ -224,7 +225,7 @@ class Requests:
         self._amendments[ticket] = both
 
     def amendable(self, context: RequestContext, response: Encoded) -> Message | Encoded:
-        """What a handler has encoded, unchanged; or decoded again, where it is to be amended."""
+        """An encoded answer, unchanged; or decoded again, if it has to be amended."""
         if context.ticket not in self._amendments:
             return response
         if not response.pieces:
@@ -241,14 +242,14 @@ class Requests:
     # --- parts of wide requests ------------------------------------------------------------------
 
     def new_part(self, take: Callable[[Message], None]) -> int:
-        """The ticket of a part of a request, whose answer `take` is given."""
+        """The ticket of a new part of a request; `take` is called with the part's answer."""
         ticket = self.next_ticket
         self.next_ticket = ticket + 1
         self._takers[ticket] = take
         return ticket
 
     def reply_to_part(self, context: RequestContext, response: Message) -> None:
-        """Answer a part of a request, whose client is answered with the whole."""
+        """Pass on the answer to a part of a request; the client gets one answer to all parts."""
         take = self._takers[context.ticket]
         amendment = self._amendments.pop(context.ticket, None)
         self.on_part_over(context.ticket)
@@ -271,7 +272,7 @@ class Requests:
         self._outbox.closes.append((connection_id, reason))
 
     def give_up(self, connection_id: int, error: Exception) -> None:
-        """End a connection whose request met an error of the broker's own."""
+        """End a connection whose request caused an error in the broker."""
         logger.error("a request could not be handled", exc_info=error)
         self.close(connection_id, f"an error in the broker: {error!r}; please report it")
 

@@ -495,7 +495,9 @@ class WideRequests:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
-        self._giants: dict[int, int] = {}  # by connection: their bytes
+        # large requests by connection: the size of those that exist as objects; the size, and the
+        # call that decodes it, of those that wait as bytes
+        self._giants: dict[int, int] = {}
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
     # --- what is large on the wire ---------------------------------------------------------------
@@ -520,7 +522,7 @@ class WideRequests:
         if size_bytes is None:
             return
         self._outbox.held_bytes -= size_bytes
-        if self._waiting:
+        if self._waiting:  # its place goes to the request that has waited longest
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
             self._giants[other] = size_bytes

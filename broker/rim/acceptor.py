@@ -1,8 +1,8 @@
-"""Where clients connect: listening sockets, and the limits of connections.
+"""The listening sockets, and the limits of connections.
 
-A client that cannot be taken up waits in the listener's queue (`max.connections`, a rate, no
-descriptors); one above the limit of its address is closed, now or later (KIP-402, KIP-612). One
-that has not set up TLS or shown who it is in time is closed as well.
+A client that cannot be accepted waits in the listener's queue (`max.connections`, a rate, no
+descriptors); a connection above the limit of its address is closed, now or later (KIP-402,
+KIP-612), and so is one that has not completed TLS and authentication in time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AcceptorHost(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def steady_ms(self) -> int:
-        """What the steady clock shows."""
+        """The time of the steady clock."""
 
     def add_connection(
         self,
@@ -57,14 +57,14 @@ class AcceptorHost(Protocol):
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """A client has connected, and the core knows of it."""
+        """Add the connection of a client; the core is notified already."""
 
     def connections(self) -> list[Connection]:
-        """Those that are open."""
+        """The open connections."""
 
     @property
     def connection_count(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
 
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
@@ -73,7 +73,7 @@ class AcceptorHost(Protocol):
 
 
 def _most_connections() -> int:
-    """How many may be open at once: the rest of the descriptors is for files and all else."""
+    """The maximum of open connections; the other descriptors are for files and everything else."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -88,8 +88,9 @@ def _advice_on_descriptors() -> str:
 class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
-    greeting_bytes: the largest request of a client that has not shown who it is; 0: it need not.
-    limits: of its own; pause: no connection is accepted before, because of them.
+    greeting_bytes: the largest request of a client that is not authenticated; 0: clients of this
+    listener need not authenticate. limits: of this listener; pause: until then no connection is
+    accepted, because of the limits.
     """
 
     __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
@@ -106,7 +107,7 @@ class Listener:
 
 
 def _listeners(broker: Broker, socks: Sequence[socket.socket]) -> list[Listener]:
-    """What each socket is for: listener by listener, and of each a socket for each broker."""
+    """The listeners of the sockets, which come listener by listener, one for each broker."""
     config = broker.config
     places = product(config.listeners, broker.cluster.nodes)
     return [
@@ -116,9 +117,9 @@ def _listeners(broker: Broker, socks: Sequence[socket.socket]) -> list[Listener]
 
 
 class Acceptor:
-    """The listening sockets, and what bounds who may connect.
+    """The listening sockets, and the limits of connections.
 
-    Takes: socks, listener by listener, and of each a socket for each broker.
+    Takes: socks, listener by listener, and for each a socket for each broker.
     """
 
     _limits: ConnectionLimits | None = None  # where there are any
@@ -131,7 +132,7 @@ class Acceptor:
         self._set_limits_of_listeners()
         self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
-        # (its deadline, the connection) by id, in order
+        # (deadline, connection) by connection id, in the order of the deadlines
         self._unadmitted: dict[int, tuple[float, Connection]] = {}
         self._next_connection_id = 1
         self._accept_timer: asyncio.TimerHandle | None = None
@@ -152,7 +153,7 @@ class Acceptor:
             self._loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
 
     def close_listener(self, node_id: int) -> None:
-        """Listen at a broker's ports no more; who connects is refused."""
+        """Close a broker's ports: the system refuses connections to them."""
         for listener in self.listeners:
             if listener.node_id == node_id and listener.socket is not None:
                 self._loop.remove_reader(listener.socket.fileno())
@@ -164,7 +165,7 @@ class Acceptor:
                         os.unlink(path)
 
     def open_listener(self, node_id: int) -> None:
-        """Listen at a broker's ports again. Raises: OSError where another has one by now."""
+        """Listen at a broker's ports again. Raises: OSError if another process uses one by now."""
         for listener in self.listeners:
             if listener.node_id == node_id and listener.socket is None:
                 path = listener.config.path
@@ -192,7 +193,7 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                if is_out_of_descriptors(error):  # files give way to what is no connection, too
+                if is_out_of_descriptors(error):  # the log's files release some for connections
                     self._reserve_descriptors(_most_connections())
                 self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
                 return
@@ -206,7 +207,7 @@ class Acceptor:
     def take_up(
         self, listener: Listener, sock: socket.socket, client_host: str, client_port: int
     ) -> None:
-        """A client has connected."""
+        """Set up the connection of an accepted socket, within the limits."""
         _set_options(sock)
         address = address_of(sock)
         connection_id = self._next_connection_id
@@ -244,7 +245,7 @@ class Acceptor:
                 self._pause_accepting("they come above max.connection.creation.rate", pause_ms)
 
     def _connection_limits(self) -> ConnectionLimits | None:
-        """What bounds connections; made with the first bound."""
+        """The limits of connections, made when the first limit is set."""
         broker = self._broker
         if self._limits is None and (
             broker.quotas.have_addresses or broker.config.limits_connections
@@ -270,7 +271,7 @@ class Acceptor:
     def _pause_listener(
         self, listener: Listener, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000
     ) -> None:
-        """Let those who connect by that listener wait in its queue."""
+        """Stop accepting at a listener for a while: its clients wait in the queue."""
         if listener.socket is not None:
             self._loop.remove_reader(listener.socket.fileno())
         listener.pause = self._loop.call_later(pause_ms / 1000, self._end_pause, listener)
@@ -284,7 +285,7 @@ class Acceptor:
             self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
-        """Whether one more connection may come from there; else it is closed, now or later."""
+        """Whether the address may have one more connection; else it is closed, now or later."""
         refusal = limits.on_connected(address, self._host.steady_ms())
         if refusal is None:
             return True
@@ -342,7 +343,7 @@ class Acceptor:
         return config.tls.wrap(sock, on_shaken)
 
     def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
-        """Let those who connect wait in the listener's queue until there is room for them."""
+        """Stop accepting at all listeners: clients wait in the queues until there is room."""
         self._accepts = False
         for listener in self.listeners:
             if listener.socket is not None:
@@ -356,21 +357,21 @@ class Acceptor:
         )
 
     def _complain(self, text: str, *arguments: object) -> None:
-        """Warn of connections that are kept out, once a minute at most."""
+        """Warn of refused or waiting connections, at most once a minute."""
         if self._loop.time() >= self._complain_at_s:
             self._complain_at_s = self._loop.time() + COMPLAINT_INTERVAL_S
             logger.warning(text, *arguments)
 
     @property
     def _held_by_clients(self) -> int:
-        """The descriptors of connections, and of those that are closed later."""
+        """The number of descriptors that connections use, with those to be closed later."""
         return self._host.connection_count + len(self._refused)
 
     def _may_connect(self) -> bool:
         return self._held_by_clients < _most_connections()
 
     def _reserve_descriptors(self, count: int) -> None:
-        """Have files give way where connections take what they have."""
+        """Have the logs close files when connections need their descriptors."""
         self._broker.logs.disk.reserve_descriptors(count)
 
     def _try_accepting(self) -> None:
@@ -384,7 +385,7 @@ class Acceptor:
             self._accept_timer = self._loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
     def on_closed(self, connection: Connection) -> None:
-        """A connection has ended: it counts for no limit any more."""
+        """A connection has ended: it no longer counts towards the limits."""
         self._reserve_descriptors(self._held_by_clients)
         self._unadmitted.pop(connection.connection_id, None)
         if self._limits is not None:
@@ -394,7 +395,7 @@ class Acceptor:
             limits_of_listener.on_closed()
 
     def close(self) -> None:
-        """Stop listening, and close what is held to be closed later."""
+        """Stop listening, and close the connections that are to be closed later."""
         for node_id in self._broker.cluster.nodes:
             self.close_listener(node_id)
         for refused, closing in self._refused.items():
@@ -412,7 +413,7 @@ def host_of(connection: Connection) -> str:
 
 
 def address_of(sock: socket.socket) -> tuple[str, int]:
-    """A socket's own end; of one in the file system `unix:///PATH` and 0."""
+    """A socket's own address; for one in the file system `unix:///PATH` and 0."""
     if sock.family == socket.AF_UNIX:
         return f"{UNIX_SCHEME}{sock.getsockname()}", 0
     host, port = sock.getsockname()[:2]
@@ -420,18 +421,18 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
 
 
 def unmapped(host: str) -> str:
-    """An address; of IPv4, by itself, where it came to a socket of IPv6 (RFC 4291, 2.5.5.2): ACLs,
-    quotas and limits are for the address that people know.
+    """An address; an IPv4 address mapped to IPv6 (RFC 4291, 2.5.5.2) in its IPv4 form, since ACLs,
+    quotas and limits use that form.
     """
     return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _set_options(sock: socket.socket) -> None:
-    """What every connection has."""
+    """Set the options of every connection."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # of a machine that is gone a parked request would stay for ever
+        # otherwise a parked request of a client whose machine has failed would stay for ever
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
@@ -467,7 +468,7 @@ def _mode_of(path: str) -> int:
 
 
 def listener_at(host: str, port: int) -> socket.socket:
-    """A socket that listens there, and takes connections without waiting. Raises: OSError."""
+    """A listening socket of that address, non-blocking. Raises: OSError."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

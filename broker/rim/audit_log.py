@@ -1,20 +1,19 @@
-"""The audit log: a line of JSON for each decision of the authorizer, and for each client that has
-shown who it is or failed to, in a file of its own.
+"""The audit log: a line of JSON for each decision of the authorizer and each login, in a file of
+its own.
 
-    time            when, by the wall clock, RFC 3339 with milliseconds, UTC
-    principal       who: `User:NAME`
-    host            from where
-    client_id       as the client says it
-    request         by which request: Kafka's name of it; TLS of a certificate
-    operation       what, by the names of Kafka's tools
-    resource_type   on what
+    time            the wall clock, RFC 3339 with milliseconds, UTC
+    principal       `User:NAME`
+    host            the client's address
+    client_id       from the request
+    request         Kafka's name of the request; TLS for a login by certificate
+    operation       by the names of Kafka's tools
+    resource_type   likewise
     resource_name
     allowed         true or false
 
-A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS where the client has shown a
-certificate; one that failed is of User:ANONYMOUS, or of who the session was before. READ, WRITE and
-DESCRIBE of one resource are logged once per connection until an ACL changes; anything else each
-time.
+A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS with a certificate; one that
+failed has the principal User:ANONYMOUS, or that of the earlier session. READ, WRITE and DESCRIBE of
+one resource are logged once per connection until an ACL changes; anything else each time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ logger = logging.getLogger("barnabas.security")
 
 
 class AuditLog:
-    """A file that lines are appended to, readable for its owner alone.
+    """A file that lines are appended to, readable only by its owner.
 
     Takes:  path. Raises: OSError where it cannot be opened.
     """
@@ -51,7 +50,7 @@ class AuditLog:
         data = (("\n" if self._is_torn else "") + lines).encode()
         written = 0
         try:
-            while written < len(data):  # a disk that gets full takes a part, and fails at the rest
+            while written < len(data):  # a write to a disk that gets full may write a part only
                 written += os.write(self._file, data[written:])
             self._is_failing = self._is_torn = False
         except OSError as error:

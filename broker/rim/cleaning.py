@@ -41,7 +41,7 @@ Ended = Callable[[CleanJob, CleanResult | None, str], None]
 
 
 class CleanerProcess:
-    """Takes cleaning jobs; `on_done(job, result, error)` is called, in a thread of its own, when
+    """Runs cleaning jobs; `on_done(job, result, error)` is called in a thread of this object when
     one has ended; result is None if it failed.
     """
 
@@ -61,7 +61,7 @@ class CleanerProcess:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the process, whatever it does; the next start drops what it has not finished."""
+        """Kill the process, also during a job; the next start removes unfinished files."""
         with self._lock:
             self._stopping = True
             if self._process is not None:
@@ -128,10 +128,10 @@ class CleanerProcess:
 
 
 def serve() -> None:
-    """What the process runs: a job after the other, until its input ends."""
+    """The main function of the process: runs one job after the other, until its input ends."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # of a terminal: it is the broker that is meant, and it ends this process
+    )  # a terminal sends it to both: the broker handles it, and ends this process
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -153,7 +153,7 @@ def serve() -> None:
 def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
     while (frame := _read_frame(stream)) is not None:
         jobs.put(frame)
-    os._exit(0)  # the broker is gone, or wants no more: in the midst of a job too
+    os._exit(0)  # the broker has ended, or stops the process: at once, also during a job
 
 
 # --- frames -------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _write_frame(stream: IO[bytes], data: bytes) -> None:
 
 
 def _read_frame(stream: IO[bytes]) -> bytes | None:
-    """None at the end of the stream."""
+    """The body of the next frame; None at the end of the stream."""
     head = stream.read(_SIZE.size)
     if len(head) < _SIZE.size:
         return None

@@ -11,22 +11,20 @@ steady_ns, wall_ns = monotonic_ns, time_ns
 
 
 def steady_ms() -> int:
-    """The time that deadlines run on: it never steps, and does not advance while the machine is
-    suspended.
+    """The time of deadlines: it never steps, and does not advance while the machine is suspended.
 
-    That is intended. A session or a transaction times out because its client had the
-    time to say something and did not; while the machine slept no client could be heard, and the
-    clients on it slept too. (CLOCK_BOOTTIME goes on: each resume would put out all members at
-    once.)
+    That is intended. A session or a transaction times out because its client could send a request
+    and did not; while the machine was suspended no request could be received, and the clients on it
+    were suspended, too. (CLOCK_BOOTTIME advances: each resume would time out all members at once.)
     """
     return steady_ns() // NS_PER_MS
 
 
 def busy_ns() -> int:
-    """The time that passes while requests are worked on, in nanoseconds."""
+    """The clock that measures the handling of requests, in nanoseconds."""
     return perf_counter_ns()
 
 
 def wall_ms() -> int:
-    """What records are stamped with."""
+    """The wall clock, for the timestamps of records."""
     return wall_ns() // NS_PER_MS

@@ -1,4 +1,4 @@
-"""The log's lines of connections that are closed."""
+"""The log lines about closed connections."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from barnabas.broker.outbox import CloseReason
 logger = logging.getLogger("barnabas.server")
 
 MOST_LINES_OF_AN_ADDRESS = 20  # a minute
-AFTER_A_MINUTE_S = 0.05  # its lines are counted when it has ended
+AFTER_A_MINUTE_S = 0.05  # the count of a minute is logged that much after its end
 
 
 class ClosingLines:
-    """The log's lines of connections that are closed.
+    """Writes the log lines about closed connections.
 
-    Of each address so many are written in a minute, the others are counted: who connects again and
-    again fills no disk.
+    For each address a limited number of lines is written in a minute, and the others are counted: a
+    client that connects again and again does not fill the disk.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -37,7 +37,7 @@ class ClosingLines:
             self.write_left_out()
 
     def write_left_out(self) -> None:
-        """Log what was counted in the minutes that have ended, and again when another ends."""
+        """Log the counts of the minutes that have ended, and again when the next one ends."""
         now_ms = int(self._loop.time() * 1000)
         for row in self._lines.left_out(now_ms):
             logger.log(

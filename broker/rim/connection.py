@@ -1,14 +1,14 @@
-"""One client's socket: what came in and is no request yet, and what is to go out and is not sent.
+"""One client's socket: the received bytes that are no whole request yet, and the unsent bytes.
 
 The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all
 connections (and one of its own for a connection that holds a part of a request), no task, future or
-copy for a request; records of fetches go out with sendfile, all but small slices. (A version on
-asyncio's transports cost three to six times the CPU, by its copies.)
+copy for a request; records of fetches are sent with sendfile, except small slices. (A version on
+asyncio's transports took three to six times the CPU, because of its copies.)
 
 A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
-One whose requests have taken a millisecond goes on in the next round of the loop: of requests that
-take long each connection has one served in turn, and many small ones of a pipeline are served in a
-row.
+A connection whose requests have taken a millisecond continues in the next round of the loop: so
+connections take turns with long requests, one each, and many small requests of a pipeline are
+served in a row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others h
 SENDFILE_CHUNK_BYTES = 1 << 20
 TLS_SLOW_BYTES = 64 * 1024  # for a client that takes no more: they are read again each time
 GATHERED_BYTES = 64 * 1024
-# of small slices of one answer: the rest is read when the client takes it
+# the bytes of small slices that one answer reads at once; the rest is read when the client takes it
 MOST_READ_BYTES = 1 << 20
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
@@ -50,8 +50,9 @@ HandleFrame = Callable[[int, memoryview, int], None]
 class ConnectionHost(Protocol):
     """What a connection needs of the server.
 
-    turns, memory: of clients that have shown who they are; greeting_turns and greeting_memory: of
-    others. silence: why nothing may be sent any more, None where it may; None: it always may.
+    turns, memory: for authenticated clients; greeting_turns and greeting_memory: for others.
+    silence: a function that returns why nothing may be sent any more, or None; None itself: sending
+    is always allowed.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -69,10 +70,10 @@ class ConnectionHost(Protocol):
         """The steady time of an event of the core."""
 
     def is_past(self, at_ns: int) -> bool:
-        """Whether the steady clock shows that time, or a later one."""
+        """Whether the steady clock has reached that time."""
 
     def carry_out(self) -> None:
-        """Do what the core has asked for."""
+        """Carry out the core's outbox."""
 
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
@@ -80,16 +81,16 @@ class ConnectionHost(Protocol):
         """End a connection; a reason is written to the log."""
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
-        """Nothing can be received any more; or TLS was not set up."""
+        """The connection has failed, or its TLS handshake."""
 
     def fail(self, error: Exception) -> None:
-        """The disk failed, or an invariant did."""
+        """Stop the broker: the disk failed, or an invariant does not hold."""
 
     def owner_of(self, connection: Connection) -> str:
         """The principal of the client, or its address."""
 
     def tls_chunk(self) -> memoryview:
-        """Where what goes out through TLS is put together: for one call at a time."""
+        """The buffer in which bytes for TLS are joined, used by one call at a time."""
 
     def is_muted(self, connection_id: int) -> bool:
         """Whether nothing is read from the connection, since its client is above a quota."""
@@ -98,7 +99,7 @@ class ConnectionHost(Protocol):
 class Connection:
     """One client's socket.
 
-    in_flight: its request is not answered yet, or may not be followed by the next one. is_held: its
+    in_flight: its request is not answered yet, or the next one is not allowed yet. is_held: its
     answer is held back.
     """
 
@@ -117,8 +118,8 @@ class Connection:
         peer: str,
         greeting_bytes: int = 0,
     ) -> None:
-        """Takes: greeting_bytes, the largest request until the client has shown who it is; 0: it
-        need not.
+        """Takes: greeting_bytes, the largest request until the client is authenticated; 0: it need
+        not authenticate.
         """
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
@@ -144,7 +145,7 @@ class Connection:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        """Have what TLS has received and not given out read, which the system does not report."""
+        """Schedule a read of the bytes that TLS holds: the system does not report them."""
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
             self._loop.call_soon(self._on_readable)
@@ -155,11 +156,11 @@ class Connection:
             self._loop.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
-        """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
-        handed on.
+        """Receive, and pass every whole frame to the core. Reading pauses only when bytes come that
+        cannot be passed on.
         """
         if self.closed or self._waits_for_turn:
-            return  # closed: between TLS's word that there is more and now
+            return  # it was closed after the read of TLS's pending bytes was scheduled
         buffer, server = self._buffer, self._server
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
@@ -193,9 +194,9 @@ class Connection:
         self._read_pending()
 
     def pump(self) -> None:
-        """Hand on frames for as long as each is answered at once, and until the turn ends."""
+        """Pass frames to the core while each is answered at once, until the turn ends."""
         if self._pumping:
-            return  # an answer below led back here; the loop there goes on
+            return  # called from within this loop by an answer; the outer call continues
         self._pumping = True
         server = self._server
         turn_ends_ns = 0
@@ -232,7 +233,7 @@ class Connection:
                 self._write(self._take_gathered())
 
     def _wait_for_turn(self) -> None:
-        """Go on when every other connection that can be read has had its turn."""
+        """Continue when every other readable connection has had its turn."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._loop.call_soon(self._take_turn)
@@ -250,12 +251,12 @@ class Connection:
 
     @property
     def owner(self) -> str:
-        """Whose share of the memory for requests it takes."""
+        """The principal or address whose share of the memory for requests it uses."""
         return self._server.owner_of(self)
 
     @property
     def held_bytes(self) -> int:
-        """What has come and is not handed on."""
+        """The received bytes that are not passed on yet."""
         return self._buffer.held_bytes
 
     @property
@@ -264,16 +265,16 @@ class Connection:
         return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
 
     def resume_receiving(self) -> None:
-        """There is room for more of a large request, or it is this connection's turn."""
+        """Read again: there is memory for more of a large request, or it has the turn."""
         self._resume_reading()
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether what it holds counts with those."""
+        """Whether the bytes it holds count towards these turns."""
         return self._turns is turns
 
     @property
     def is_admitted(self) -> bool:
-        """Whether TLS is set up, and the client has shown who it is where it has to."""
+        """Whether the TLS handshake is done, and the client authenticated if it has to be."""
         sock = self._socket
         return self._turns is self._server.turns and (
             isinstance(sock, socket.socket) or sock.is_set_up
@@ -281,12 +282,12 @@ class Connection:
 
     @property
     def has_failed_certificate(self) -> bool:
-        """Whether its client was to show a certificate, and did not show one that holds."""
+        """Whether its client had to present a valid certificate, and did not."""
         sock = self._socket
         return not isinstance(sock, socket.socket) and sock.is_to_identify
 
     def admit(self) -> None:
-        """The client has shown who it is: its requests may be as large as any."""
+        """The client is authenticated: the smaller limit of requests no longer applies."""
         server = self._server
         self._buffer.max_frame_bytes = server.max_frame_bytes
         if self._turns is not server.turns:
@@ -295,21 +296,21 @@ class Connection:
             self._turns = server.turns
 
     def mute(self) -> None:
-        """Hand nothing on until `unmute`."""
+        """Pass no request on until `unmute`."""
         self.in_flight = True
 
     def unmute(self) -> None:
-        """The client's quota lets it go on; so it does, unless its answer is held back."""
+        """The client's throttle time is over: continue, unless its answer is held back."""
         if not self.is_held:
             self.in_flight = False
             self.wake()
 
     def hold(self) -> None:
-        """Its answer is held back: the next request is taken after `release`."""
+        """Its answer is held back: the next request is passed on after `release`."""
         self.in_flight = self.is_held = True
 
     def release(self) -> None:
-        """Its answer is held back no more."""
+        """Its answer is no longer held back."""
         self.is_held = False
         self.in_flight = self._server.is_muted(self.connection_id)
 
@@ -317,16 +318,14 @@ class Connection:
         self._server.disconnect(self, reason)
 
     def wake(self) -> None:
-        """An answer went out from somewhere else than this connection's own event: go on with what
-        waits.
-        """
+        """Continue with waiting frames after an answer outside of this connection's own event."""
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
             self._loop.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
-        """Send an answer, as far as the socket takes it; the rest when it takes more.
+        """Send an answer as far as the socket takes it; the rest when the socket is writable.
 
-        While this connection's own frames are handed on, small answers are gathered and go out
+        While this connection's own frames are processed, small answers are gathered and sent
         together: a client that pipelines its requests gets as few packets as it sent.
         """
         if len(pieces) > 1:
@@ -426,8 +425,8 @@ class Connection:
             self._loop.remove_writer(sock.fileno())
 
     def _flush_through_tls(self, sock: TlsSocket) -> None:
-        """Send what is to go out in pieces of one size, whatever it is made of: a call costs the
-        same for 100 bytes. What TLS did not take it is given again, the same bytes and as many.
+        """Send the unsent bytes in pieces of one size, since a call costs the same for 100 bytes.
+        OpenSSL requires a refused piece to be sent again with the same bytes and length.
         """
         out, chunk = self._out, self._server.tls_chunk()
         while out:
@@ -438,7 +437,7 @@ class Connection:
                 self._drop_sent(sock.send(out[0]))
 
     def _drop_sent(self, size: int) -> None:
-        """So many bytes of what is to go out are sent."""
+        """Drop that many bytes, which are sent now, from the unsent ones."""
         out = self._out
         while out:
             piece = out[0]
@@ -459,32 +458,32 @@ class Connection:
 
     @property
     def has_stirred(self) -> bool:
-        """Whether something came or was sent since the last sweep, or is being answered."""
+        """Whether bytes were received or sent since the last sweep, or a request is in flight."""
         return self._is_active or self.in_flight
 
     def quiet_sweeps(self) -> int:
-        """Asked once a sweep: how many in a row have found that nothing had stirred."""
+        """Called once a sweep: the number of sweeps in a row without any activity."""
         if self.has_stirred:
             self._is_active = (
                 self.in_flight
-            )  # its answer, once sent, is something that happened since this sweep
+            )  # the answer to a request in flight is activity after this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1
         return self._quiet_sweeps
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
-        """What the system says of its socket. Raises: OSError."""
+        """A socket option, as bytes. Raises: OSError."""
         return self._socket.getsockopt(level, option, size)
 
     def close(self) -> None:
-        """Let go of the socket. What is not sent is lost."""
+        """Close the socket. Unsent bytes are lost."""
         if self.closed:
             return
         self.closed = True
         silence = self._server.silence
         if self._gathered and not self._out and (silence is None or silence() is None):
-            # answers to what came before the reason for closing
+            # send the answers to requests that came before the reason for closing
             with contextlib.suppress(OSError):
                 self._socket.send(self._take_gathered()[0])
         self._pause_reading()
@@ -497,9 +496,9 @@ class Connection:
 
 
 def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
-    """Small slices as bytes, joined with what is around them: the answer to a reader of a thousand
-    partitions is one piece, not two thousand. What is beyond `MOST_READ_BYTES` stays as it is: a
-    client may take nothing of it.
+    """The pieces, with small slices read and joined to the bytes around them: the answer to a
+    reader of a thousand partitions is one piece, not two thousand. Slices beyond `MOST_READ_BYTES`
+    are not read, since the client may never take them.
     """
     joined: list[Any] = []
     run: list[Any] = []
@@ -524,7 +523,7 @@ def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
 
 
 def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
-    """Put the beginning of what is to go out into memory. Gives: how many bytes there are."""
+    """Copy the first unsent bytes into the memory. Gives: how many bytes were copied."""
     filled = 0
     for piece in pieces:
         rest = room[filled:]

@@ -1,9 +1,9 @@
-"""How many connections there may be, and how fast they may come: in all, and from each address.
+"""The limits of connections: their number and their rate, in all and from each address.
 
-    setting or quota                     what meets a connection beyond it
-    max.connections                      it waits until another one ends
-    max.connection.creation.rate         it is taken, and those after it wait
-    connection_creation_rate (a quota    it is closed after the time to wait, a window at most,
+    setting or quota                     a connection beyond it
+    max.connections                      waits until another one ends
+    max.connection.creation.rate         is accepted, and those after it wait
+    connection_creation_rate (a quota    is closed after the time to wait, a window at most,
      of an address, KIP-612)              and not counted
     max.connections.per.ip, and          it is closed at once
      max.connections.per.ip.overrides
@@ -30,35 +30,35 @@ from barnabas.broker.settings.setting import INT_MAX
 
 MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000
-LEAST_RATE = 1e-9  # instead of 0, of which each connection is beyond
+LEAST_RATE = 1e-9  # instead of 0, which would make the time to wait a division by zero
 
 
 class Refusal(NamedTuple):
-    """A connection is to be closed, after so many milliseconds."""
+    """The refusal of a connection, which is closed after that many milliseconds."""
 
     after_ms: int
     why: str
 
 
 class ListenerLimits:
-    """The bounds of one listener's own: how many connections it has, and how fast they come."""
+    """The limits of one listener: the number of its connections, and their rate."""
 
     def __init__(self, most: int, most_per_s: int, windows: Windows, now_ms: int) -> None:
         self._most, self._most_per_s, self._windows = most, most_per_s, windows
         self._count, self._rate = 0, Rate(windows, now_ms)
 
     def on_connected(self, now_ms: int) -> int:
-        """One more was taken. Gives: for how many milliseconds no other is to be."""
+        """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
         self._count += 1
         return _pause_ms(self._rate, self._most_per_s, self._windows, now_ms)
 
     def on_closed(self) -> None:
-        """One that was taken has ended."""
+        """An accepted connection has ended."""
         self._count -= 1
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many as it may have."""
+        """Whether the listener has its maximum of connections."""
         return self._count >= self._most
 
 
@@ -77,7 +77,7 @@ def _windows(config: BrokerConfig) -> Windows:
 
 
 def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
-    """One more was taken. Gives: for how long no other is to be."""
+    """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
     if most_per_s == INT_MAX:
         return 0
     rate.record(1, now_ms)
@@ -85,7 +85,7 @@ def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int
 
 
 class ConnectionLimits:
-    """Those who are connected, by address, and how fast they have come.
+    """The connections by address, their number and their rate.
 
     Takes: quotas, those of the metadata journal; addresses, of those that are connected already.
     """
@@ -106,7 +106,7 @@ class ConnectionLimits:
         self._most_kept = FEWEST_KEPT
 
     def on_connected(self, address: str, now_ms: int) -> Refusal | None:
-        """One more comes from there. None: it may stay, and is counted until `on_closed`."""
+        """An address connects. None: the connection may stay, and is counted until `on_closed`."""
         refusal = self._refusal(address, now_ms)
         if refusal is not None:
             return refusal
@@ -116,7 +116,7 @@ class ConnectionLimits:
 
     def _refusal(self, address: str, now_ms: int) -> Refusal | None:
         if address.startswith(UNIX_SCHEME):
-            return None  # of this machine, and no address
+            return None  # a socket in the file system, without an address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
             return Refusal(wait_ms, f"more come from {address} than its connection_creation_rate")
@@ -129,7 +129,7 @@ class ConnectionLimits:
         return None
 
     def on_closed(self, address: str) -> None:
-        """One that was counted has ended."""
+        """A counted connection of the address has ended."""
         self._total -= 1
         self._counts[address] -= 1
         if self._counts[address] <= 0:
@@ -137,11 +137,11 @@ class ConnectionLimits:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many as there may be."""
+        """Whether the broker has its maximum of connections."""
         return self._total >= self._config.max_connections
 
     def pause_ms(self, now_ms: int) -> int:
-        """One more was taken. Gives: for how long no other is to be."""
+        """Count an accepted connection. Gives: for how many milliseconds to accept no other."""
         most = self._config.max_connection_creation_rate
         return _pause_ms(self._rate, most, self._windows, now_ms)
 
@@ -160,7 +160,7 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Forget addresses without a recent connection, when twice as many are kept."""
+        """Drop addresses without a recent connection, when twice as many are stored."""
         if len(self._rates) < self._most_kept:
             return
         for address in [one for one, rate in self._rates.items() if rate.is_obsolete(now_ms)]:

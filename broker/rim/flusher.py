@@ -22,7 +22,7 @@ def _sync_all(files: list[Any]) -> None:
 
 
 def _sync(file: Any) -> None:
-    """Bring one file to the disk; one that is closed waits for a descriptor to open it with."""
+    """Fsync one file; a closed one waits until a descriptor is free to open it."""
     for _ in range(DESCRIPTOR_TRIES):
         try:
             file.fsync()
@@ -35,7 +35,7 @@ def _sync(file: Any) -> None:
 
 
 def _shares(files: list[Any]) -> Iterator[list[Any]]:
-    """Each thread's, given at once: handing over each file costs more than its flush."""
+    """The files of each thread, passed as one list: passing each file costs more than its flush."""
     return (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))
 
 

@@ -1,10 +1,9 @@
-"""A small HTTP server in threads of its own, for what the broker shows on 127.0.0.1.
+"""A small HTTP server in threads of its own, for the console, metrics and test control.
 
-It is `http.server` with what a broker needs of it: a page of elsewhere, in a browser here, does not
-reach it (`Host` and `Origin` are looked at), bodies and connections have bounds, and without
-requests nothing runs. What answers is a function from a Request to a Response. It is called in the
-connection's thread; `in_loop` runs a part of it in the loop's thread, where alone the broker may be
-looked at.
+It is `http.server` with additions: pages of other sites in a local browser cannot reach it (`Host`
+and `Origin` are checked), bodies and connections are bounded, and without requests nothing runs. A
+function from a Request to a Response answers. It is called in the connection's thread; `in_loop`
+runs a part of it in the loop's thread, the only one that may read the broker's state.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
 DESCRIPTORS_PART = 16  # of those that clients' connections leave; there are up to three servers
-IDLE_S = 60.0  # without a request, or with half a one
+IDLE_S = 60.0  # after which a connection without a whole request is closed
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
 COMPLAINT_INTERVAL_S = 60.0
@@ -42,7 +41,7 @@ _CLOSED_CHECK_S = 1.0
 
 
 class Request(NamedTuple):
-    """One request. query: the last value of each name. headers: their names know no case."""
+    """One request. query: the last value of each name. headers: their names ignore case."""
 
     method: str
     path: str
@@ -68,18 +67,18 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def error_response(status: int, text: str) -> Response:
-    """The response to a request that failed: what was wrong, in a sentence."""
+    """The response to a failed request, with the reason as a sentence."""
     return json_response({"error": text}, status)
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, steps: Coroutine[Any, Any, T]) -> T:
-    """Run it in the loop's thread, and wait for it. Raises: what it raises; TimeoutError."""
+    """Run the coroutine in the loop's thread, and wait. Raises: what it raises; TimeoutError."""
     return asyncio.run_coroutine_threadsafe(steps, loop).result(ANSWER_WITHIN_S)
 
 
 def in_slices(loop: asyncio.AbstractEventLoop, look: Generator[None, None, T]) -> T:
-    """Run a look of `broker.observe` in the loop's thread, one slice in each round of the loop, and
-    wait for what it returns.
+    """Run a generator of `broker/observation` in the loop's thread, one slice in each round of the
+    loop, and wait for its result.
     """
 
     async def run() -> T:
@@ -100,10 +99,10 @@ class HttpServer:
     Takes: sock, which listens already, so that a port in use is found before anything is started;
            answer, called in threads: an exception becomes status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
-           refused (403). Where the user chose another address, any Host that leads here will do,
-           and an Origin has to be that of the Host. changes_things: what is asked has effects, so
-           that it matters also where a browser keeps the answer from the page: an Origin has to
-           be that of the Host with its port, since another port is another program's.
+           refused (403). Where the user chose another address, any Host is accepted, and an Origin
+           has to be equal to the Host. changes_things: requests have effects, even if a browser
+           hides the answer from the page: so an Origin has to be equal to the Host with its port,
+           since another port is another program's.
     """
 
     def __init__(
@@ -124,13 +123,13 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address that it listens on."""
         host, port = self._http.server_address[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """Where a browser of this machine finds it."""
+        """Its URL for a browser on this machine."""
         host, port = self.address
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -142,11 +141,11 @@ class HttpServer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed: an answer in pieces is to end then."""
+        """Whether it is closed: then an answer in pieces has to end."""
         return self._is_closed
 
     def close(self) -> None:
-        """Listen no more. Connections end with the process, or when their clients hang up."""
+        """Stop listening. Connections end with the process, or when their clients hang up."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -159,11 +158,11 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """The answer to what a connection's handler has read the head of."""
+        """The answer to a request, of which the handler has read the head."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
-            handler.close_connection = True  # where its body ends cannot be said
+            handler.close_connection = True  # the end of its body is unknown
             return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
         size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
         if not self._may_ask(headers.get("Host"), headers.get("Origin")):
@@ -193,7 +192,9 @@ class HttpServer:
             return error_response(500, repr(error))
 
     def send(self, handler: BaseHTTPRequestHandler, response: Response) -> None:
-        """Send an answer. While its client takes no more of it, others may have its place."""
+        """Send an answer. While its client is slow to read, its connection may be closed to make
+        room for another.
+        """
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:
@@ -227,10 +228,10 @@ class _Listener(ThreadingHTTPServer):
     """The server of `http.server`, on a socket that listens already, and with a bound on
     connections.
 
-    most_connections: of them; fewer where the process may have few descriptors. _waiting: the
-    connections that wait for their clients, to ask or to take the answer, those first
-    that have done so for longest. Where there are too many connections the first of them ends, so
-    that clients who say nothing, or little at a time, do not keep others out.
+    most_connections: their bound, lower where the process may have few descriptors. _waiting: the
+    connections that wait for their clients to send a request or read the answer, the longest
+    waiting first. Where there are too many connections the first of these is closed, so that silent
+    or slow clients do not keep others out.
     """
 
     daemon_threads = True
@@ -240,7 +241,7 @@ class _Listener(ThreadingHTTPServer):
         self, sock: socket.socket, handler: type[BaseHTTPRequestHandler], name: str
     ) -> None:
         super().__init__(sock.getsockname(), handler, bind_and_activate=False)
-        self.socket.close()  # one that it made
+        self.socket.close()  # the one that the base class made
         self.socket = sock
         self.server_address = sock.getsockname()
         self._name = name
@@ -253,7 +254,7 @@ class _Listener(ThreadingHTTPServer):
         self._complain_at_s = 0.0
 
     def process_request(self, request: _Request, client_address: Any) -> None:
-        """Serve a connection in a thread; where there are too many, in the place of another."""
+        """Serve a connection in a thread; close another one if there are too many."""
         assert isinstance(request, socket.socket)
         if not self._free.acquire(blocking=False):
             self._complain()
@@ -275,7 +276,7 @@ class _Listener(ThreadingHTTPServer):
             )  # fmt: skip
 
     def _make_room(self) -> bool:
-        """Hang up on the connection that has waited for longest; False where none waits."""
+        """Close the connection that has waited longest for its client; False if none waits."""
         with self._lock:
             longest = next(iter(self._waiting), None)
             if longest is None:
@@ -292,7 +293,7 @@ class _Listener(ThreadingHTTPServer):
             self._waiting[connection] = None
 
     def is_being_answered(self, connection: socket.socket) -> None:
-        """The client waits now: its connection stays."""
+        """Note that the client waits for the answer: its connection is not closed."""
         with self._lock:
             self._waiting.pop(connection, None)
 
@@ -308,7 +309,7 @@ class _Listener(ThreadingHTTPServer):
         logger.debug("%s: the connection of %s broke off", self._name, client_address)
 
     def wake(self) -> None:
-        """Let `handle_request` return, which waits for a connection."""
+        """Make `handle_request` return, which waits for a connection."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:  # elsewhere than on Linux, where a listening socket cannot be shut down

@@ -1,10 +1,10 @@
-"""A line of the log as JSON: what it says, and of what, in fields of their own.
+"""Log lines as JSON: the message, and its topic, partition and other subjects as fields.
 
     {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log.log",
      "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}
 
-Fields come from the values that a line is made of, not from its text: a log or a partition among
-its arguments gives its topic and partition; the rest is what the caller gives as `extra`.
+Fields come from the arguments of a line, not from its text: a log or a partition among the
+arguments gives `topic` and `partition`; the other fields are the caller's `extra`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS = (
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What the line is about."""
+    """The fields of a line beside its message."""
     fields: dict[str, Any] = {}
     for argument in record.args if isinstance(record.args, tuple) else ():
         topic, partition = getattr(argument, "topic", None), getattr(argument, "partition", None)

@@ -1,9 +1,8 @@
-"""The broker's log lines on their way out: written by a thread, so that the event loop never waits
-for who reads them.
+"""The output of log lines by a thread, so that the event loop never waits for their reader.
 
 A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) takes no
-more after 64 KB, and a write to it does not come back. Lines wait then, up to MOST_WAITING; later
-ones are dropped, and counted in a line of their own when there is room again.
+more after 64 KB, and a write to it does not return. Then lines are queued, up to MOST_WAITING;
+later ones are dropped, and their count is logged when there is room again.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ PARTING_S = 1.0  # how long the end of the process waits for lines to be taken
 
 
 class LogOutput(logging.Handler):
-    """Formats where it is called and writes elsewhere. Nothing else writes to the descriptor
-    meanwhile.
+    """Formats lines in the calling thread, and writes them in its own. No other code may write to
+    the descriptor meanwhile.
     """
 
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
@@ -58,8 +57,8 @@ class LogOutput(logging.Handler):
         return (self.format(record) + "\n").encode()
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
-        """Wait until all lines are out; False where the reader does not take them. Nothing is to be
-        logged after it.
+        """Wait until all lines are written; False if their reader does not read them. No line may
+        be logged afterwards.
         """
         try:
             self._lines.put(None, timeout=timeout_s)
@@ -74,4 +73,4 @@ class LogOutput(logging.Handler):
                 while line:
                     line = line[os.write(self._descriptor, line) :]
             except OSError:
-                pass  # there is no reader
+                pass  # the reader has closed the pipe

@@ -1,21 +1,20 @@
-"""Which connections go on receiving when all together hold as much as they may
-(`queued.max.request.bytes`).
+"""Turns of receiving, for when all connections together hold `queued.max.request.bytes`.
 
-One connection of each principal then (of each address, where clients do not show who they are), and
-of three principals at most: a connection takes the turn by having something to receive, and keeps
-it until its request is whole and handed on. So the bound is passed by three requests at most, what
-is begun can be ended, and a client with all the memory does not keep other principals out. The
-others are not read from, and their bytes stay in the kernel and with their senders. Small requests
-are received as ever, independent of the turn.
+Then one connection of each principal may receive (of each address, where clients are not
+authenticated), and of three principals at most: a connection takes the turn when it has bytes to
+receive, and keeps it until its request is whole and passed on. So the bound is exceeded by three
+requests at most, a request that has begun can be completed, and a client that uses all the memory
+does not keep other principals out. The other connections are not read from: their bytes stay in the
+kernel and with their senders. Small requests are received independently of the turn.
 
-Whole requests that wait for the worker's thread count, too. Where they alone are half of what may
-be held, no connection gets the turn until some are done: so all together is at most half as much
-again, and those three requests. (Waiting for all of them would let a client that sends small ones
-of that kind keep large ones out.)
+Whole requests that wait for the worker's thread count, too. If they alone are half of the bound, no
+connection gets the turn until some are done: so the total is at most one and a half times the
+bound, plus those three requests. (Waiting until all are done would let a client that sends small
+requests for the worker keep large ones out.)
 
-What is held for a request whose rest does not come is given back: while a connection waits, each
-that holds a part of a large request, and of which nothing or next to nothing has come in
-`SILENCE_S`, is hung up on, whether it has the turn or not.
+The memory of a request whose rest does not come is freed: while any connection waits, each one that
+holds a part of a large request and has received less than LEAST_PROGRESS_BYTES in `SILENCE_S` is
+closed, whether it has the turn or not.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ from typing import Protocol
 from barnabas.protocol.framing import ReceiveMemory
 
 SILENCE_S = 10.0
-LEAST_PROGRESS_BYTES = 64 * 1024  # in that time
+LEAST_PROGRESS_BYTES = 64 * 1024  # in SILENCE_S
 MOST_HOLDERS = 3
 
 
 class Receiver(Protocol):
     """A connection that may hold a part of a large request.
 
-    owner: whose share it takes. held_bytes: what it has received of requests that are not handed
-    on. awaits_rest: whether it holds a part of a large request, and is read from.
+    owner: the principal or address whose share it uses. held_bytes: the received bytes of requests
+    that are not passed on yet. awaits_rest: whether it holds a part of a large request, and is read
+    from.
     """
 
     @property
@@ -53,7 +53,7 @@ class Receiver(Protocol):
 
 
 class ReceiveTurns:
-    """Who waits, in the order in which they came.
+    """The connections that wait for memory, in the order of arrival.
 
     Takes: receivers, all connections whose parts of requests the memory counts.
     holders: the connections that have a turn, by their owners.
@@ -72,8 +72,9 @@ class ReceiveTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_receive(self, receiver: Receiver) -> bool:
-        """Asked when there is something to receive; False: it waits, and is notified when it may
-        continue."""
+        """Whether a connection with bytes to receive may receive them; False: it waits, and is
+        notified when it may.
+        """
         if not self._memory.is_full:
             return True
         if self.has_turn(receiver) or self._take_turn(receiver):
@@ -85,7 +86,7 @@ class ReceiveTurns:
         return False
 
     def has_turn(self, receiver: Receiver) -> bool:
-        """Whether it goes on though as much is held as may be."""
+        """Whether the connection may receive although the bound is reached."""
         return receiver in self.holders.values()
 
     def _take_turn(self, receiver: Receiver) -> bool:
@@ -100,7 +101,7 @@ class ReceiveTurns:
         return True
 
     def on_released(self, receiver: Receiver) -> None:
-        """Forget a connection: it holds no part of a large request any more, or is gone."""
+        """Remove a connection: it no longer holds a part of a large request, or is closed."""
         self._waiting.pop(receiver, None)
         for owner, holder in self.holders.items():
             if holder is receiver:
@@ -109,7 +110,7 @@ class ReceiveTurns:
         self.on_freed()
 
     def on_freed(self) -> None:
-        """Resume those that wait for memory, now that less is held; all, or the next ones."""
+        """Resume waiting connections, all or the next ones, since memory was freed."""
         if not self._waiting:
             return
         if not self._memory.is_full:
@@ -123,7 +124,7 @@ class ReceiveTurns:
             receiver.resume_receiving()
 
     def _parts(self) -> dict[Receiver, int]:
-        """What each connection holds whose client is to send the rest."""
+        """The held bytes of each connection that waits for the rest of a large request."""
         return {one: one.held_bytes for one in self._receivers() if one.awaits_rest}
 
     def _on_timer(self) -> None:
@@ -134,7 +135,7 @@ class ReceiveTurns:
         before, self._held_before = self._held_before, self._parts()
         self._timer = self._loop.call_later(SILENCE_S, self._on_timer)
         for receiver, held_bytes in self._held_before.items():
-            # one that holds less has begun another request
+            # a connection that holds fewer bytes than before has begun another request
             if 0 <= held_bytes - before.get(receiver, -(1 << 62)) < LEAST_PROGRESS_BYTES:
                 receiver.hang_up(
                     f"it sent a part of a large request and then less than {LEAST_PROGRESS_BYTES} "

@@ -1,18 +1,17 @@
 """The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
 
 Order of effects in one event: bytes are received until the socket has no more or a share is used
-up; each whole frame is given to the broker; after each the outbox is carried out. `connection.py`
-has the hot path, `acceptor.py` the listening sockets.
+up; each whole frame is passed to the broker; after each frame the outbox is carried out.
+`connection.py` has the hot path, `acceptor.py` the listening sockets.
 
-There is one Server. What holds back or changes requests and answers is handed in as its Gate (test
-control, a standby, a lease), what measures them as its Observer, and time as its Clock.
+There is one Server class. It takes a Gate, which may hold back or change requests and answers (test
+control, a standby, a lease), an Observer, which measures them, and a Clock.
 
-Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no
-more; from time to time all marks are looked at. The time is that of the sweeps, so a connection
-ends up to a twentieth later than asked for, and a process that was stopped for an hour does not
-close all connections when it goes on. A connection that waits for its answer is not idle. (In
-Apache Kafka it is, and a member whose JoinGroup waits longer than that for the others has to begin
-again, and they with it.)
+Idle connections (`connections.max.idle.ms`): activity only sets a mark on its connection; a sweep
+checks all marks from time to time. Idle time is counted in sweeps, so a connection is closed up to
+a twentieth later than configured, and a process that was stopped for an hour does not close all
+connections when it continues. A connection that waits for its answer is not idle. (In Apache Kafka
+it is: a member whose JoinGroup waits longer for the others has to begin again, and so have they.)
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
 
 TLS_CHUNK_BYTES = 256 * 1024
-GREETING_PART = 8  # of queued.max.request.bytes, beside it
+GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
-HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
-# a timer that comes so late shows that the process was stopped, or that the loop was held up
+HANG_UPS_PER_EVENT = 100  # thousands may become idle together, which would delay requests
+# a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
-# of the loop: what was received, what waited to be accepted, and what these sent
+# rounds of the loop: for received bytes, for connections to accept, and for the bytes of these
 HEARING_ROUNDS = 4
 
 
 class Clock(NamedTuple):
-    """Where time comes from: a steady clock and the wall clock, in nanoseconds."""
+    """The sources of time: a steady clock and the wall clock, in nanoseconds."""
 
     steady_ns: Callable[[], int] = steady_ns
     wall_ns: Callable[[], int] = wall_ns
@@ -68,7 +67,8 @@ MACHINE_CLOCK = Clock()
 class Gate(Protocol):
     """A layer between connections and the core: it may hold back requests and answers.
 
-    silence: why nothing may be sent any more, None where it may; None: it always may.
+    silence: a function that returns why nothing may be sent any more, or None; None itself: sending
+    is always allowed.
     """
 
     silence: Callable[[], str | None] | None
@@ -109,8 +109,8 @@ class Observer(Protocol):
 
 
 def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
-    """The part of clients that have not shown who they are: their incomplete requests do not
-    keep out those of others.
+    """The memory for requests of unauthenticated clients: apart, so that their incomplete requests
+    do not delay those of others.
     """
     most = memory.max_bytes
     return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
@@ -129,9 +129,9 @@ class Server:
     """The connections, the timer and the threads around the core.
 
     Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
-           by listener. gate: what may hold back requests and answers; observer: what measures.
-    on_frame: what takes the connections' requests. event_ns: the steady time of the core's latest
-    event. is_closed: nothing is answered or written any more.
+           by listener. gate, observer: see these classes; None: there is none.
+    on_frame: the function that connections call with each request. event_ns: the steady time of the
+    core's latest event. is_closed: no answer is sent and nothing is written any more.
     """
 
     _tls_chunk: memoryview | None = None
@@ -202,50 +202,50 @@ class Server:
         return turns
 
     def owner_of(self, connection: Connection) -> str:
-        """The principal of a connection's client; its address, where it has not shown who it is."""
+        """The principal of a connection's client; its address if it is not authenticated."""
         state = self.broker.connections.get(connection.connection_id)
         if state is None or state.principal == ANONYMOUS:
             return host_of(connection)
         return state.principal
 
     def tls_chunk(self) -> memoryview:
-        """Where what goes out through TLS is put together: for one call at a time."""
+        """The buffer in which bytes for TLS are joined, used by one call at a time."""
         if self._tls_chunk is None:
             self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
         return self._tls_chunk
 
     def connections(self) -> list[Connection]:
-        """Those that are open now."""
+        """The open connections."""
         return list(self._connections.values())
 
     @property
     def request_memory_bytes(self) -> int:
-        """What requests hold that have not come whole, or wait for a thread."""
+        """The bytes of requests that are incomplete, or wait for the worker."""
         memory = self.memory
         return memory.held_bytes + memory.worked_bytes + self.greeting_memory.held_bytes
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the first broker listens, or did and will."""
+        """The first broker's address, also while its listener is closed."""
         return self.acceptor.listeners[0].address
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where each broker listens, by the first listener."""
+        """The address of each broker's first listener."""
         return [self.acceptor.listener_of(node_id).address for node_id in self.broker.cluster.nodes]
 
     @property
     def has_machine_clock(self) -> bool:
-        """Whether `event_ns` is by the machine's steady clock."""
+        """Whether the clock is the machine's own: a test has not replaced it."""
         return self._steady_ns is steady_ns
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     def connection(self, connection_id: int) -> Connection | None:
-        """An open connection; None where it has ended."""
+        """The open connection of that id; None if it has ended."""
         return self._connections.get(connection_id)
 
     # --- connections -----------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Server:
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """A client has connected, and the core knows of it."""
+        """Add the connection of a client; the core is notified already."""
         connection = Connection(self, connection_id, transport, peer, greeting_bytes)
         self._connections[connection_id] = connection
         return connection
@@ -287,7 +287,7 @@ class Server:
         self.broker.on_closed(connection.connection_id)
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
-        """Nothing can be received any more; or TLS, with its certificate, was not set up."""
+        """The connection has failed, or its TLS handshake with the client's certificate."""
         is_reset = error.errno == errno.ECONNRESET
         if connection.has_failed_certificate and not is_reset:
             self.broker.on_not_identified(connection.connection_id)
@@ -295,7 +295,7 @@ class Server:
         self.carry_out()
 
     def _sweep(self) -> None:
-        """Find the connections that are idle."""
+        """Close the connections that are idle."""
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
         most = max(1, math.ceil(self._idle_ms / 1000 / self._sweep_s))
         self._hang_up(
@@ -323,10 +323,10 @@ class Server:
     # --- the outbox ------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """Do what the broker asks for, until it asks for nothing more."""
+        """Carry out the outbox until it is empty."""
         if self._carrying_out or self.failure.done() or self.is_closed:
-            # a send below led back here and the loop there goes on; or the disk failed, and nothing
-            # is answered any more
+            # called from within the loop below, by a send: the outer call continues; or the disk
+            # has failed, and no answer is sent any more
             return
         self._carrying_out = True
         outbox = self.broker.outbox
@@ -334,7 +334,7 @@ class Server:
             while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
                 if outbox.sends:
                     self._send_answers()
-                # the order of the outbox: what was answered goes out before its connection ends
+                # the order of the outbox: answers are sent before their connections are closed
                 if outbox.admitted:
                     self._admit()
                 if outbox.mutes:
@@ -367,14 +367,14 @@ class Server:
                 connection.wake()
 
     def _admit(self) -> None:
-        """Let requests be as large as any of clients that have shown who they are."""
+        """Lift the smaller limit of requests for clients that are now authenticated."""
         admitted, self.broker.outbox.admitted = self.broker.outbox.admitted, []
         for connection_id in admitted:
             if connection_id in self._connections:
                 self._connections[connection_id].admit()
 
     def _close(self) -> None:
-        """End the connections that the broker ends."""
+        """Close the connections in the outbox."""
         closes, self.broker.outbox.closes = self.broker.outbox.closes, []
         for connection_id, reason in closes:
             connection = self._connections.get(connection_id)
@@ -387,7 +387,7 @@ class Server:
             self._flusher.submit(job)
 
     def _do_deferred(self) -> bool:
-        """Have the broker do what no answer waited for. Gives False where that failed."""
+        """Have the broker run its deferred calls. Gives: False if one failed."""
         try:
             self.broker.on_sent(self.now_ms())
         except Exception as error:
@@ -396,14 +396,14 @@ class Server:
         return True
 
     def _mute(self) -> None:
-        """Let clients above a quota wait (KIP-219)."""
+        """Stop reading from clients above a quota, for their throttle times (KIP-219)."""
         mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
         for connection_id, throttle_ms in mutes:
             connection = self._connections.get(connection_id)
             if connection is not None:
                 self.broker.counters.add("barnabas_throttled_requests_total")
                 connection.mute()
-                if connection_id in self._muted:  # a request that a test has come twice
+                if connection_id in self._muted:  # only if a test delivers a request twice
                     self._muted[connection_id].cancel()
                 self._muted[connection_id] = self.loop.call_later(
                     throttle_ms / 1000, self._unmute, connection_id
@@ -439,7 +439,7 @@ class Server:
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
-            self._flush_error = error  # `close` waits for the thread, and not for the loop
+            self._flush_error = error  # stored, since `close` waits for the thread alone
         self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
@@ -471,25 +471,23 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core, which is fed what the wall clock shows beside
-        it.
-        """
+        """The steady time of an event of the core. After: the core's wall clock is set, too."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
         return now_ms
 
     def steady_ms(self) -> int:
-        """What the steady clock shows."""
+        """The time of the steady clock."""
         return self._steady_ns() // NS_PER_MS
 
     def is_past(self, at_ns: int) -> bool:
-        """Whether the steady clock shows that time, or a later one."""
+        """Whether the steady clock has reached that time."""
         return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:
         if self._hearing_rounds:
-            return  # it is set when the time has come that is late
+            return  # the timer is set again when the late tick has run
         deadline = self.broker.next_deadline_ms()
         if deadline is None:
             if self._timer is not None:
@@ -497,18 +495,18 @@ class Server:
                 self._timer = None
             return
         if self._timer is not None and self._timer_at_ms <= deadline:
-            return  # it comes early enough, and sets itself again
+            return  # the present timer is early enough, and is set again when it fires
         now_ms = self._steady_ns() // NS_PER_MS
-        at_ms = max(deadline, now_ms)  # what is to be done at once is not late
+        at_ms = max(deadline, now_ms)  # so that a deadline in the past does not count as late
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
-                return  # it is due: each request would put it off to a later round of the loop
+                return  # it is due already: setting it again with each request would delay it
             self._timer.cancel()
         self._timer_at_ms = at_ms
         self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
 
     def reset_timer(self) -> None:
-        """The time has jumped: when the timer is to come is worked out again."""
+        """Set the timer again: a test has moved the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -523,13 +521,13 @@ class Server:
             self.guarded(self.broker.on_tick, self.now_ms())
 
     def _hear_first(self) -> None:
-        """Let some rounds of the loop go by before deadlines are judged; in each every socket that
-        can be read has its turn.
+        """Run the late tick only after some rounds of the loop, in each of which every readable
+        socket is read.
 
-        The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and
-        in the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction
-        whose timeout has passed meanwhile. No client is judged by requests that the broker did not
-        read.
+        A late timer means that the process was stopped (SIGSTOP, a debugger, a paused container).
+        The sockets may contain heartbeats that were sent in time, and the EndTxn of a transaction
+        whose timeout has passed meanwhile. These are processed before any session or transaction
+        times out.
         """
         self._hearing_rounds -= 1
         if self._hearing_rounds:
@@ -539,8 +537,8 @@ class Server:
 
     def guarded(self, event: Any, *arguments: Any) -> None:
         if self.is_closed:
-            # the loop goes round once more, with what a thread has ended since: the logs are
-            # another broker's by now
+            # a call of a thread, run in the last round of the loop: the logs may belong to another
+            # broker by now
             return
         try:
             event(*arguments)
@@ -555,8 +553,8 @@ class Server:
         return self.failure.done()
 
     def fail(self, error: Exception) -> None:
-        """The disk failed, or an invariant did: nothing more is answered, nothing more is written,
-        and the daemon ends.
+        """The disk failed, or an invariant does not hold: send no more answers, write nothing more,
+        and end the daemon.
         """
         if not self.failure.done():
             self.failure.set_result(error)
@@ -591,7 +589,7 @@ class Server:
         if self._flush_error is not None:
             self.fail(
                 self._flush_error
-            )  # another fsync of the same file would succeed, and what it lost be taken for durable
+            )  # another fsync of the file would succeed, and the lost data would count as durable
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._flusher.sync)

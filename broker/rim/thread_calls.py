@@ -16,7 +16,7 @@ from typing import Any
 
 
 class ThreadCalls:
-    """What other threads want called in the loop's thread, in the order in which they asked."""
+    """Calls from other threads, made in the loop's thread in the order of arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,11 +41,11 @@ class ThreadCalls:
                 function, arguments = self._calls.popleft()
                 function(*arguments)
         finally:
-            if self._calls and self._event_fd >= 0:  # an error in one is no other's
+            if self._calls and self._event_fd >= 0:  # after an error in one call, make the others
                 os.eventfd_write(self._event_fd, 1)
 
     def close(self) -> None:
-        """Let go of the descriptor. No thread calls any more; what waits is not called."""
+        """Close the descriptor. Waiting calls are not made; no thread may add another."""
         if self._event_fd >= 0:
             self._loop.remove_reader(self._event_fd)
             os.close(self._event_fd)

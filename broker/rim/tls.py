@@ -1,8 +1,8 @@
 """TLS on a listener: the settings `ssl.*` as an SSL context, and a socket that speaks it.
 
-The rim reads and writes a `TlsSocket` as it does any other; the core knows nothing of it. Settings
-are Apache Kafka's; stores may be PEM or PKCS#12. A store's file that changes is taken up with the
-next connection; an unreadable one is logged, and the former one stays in use.
+The rim uses a `TlsSocket` as any other socket. Settings are Apache Kafka's; stores may be PEM or
+PKCS#12. A store's file that has changed is read again with the next connection; an unreadable one
+is logged, and the earlier content stays in use.
 
 Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 """
@@ -38,11 +38,11 @@ _HINTS = {
 
 
 class TlsError(ValueError):
-    """The settings of TLS do not make a context; the text says which, and what to do."""
+    """The settings of TLS are not valid; the text says which one, and what to do."""
 
 
 class TlsSocket:
-    """A connected socket that does not wait, under TLS.
+    """A connected non-blocking socket, with TLS.
 
     As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
     a part of the first reads. `recv_into` gives less than asked for only when nothing more has
@@ -75,11 +75,11 @@ class TlsSocket:
 
     @property
     def is_to_identify(self) -> bool:
-        """Whether `on_shaken` is still to be called, or has raised."""
+        """Whether `on_shaken` was not called yet, or has raised."""
         return self._on_shaken is not None
 
     def pending(self) -> int:
-        """Bytes that came and were not read, which the system does not report."""
+        """The number of decrypted bytes that were not read yet; the system does not report them."""
         return self._socket.pending()
 
     def recv_into(self, view: memoryview) -> int:
@@ -117,20 +117,20 @@ class TlsSocket:
         return sent
 
     def close(self) -> None:
-        """Say goodbye if that takes no waiting, and close."""
+        """Send TLS's closing alert if that does not block, and close."""
         with contextlib.suppress(OSError, ValueError):
             self._socket.unwrap()
         self._socket.close()
 
 
 def _explained(error: ssl.SSLError) -> str:
-    """What went wrong between the two, for the broker's log."""
+    """The text of a TLS error for the broker's log, with a hint if the cause is known."""
     reason = error.reason or str(error)
     return f"TLS: {reason.replace('_', ' ').lower()}{_HINTS.get(reason, '')}"
 
 
 class TlsListener:
-    """Puts TLS on the connections of a listener.
+    """Makes the TLS sockets of a listener.
 
     Takes:  settings, those of the listener, by Kafka's names.
     Raises: TlsError.
@@ -155,7 +155,7 @@ class TlsListener:
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether clients may, or have to, show one."""
+        """Whether clients may present a certificate, or must."""
         return self._context.verify_mode is not ssl.CERT_NONE
 
     def wrap(
@@ -183,7 +183,7 @@ class TlsListener:
 
 
 def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """What the settings of a listener say. Raises: TlsError."""
+    """The SSL context of a listener's settings. Raises: TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocols(context, settings)
     _load_key(context, settings)
@@ -197,9 +197,11 @@ def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """For a connection to another broker, whose certificate has to have its address: the same
-    settings. Without a trust store the authorities of the system are believed; a key store is shown
-    to a broker that asks. Raises: TlsError.
+    """The SSL context for a connection to another broker, from the same settings.
+
+    The other broker's certificate has to contain its address. Without a trust store the system's
+    authorities are trusted; the certificate of a key store is presented on request.
+    Raises: TlsError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocols(context, settings)

@@ -1,5 +1,5 @@
-"""The thread that does what takes long and needs nothing of the core: checks of batches that
-decompress to very much.
+"""The worker: a thread for long computations without access to the core's state, such as checks of
+batches that decompress to very much.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SWITCH_INTERVAL_S = (
 
 
 class Worker:
-    """Takes work in order, one piece at a time, which bounds the memory for it; `on_done(work,
-    result, error)` is called in its thread.
+    """Runs work in order, one piece at a time, which bounds its memory; `on_done(work, result,
+    error)` is called in its thread.
     """
 
     def __init__(self, on_done: Callable[[Work, Any, Exception | None], Any]) -> None:
@@ -36,8 +36,8 @@ class Worker:
         self._queue.put(work)
 
     def stop(self) -> None:
-        """End the thread when it has finished what it is at; what waits is dropped, since no client
-        is there to be answered.
+        """End the thread after its current work; waiting work is dropped, since no client is
+        connected any more.
         """
         self._stopping = True
         if self._thread is not None:

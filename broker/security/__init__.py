@@ -1,1 +1,1 @@
-"""Who a client is: SASL's mechanisms, the users, and what a connection has shown of itself."""
+"""Authentication and authorization: SASL's mechanisms, users, principals, ACLs, and the audit."""

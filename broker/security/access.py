@@ -1,4 +1,4 @@
-"""What the client of a request may do, for whoever asks."""
+"""The permissions of a request's client, for handlers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ClientAccess:
-    """What clients may do. authorizer: None where there is none, and all is allowed."""
+    """The permissions of clients. authorizer: None where there is none, and all is allowed."""
 
     def __init__(
         self, authorizer: Authorizer | None, connections: Mapping[int, ConnectionState]
@@ -21,7 +21,7 @@ class ClientAccess:
         self._connections = connections
 
     def of(self, context: RequestContext) -> Access | None:
-        """What the client of a request may do; None: there is no authorizer."""
+        """The permissions of a request's client; None: there is no authorizer."""
         if self.authorizer is None:
             return None
         connection = self._connections[context.connection_id]

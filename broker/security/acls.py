@@ -1,4 +1,4 @@
-"""What access control lists speak of, by the protocol's numbers, and how they are found.
+"""The terms of access control lists, with the protocol's numbers, and filters of ACLs.
 
 Source: KIP-11 (operations, what they imply), KIP-140 (numbers), KIP-290 (patterns), KIP-679.
 """
@@ -35,8 +35,8 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """Which names an ACL holds for. ANY and MATCH are those of filters: MATCH finds what holds for
-    a name.
+    """The names that an ACL applies to. ANY and MATCH are for filters alone: MATCH finds all ACLs
+    that apply to a name.
     """
 
     UNKNOWN = 0
@@ -68,7 +68,7 @@ class Operation(_Number):
 
 
 class Permission(_Number):
-    """Whether it may be done."""
+    """Whether an ACL allows or denies the operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -82,7 +82,7 @@ IMPLIED_BY: dict[int, frozenset[int]] = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
 }
-"""By operation, those whose ALLOW is one for it; a DENY implies nothing."""
+"""For each operation, those whose ALLOW implies it; a DENY implies no other operation."""
 
 FAILED = {
     ResourceType.TOPIC: Code.TOPIC_AUTHORIZATION_FAILED,
@@ -94,7 +94,7 @@ FAILED = {
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are asked for. None, and ANY: all."""
+    """A filter of ACLs. A field that is None, or ANY, matches all."""
 
     resource_type: int
     resource_name: str | None
@@ -105,7 +105,7 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def finds(self, acl: Acl) -> bool:
-        """Whether that ACL is one of them."""
+        """Whether the filter matches the ACL."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._finds_name(acl)

@@ -1,10 +1,10 @@
-"""What a request asks of the authorizer, as steps: for the whole of it, for each of its rows, or by
-hand.
+"""The steps that check a request against the authorizer: as a whole, for each row, or by a function
+of its own.
 
-A rule (`authorization.py` has one for each API) is a few steps, which a request goes through before
-its handler. A step answers the request, or gives None, and the request goes on to the next step and
-at last to the handler. A step for rows hands on the allowed rows, and adds the refusals of the
-others to the handler's answer.
+A rule (`authorization.py` has one for each API) is a few steps, which run before the handler of a
+request. A step answers the request, or returns None: then the next step runs, and at last the
+handler. A step for rows passes the allowed rows on, and adds the refusals of the others to the
+handler's answer.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ RequestT = TypeVar("RequestT", bound="Message")
 
 CLUSTER, TOPIC = ResourceType.CLUSTER, ResourceType.TOPIC
 DESCRIBE = Operation.DESCRIBE
-NOT_ASKED = -(2**31)  # of authorized operations
+NOT_ASKED = -(2**31)  # the value of authorized operations that were not requested
 NO_ID = uuid.UUID(int=0)
 ROWS_AT_ONCE = 500
 
 
 class GuardParts(NamedTuple):
-    """What guards use of the broker."""
+    """The parts of the broker that guards use."""
 
     access: ClientAccess
     requests: Requests
@@ -53,11 +53,11 @@ class GuardParts(NamedTuple):
 
 
 class Case(Generic[RequestT]):
-    """One request on its way to its handler, and what its client may.
+    """One request before its handler, with the permissions of its client.
 
-    Holds: what the client may not see of the handler's answer, as amendments of it. Answers that
-    refuse the whole request are not amended: they have nothing of the handler's, and their rows may
-    be encoded by then.
+    Holds: amendments, which remove from the handler's answer what the client may not see. Answers
+    that refuse the whole request are not amended: the handler did not make them, and their rows may
+    be encoded already.
     """
 
     __slots__ = ("_amendments", "_handle", "access", "context", "parts", "request", "version")
@@ -86,11 +86,11 @@ class Case(Generic[RequestT]):
         return self._handle(self.request, self.context, denied, code)
 
     def refuse(self, code: Code) -> Message:
-        """The answer where the whole is refused."""
+        """The answer that refuses the whole request."""
         return self.request.error_response(self.version, code)
 
     def amend(self, amendment: Callable[[Any], None]) -> None:
-        """Let the handler's answer be changed before it leaves, if the handler is called."""
+        """Change the handler's answer before it is sent, if the handler is called."""
         self._amendments += (amendment,)
 
     def split(
@@ -100,8 +100,8 @@ class Case(Generic[RequestT]):
         code: Code,
         refused: Callable[[list[Any]], Any] | None = None,
     ) -> Answer:
-        """Hand on the allowed ones of a list of the request, and add the others' refusals; of a
-        long list in slices.
+        """Pass the allowed rows of a list of the request to the handler, and add the refusals of
+        the others; a long list in slices.
 
         Takes: refused, which makes the answer with the refusals of some rows; None: each has the
                code.
@@ -188,7 +188,7 @@ class Case(Generic[RequestT]):
         return name is not None and self.access.sees(DESCRIBE, TOPIC, name)
 
     def mask(self, rows: Any, resource_type: ResourceType, key: str, field: str) -> None:
-        """Leave only allowed operations in the rows of an answer that list operations."""
+        """Remove the operations that are not allowed from the rows of an answer."""
         for row in rows:
             bits = getattr(row, field)
             if bits != NOT_ASKED:
@@ -206,8 +206,8 @@ def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[An
 
 
 class Ask(NamedTuple):
-    """An operation on a kind of resource, as the documentation lists it. when: the case in which it
-    is asked, where that is not for each that the request names.
+    """A required operation on a kind of resource, as the documentation lists it. when: the case in
+    which it is required; empty: for each resource that the request names.
     """
 
     operation: Operation
@@ -219,9 +219,9 @@ Take = Callable[[Case[Any]], Answer | None]
 
 
 class Step(NamedTuple):
-    """A step of a rule. take: answers a request, or gives None where the request goes on; None: the
-    handler asks by itself. is_about_answer: it only has the handler's answer changed, so it comes
-    before steps that call the handler.
+    """A step of a rule. take: answers a request, or returns None to continue with the next step;
+    None: the handler checks by itself. is_about_answer: the step only adds an amendment of the
+    handler's answer, so it comes before steps that call the handler.
     """
 
     asks: tuple[Ask, ...]
@@ -230,10 +230,10 @@ class Step(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What the requests of an API ask. No asks: everybody may send them.
+    """The checks of an API's requests. No asks: every client may send them.
 
-    takes: the steps, in the order in which they are taken. is_all_allowed: of a request that is
-    frequent, whether the steps would hand it on as it is.
+    takes: the functions of the steps, in order. is_all_allowed: for frequent requests, a quick test
+    of whether the steps would pass the request on unchanged.
     """
 
     asks: tuple[Ask, ...]
@@ -255,7 +255,7 @@ def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = No
 
 
 def on_cluster(*operations: Operation) -> Step:
-    """One of these operations on the cluster, for the whole request."""
+    """The whole request needs one of these operations on the cluster."""
 
     def take(case: Case[Any]) -> Answer | None:
         if any(case.access.may_on_cluster(operation) for operation in operations):
@@ -269,7 +269,7 @@ def on_cluster(*operations: Operation) -> Step:
 
 
 def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
-    """An operation on the cluster; a request that has it is not asked for more."""
+    """An operation on the cluster that is sufficient; without it the next steps decide."""
 
     def take(case: Case[Any]) -> Answer | None:
         access = case.access
@@ -280,7 +280,7 @@ def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
 
 
 def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step:
-    """An operation on what a field of the request names, for the whole of it."""
+    """The whole request needs an operation on the resource that one of its fields names."""
 
     def take(case: Case[Any]) -> Answer | None:
         if case.access.may(operation, resource_type, getattr(case.request, field)):
@@ -291,7 +291,7 @@ def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step
 
 
 def every(operation: Operation, resource_type: ResourceType, field: str, when: str) -> Step:
-    """An operation on each name of a list of the request; one refused, the whole is."""
+    """The whole request needs an operation on each name of one of its lists."""
 
     def take(case: Case[Any]) -> Answer | None:
         names = getattr(case.request, field) or ()
@@ -310,7 +310,7 @@ def each(
     *,
     by_id: bool = False,
 ) -> Step:
-    """An operation on what each row of the request names; the others' rows are refused.
+    """Each row of a request needs an operation on the resource it names; other rows are refused.
 
     Takes: path, the list of the request, and the field of a row that has the name ("topics.name");
            without a field the row is the name. by_id: a row may have a topic's id in its place.
@@ -331,19 +331,19 @@ def each(
 
 
 def by_hand(take: Callable[[Case[Any]], Answer | None], *asks: Ask) -> Step:
-    """A step of its own, of `guards.py`."""
+    """A step with a function of its own, from `guards.py`."""
     return Step(asks, take)
 
 
 def in_handler(*asks: Ask) -> Step:
-    """The handler asks by itself, since its answer is not a message, or is made of more than the
-    request.
+    """The handler checks by itself, since its answer is not a message, or contains resources that
+    the request does not name.
     """
     return Step(asks, None)
 
 
 def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
-    """What a client may not see is taken from the answer."""
+    """A step that removes from the answer what the client may not see."""
 
     def take(case: Case[Any]) -> None:
         case.amend(partial(amendment, case))

@@ -1,4 +1,4 @@
-"""What an audit log has of each decision and login."""
+"""The audit records of decisions and logins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ BY_CERTIFICATE = -1  # instead of an API key
 
 
 class AuditRecord(NamedTuple):
-    """What an authorizer decided: who, from where, by which request, what, on what.
+    """A decision of the authorizer: principal, host, request, operation and resource.
 
-    operation, resource_type: by the names of Kafka's tools. api_key: BY_CERTIFICATE of who has
-    shown by TLS who it is.
+    operation, resource_type: by the names of Kafka's tools. api_key: BY_CERTIFICATE for a client
+    that TLS has authenticated.
     """
 
     principal: str

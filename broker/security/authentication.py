@@ -1,10 +1,10 @@
-"""What a connection has shown of who its client is, and what it may ask meanwhile.
+"""The authentication of connections: the stages of a SASL login, and the requests in each stage.
 
-    stage          request           what becomes of it                             next stage
-    GREETING       ApiVersions       served                                         VERSIONS_TOLD
+    stage          request           result                                         next stage
+    GREETING       ApiVersions       served                                         VERSIONS_SENT
     GREETING       SaslHandshake 1   answered; 33 and the end if unknown            TOKENS
      and           SaslHandshake 0   likewise                                       BARE_TOKENS
-     VERSIONS_TOLD anything else     the connection ends
+     VERSIONS_SENT anything else     the connection ends
     TOKENS         SaslAuthenticate  the mechanism's answer; 58 and the end         AUTHENTICATED
     TOKENS         anything else     its own answer with 34, and the end
     BARE_TOKENS    any bytes         the mechanism's answer, bare; or the end       AUTHENTICATED
@@ -13,7 +13,7 @@
     AUTHENTICATED  anything else     served; the end where the session has ended
 
 An ApiVersions that is refused leaves the stage as it is, and so does a token that is not the last.
-An answer that refuses a client, and the end of its connection, are put off by
+An answer that refuses a client, and the end of its connection, are delayed by
 `connection.failed.authentication.delay.ms`. Source: KIP-43, KIP-152 (SaslAuthenticate), KIP-368
 (sessions that are renewed), KIP-306 (the delay).
 """
@@ -49,10 +49,10 @@ _API_KEY = struct.Struct(">h")
 
 
 class Stage(Enum):
-    """How far a connection has come."""
+    """The stage of a connection's login; see the table above."""
 
     GREETING = auto()
-    VERSIONS_TOLD = auto()
+    VERSIONS_SENT = auto()
     TOKENS = auto()
     BARE_TOKENS = auto()
     AUTHENTICATED = auto()
@@ -60,9 +60,9 @@ class Stage(Enum):
 
 
 class SaslServer(Protocol):
-    """The server's side of one mechanism's exchange. lifetime_ms: how long what the client showed
-    is good; None: without an end. refusal: why the client was told in an answer that it is not
-    believed; its next message ends the exchange.
+    """The server's side of one mechanism's exchange. lifetime_ms: how long the client's credential
+    is valid; None: for ever. refusal: the reason, if an answer has refused the client; its next
+    message ends the exchange.
     """
 
     user: str
@@ -106,12 +106,12 @@ class Authentication:
         return self._server
 
     def fail(self) -> None:
-        """The client has not shown who it is, and does not get a second attempt."""
+        """The login has failed; the connection gets no second attempt."""
         self.stage, self._server = Stage.FAILED, None
         self.passes_until_ms = NEVER_MS
 
     def may_renew(self, now_ms: int) -> bool:
-        """Whether the session has an end, and was not renewed just now."""
+        """Whether the session has an end, and was not renewed within SHORTEST_RENEWAL_MS."""
         return self.session_end_ms is not None and (
             self.renewed_ms is None or now_ms >= self.renewed_ms + SHORTEST_RENEWAL_MS
         )
@@ -126,10 +126,10 @@ class Authentication:
 
 
 class Verdict(NamedTuple):
-    """What becomes of a frame. Neither an answer nor a reason: the request is served.
+    """The decision on a frame. With neither `answer` nor `close` the request is served.
 
     answer: bytes are a token without a header. close: why the connection ends after the answer.
-    is_failure: both are put off. is_admitted: the client has shown who it is with this.
+    is_failure: both are delayed. is_admitted: this frame has authenticated the client.
     """
 
     answer: Message | bytes | None = None
@@ -139,13 +139,13 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
-# the refusal of a longer request is not shaped after it: all its elements would have to be read
+# a longer request gets a refusal without its rows, for which all its elements would have to be read
 LONGEST_SHAPED = 16 << 10
 OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism only")
 
 
 class AuthenticationSettings(NamedTuple):
-    """How clients may show who they are, and for how long.
+    """The settings of authentication.
 
     mechanisms: those that are enabled. max_reauth_ms: by mechanism, how long a session lasts; 0:
     without an end.
@@ -156,7 +156,7 @@ class AuthenticationSettings(NamedTuple):
 
 
 class Authenticator:
-    """Decides what becomes of each frame of a connection that has to authenticate.
+    """Decides on each frame of a connection that has to authenticate.
 
     Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, an answer of the
            request's own kind with an error code; new_bearer_server, that of OAUTHBEARER, where it
@@ -176,7 +176,7 @@ class Authenticator:
         self._new_bearer_server = new_bearer_server
 
     def on_frame(self, state: Authentication, frame: memoryview, now_ms: int) -> Verdict:
-        """What becomes of the frame.
+        """The decision on the frame.
 
         Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error where it cannot
                 be read.
@@ -196,7 +196,8 @@ class Authenticator:
             if header.api_key == SASL_AUTHENTICATE and header.api is not None:
                 return self._on_token(state, frame, header, now_ms)
             close = SASL_STATE_ERROR
-            if state.mechanism and state.server.refusal:  # kafkajs and aiokafka go on after it
+            # kafkajs and aiokafka send another request after a refusal
+            if state.mechanism and state.server.refusal:
                 close = f"authentication failed: {state.server.refusal}"
             if header.api is None or len(frame) > LONGEST_SHAPED:
                 return Verdict(close=close)
@@ -205,7 +206,7 @@ class Authenticator:
             return self._on_handshake(state, frame, header, now_ms)
         if state.stage is Stage.AUTHENTICATED:
             if header.api is None:
-                return SERVE  # refused as any request in a version that is not spoken
+                return SERVE  # the core refuses its unsupported version, as in any other stage
             return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE))
         if header.api_key == API_VERSIONS and state.stage is Stage.GREETING:
             return self._on_versions(state, frame, header)
@@ -214,11 +215,11 @@ class Authenticator:
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """Serve ApiVersions; once only where it is answered without an error."""
+        """Serve ApiVersions: once only if it is answered without an error."""
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):
-                state.stage = Stage.VERSIONS_TOLD
+                state.stage = Stage.VERSIONS_SENT
         return SERVE
 
     def _on_handshake(
@@ -293,7 +294,7 @@ class Authenticator:
         return answer
 
     def _maybe_complete(self, state: Authentication, now_ms: int) -> int:
-        """How long the session lasts, in ms, where the exchange is complete; else 0."""
+        """The session's lifetime in ms if the exchange is complete and it has one; else 0."""
         if not state.server.is_complete:
             return 0
         limits = (self.settings.max_reauth_ms.get(state.mechanism), state.server.lifetime_ms)

@@ -1,4 +1,4 @@
-"""The table of what each request asks of whom, and the steps before each handler that ask it.
+"""The table of the permissions that each request needs, and the steps that check them.
 
 `authorized` puts the steps of a rule around a row of `broker/requests/dispatch.py`, where there is
 an authorizer; without one nothing of this is imported. A request without a row ends its connection:

@@ -1,11 +1,11 @@
-"""Who may do what: Kafka's StandardAuthorizer, from the ACLs of the metadata journal.
+"""The authorizer: Kafka's StandardAuthorizer, with the ACLs of the metadata journal.
 
 | in this order | then |
 |---|---|
 | the principal is one of super.users | allowed |
 | an ACL that matches denies the operation, or all | denied |
 | one allows it, all, or an operation that implies it | allowed |
-| the resource has no ACL, of whomever, and `allow.everyone.if.no.acl.found` | allowed |
+| no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` | allowed |
 | else | denied |
 
 An ACL matches the resource by its name, by the beginning of it, or as `*`; the principal as itself
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB, 100 MB of the longest names
-LONGEST_REMEMBERED = 255  # of a name; ids of clients may have 32,767 characters
-TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
+MOST_REMEMBERED = 200_000  # decisions; some 30 MB, or 100 MB with the longest names
+LONGEST_REMEMBERED = 255  # characters of a name; names in requests may have 32,767
+AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's, for a resource of unknown name
 
 Question = tuple[int, int, str]
@@ -46,14 +46,14 @@ Question = tuple[int, int, str]
 
 
 class Access:
-    """What one principal may do from one host. Answers are remembered until an ACL changes.
+    """The permissions of one principal from one host. Decisions are cached until an ACL changes.
 
     keeper: the authorizer that notifies it of changes; None where it is for one request only.
-    readable, writable: topics that were found to be so, for who asks often, before it asks `may`.
+    readable, writable: topics that are known to be so, which frequent callers test before `may`.
     """
 
     __slots__ = (
-        "_answers", "_authorizer", "host", "keeper", "principal", "readable", "told", "writable",
+        "_answers", "_authorizer", "audited", "host", "keeper", "principal", "readable", "writable",
     )  # fmt: skip
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
@@ -62,7 +62,7 @@ class Access:
         self._answers: dict[Question, bool] = {}
         self.readable: set[str] = set()
         self.writable: set[str] = set()
-        self.told: set[tuple[int, Question]] = set()  # to the audit log, by connection
+        self.audited: set[tuple[int, Question]] = set()  # (connection, question) in the audit log
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether the operation on that resource is allowed."""
@@ -88,7 +88,7 @@ class Access:
                 self.writable.add(name)
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether a client may see it: for what is left out of an answer, without a refusal."""
+        """Whether a client may see the resource: otherwise the answer leaves it out silently."""
         return self.may(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:
@@ -106,7 +106,7 @@ class Access:
         return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
-        """Those of the operations, as bits by their numbers, that are allowed."""
+        """The allowed ones of the operations, as bits by their numbers."""
         return sum(
             1 << operation
             for operation in range(bits.bit_length())
@@ -114,15 +114,15 @@ class Access:
         )
 
     def forget(self) -> None:
-        """An ACL has changed."""
+        """Clear the cached decisions: an ACL has changed."""
         self._answers.clear()
         self.readable.clear()
         self.writable.clear()
-        self.told.clear()
+        self.audited.clear()
 
     def retire(self) -> None:
-        """Remember nothing from now on: the authorizer has forgotten it, and cannot tell it of
-        changes. A parked request may have it still.
+        """Stop caching: the authorizer has dropped this object, and no longer notifies it of
+        changes. A parked request may still use it.
         """
         self.forget()
         self.keeper = None
@@ -131,8 +131,8 @@ class Access:
 class AuditedAccess(Access):
     """The access of one request, with an audit line for each question.
 
-    READ, WRITE and DESCRIBE are logged once per connection, until an ACL changes or too much is
-    remembered: a line for each Produce and Fetch would be the most of what the broker writes.
+    READ, WRITE and DESCRIBE are logged once per connection, until an ACL changes or the cache is
+    cleared: a line for each Produce and Fetch would be most of the broker's writing.
     """
 
     __slots__ = ("_context", "_shared", "_tell")
@@ -158,14 +158,14 @@ class AuditedAccess(Access):
         return is_allowed
 
     def _note(self, operation: int, resource_type: int, name: str, is_allowed: bool) -> None:
-        if operation in TOLD_ONCE:
-            told = self._shared.told
+        if operation in AUDITED_ONCE:
+            audited = self._shared.audited
             once = (self._context.connection_id, (operation, resource_type, name))
-            if once in told:
+            if once in audited:
                 return
             if len(name) <= LONGEST_REMEMBERED:
                 self._authorizer.make_room()
-                told.add(once)
+                audited.add(once)
         self._tell(
             AuditRecord(
                 self.principal, self.host, self._context.client_id or "", self._context.api_key,
@@ -175,7 +175,7 @@ class AuditedAccess(Access):
 
 
 class Authorizer:
-    """The ACLs, as they are looked up, and what each principal may.
+    """The ACLs, arranged for look-ups, and the permissions of each principal.
 
     Takes:  super_users, principals as `User:NAME`. everyone_if_no_acl:
             allow.everyone.if.no.acl.found. is_on: whether anything is refused; without, it is there
@@ -208,7 +208,7 @@ class Authorizer:
     # --- asking ----------------------------------------------------------------------------------
 
     def access(self, principal: str, client_host: str, context: RequestContext) -> Access:
-        """What the client of a request may. Takes: client_host, with or without the slash."""
+        """The permissions of a request's client. Takes: client_host, with or without its slash."""
         key = (principal, client_host)
         access = self._accesses.get(key)
         if access is None:
@@ -220,7 +220,7 @@ class Authorizer:
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> bool:
-        """The answer, computed again; see the table."""
+        """The decision, computed without the cache; see the table above."""
         if principal in self._super_users or not self.is_on:
             return True
         is_allowed, has_acl = False, False
@@ -237,8 +237,8 @@ class Authorizer:
         return is_allowed or (not has_acl and self._everyone_if_no_acl)
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether some resource of the type is allowed: one that an ACL allows and none denies
-        wholly (KIP-679).
+        """Whether the operation is allowed on some resource of the type: an ACL allows it, and no
+        ACL denies all that this one allows (KIP-679).
         """
         if self.decide(principal, host, operation, resource_type, SOME_NAME):
             return True
@@ -278,7 +278,7 @@ class Authorizer:
                     yield by_principal
 
     def make_room(self) -> None:
-        """Count one more remembered answer or audit line; forget all when there are too many."""
+        """Count one more cached decision or audit line; clear the caches if there are too many."""
         self._remembered += 1
         if self._remembered > MOST_REMEMBERED:
             for access in self._accesses.values():
@@ -294,7 +294,7 @@ class Authorizer:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
-        """Keep ACLs; from its return on they hold."""
+        """Add ACLs; they are in force when it returns."""
         self._metadata.add_acls(acls)
         for acl in acls.values():
             self._take(acl)
@@ -302,7 +302,7 @@ class Authorizer:
         self._on_changed()
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
-        """Forget ACLs; from its return on they hold no more."""
+        """Remove ACLs; they are no longer in force when it returns."""
         acls = [self._metadata.acls[acl_id] for acl_id in ids]
         self._metadata.remove_acls(ids)
         for acl in acls:
@@ -338,7 +338,7 @@ class Authorizer:
 
 
 def _spellings(host: str) -> tuple[str, ...]:
-    """What ACLs may call a host."""
+    """The spellings of a host that ACLs may use."""
     if ":" not in host or host.startswith(UNIX_SCHEME):
         return (WILDCARD, host)
     import ipaddress
@@ -351,7 +351,7 @@ def _spellings(host: str) -> tuple[str, ...]:
 def _of(
     by_principal: Mapping[str, list[Acl]], principal: str, hosts: tuple[str, ...]
 ) -> Iterator[Acl]:
-    """Those of a principal, and of everybody of its type, at a host."""
+    """The ACLs of a principal, and of the wildcard of its type, that apply to a host."""
     everybody = f"{principal.partition(':')[0]}:{WILDCARD}"
     for who in (principal, everybody) if principal != everybody else (principal,):
         for acl in by_principal.get(who, ()):

@@ -1,6 +1,4 @@
-"""Between the frames of a listener with SASL and the broker: what the authenticator decides is
-carried out here.
-"""
+"""The gate between a listener with SASL and the broker, by the authenticator's decisions."""
 
 from __future__ import annotations
 
@@ -43,13 +41,13 @@ logger = logging.getLogger("barnabas.security")
 HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # a minute
 
 
-# Between the answer to a failed login and the end of its connection: a client that receives both
-# at once may see the end alone (kafka-python does). Most hang up first.
+# From the answer to a failed login to the end of its connection: a client that receives both at
+# once may see the end alone (kafka-python does). Most clients hang up first.
 READING_TIME_MS = 100
 
 
 class _Refusal(NamedTuple):
-    """An answer, or the end of its connection, that is put off."""
+    """A delayed answer, or the delayed end of its connection."""
 
     deadline_ms: int
     connection: ConnectionState
@@ -58,7 +56,7 @@ class _Refusal(NamedTuple):
 
 
 class SaslGate:
-    """Lets requests of clients through that have shown who they are.
+    """Passes requests of authenticated clients to the broker.
 
     Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in their order; and
     connections that end when their clients have had time to read the refusal.
@@ -80,7 +78,7 @@ class SaslGate:
         self._refusals: deque[_Refusal] = deque()
         self._ends: deque[_Refusal] = deque()
         self._lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
-        self._now_ms = 0  # of the frame that is looked at
+        self._now_ms = 0  # the time of the current frame
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
         self._authenticators = {
             listener.name: self._authenticator(listener, config, metadata, ids)
@@ -107,7 +105,7 @@ class SaslGate:
         )
 
     def _bearer_servers(self, listener: ListenerConfig) -> Callable[[], SaslServer] | None:
-        """What makes OAUTHBEARER's side of an exchange, where it is enabled."""
+        """The factory of OAUTHBEARER's server side; None where it is not enabled."""
         if listener.oauth is None or listener.oauth_keys is None:
             return None
         from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
@@ -126,7 +124,8 @@ class SaslGate:
         frame: memoryview,
         now_ms: int,
     ) -> bool:
-        """Whether the request goes its way; else it is answered here, or its connection ends.
+        """Whether the broker serves the request; otherwise the gate answers it, or ends its
+        connection.
 
         Raises: ProtocolViolation where it cannot be read.
         """
@@ -167,7 +166,7 @@ class SaslGate:
     def _tell_of_login(
         self, connection: ConnectionState, authentication: Authentication, verdict: Verdict
     ) -> None:
-        """Count it where it has come to an end, and have the audit log told."""
+        """Count a login that has ended, and write it to the audit log."""
         has_failed = verdict.is_failure or _ends_a_login(authentication, verdict)
         if not (verdict.is_admitted or has_failed):
             return
@@ -199,7 +198,7 @@ class SaslGate:
             self._requests.close(refusal.connection.connection_id, refusal.reason)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next refusal is to be sent, or its connection is to end."""
+        """When the next refusal is due, or the end of a connection."""
         queues = self._refusals, self._ends
         return min((queue[0].deadline_ms for queue in queues if queue), default=None)
 
@@ -215,8 +214,8 @@ class SaslGate:
             self._end(refusal)
 
     def _due(self, queue: deque[_Refusal], now_ms: int) -> Iterator[_Refusal]:
-        """Take what is due from a queue. Who has hung up is told to the log alone, as the rim tells
-        it of whom the broker hangs up on: attempts are seen, however short.
+        """Take the due refusals from a queue. One whose client has hung up is only logged, as the
+        rim logs connections that the broker ends: so the log has every attempt, however short.
         """
         for row in self._lines.left_out(now_ms):
             logger.warning(
@@ -236,7 +235,7 @@ class SaslGate:
 
 
 def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:
-    """Whether the connection ends since what came has no place in the exchange."""
+    """Whether the connection ends because its request does not belong to the exchange."""
     stage = authentication.stage
     return bool(verdict.close) and stage not in (Stage.AUTHENTICATED, Stage.FAILED)
 

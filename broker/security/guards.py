@@ -1,6 +1,6 @@
-"""Steps of rules that no shape of `asks.py` has: each is of one request, or of few.
+"""Steps of rules that need a function of their own, for one request or a few.
 
-`authorization.py` has the table of which request has which.
+The table in `authorization.py` says which request uses which.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = Operation.IDEMPOTENT_WRITE, Operation.TWO_P
 WRITE = Operation.WRITE
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
-KAFKA_3_9 = "3.9"  # it answers an OffsetFetch 0 or 1 with nothing; 4.x with errors
-GROUPS_SINCE = 8  # OffsetFetch of several
+KAFKA_3_9 = "3.9"  # it answers a refused OffsetFetch 0 or 1 without rows; 4.x with errors
+GROUPS_SINCE = 8  # the version of OffsetFetch from which on it has several groups
 
 
 # --- writing and reading --------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def produce(case: Case[ProduceRequest]) -> Answer:
 
 
 def may_produce_all(request: ProduceRequest, access: Access) -> bool:
-    """Whether no batch will be refused; False where that cannot be said of names alone."""
+    """Whether no batch will be refused; False if the names alone do not show it."""
     transactional_id, writable = request.transactional_id, access.writable
     if transactional_id is not None and not (
         _has_transactional(request) and access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
@@ -85,7 +85,7 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
-    """End the connection of a client that does not want an answer: it would not see a refusal."""
+    """End the connection of a client that requested no answer: it would not see a refusal."""
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
@@ -112,8 +112,9 @@ def _has_transactional(request: ProduceRequest) -> bool:
 def only_topics_to_describe(
     case: Case[describe_topic_partitions.DescribeTopicPartitionsRequest],
 ) -> Answer | None:
-    """DESCRIBE on each topic; where none is named, those that may be described are asked for. The
-    topic at the cursor may be gone, or hidden by now: where to go on is said by its name alone.
+    """DESCRIBE on each topic; if none is named, the request is narrowed to topics that the client
+    may describe. The cursor's topic may be deleted or hidden by now: its name alone is the place to
+    continue.
     """
     request, access, cursor = case.request, case.access, case.request.cursor
     names = {topic.name for topic in request.topics}
@@ -175,14 +176,14 @@ def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
 
 
 def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
-    """The pattern of a consumer group's member may have found topics that it may not see."""
+    """Remove topics from a member's assignment that it may not see: its pattern may match such."""
     if answer.assignment is not None:
         rows = [row for row in answer.assignment.topic_partitions if case.sees_topic(row)]
         answer.assignment = consumer_group_heartbeat.Assignment(rows)
 
 
 def hide_groups(case: Case[Any], answer: Any) -> None:
-    """Without DESCRIBE on the cluster, those groups are listed that may be described."""
+    """Without DESCRIBE on the cluster, only groups that the client may describe are listed."""
     access = case.access
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         answer.groups[:] = [
@@ -191,8 +192,8 @@ def hide_groups(case: Case[Any], answer: Any) -> None:
 
 
 def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
-    """DESCRIBE on each group, and on each topic; where all topics are asked for, those are
-    in the answer that may be described.
+    """DESCRIBE on each group, and on each topic; if all topics are requested, the answer has only
+    those that the client may describe.
     """
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
@@ -221,7 +222,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
 
 
 def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
-    """Take from a request, or a group of it, the topics that may not be described. Gives their
+    """Remove the topics that may not be described from a request, or a group of it. Gives: their
     rows of the answer.
     """
     if group.topics is None:
@@ -251,8 +252,8 @@ def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
 
 
 def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
-    """Leave in an answer, or a group of it, the topics that may be seen, and add the refusals.
-    Unknown ids stay, with their error.
+    """Remove the topics that may not be described from an answer, or a group of it, and add the
+    refusals. Unknown ids stay, with their error.
     """
     answer.topics[:] = [
         row for row in answer.topics if case.topic_name(row) is None or case.sees_topic(row)
@@ -282,9 +283,9 @@ def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer | None:
 def add_partitions(
     case: Case[add_partitions_to_txn.AddPartitionsToTxnRequest],
 ) -> Answer | None:
-    """WRITE on the transactional id and on each topic: one refused, none is added, and unknown
-    partitions are named as such. No WRITE is enough for an internal topic. Of brokers (version 4
-    on): CLUSTER_ACTION, and nothing else.
+    """WRITE on the transactional id and on each topic: if one is refused no partition is added, and
+    unknown partitions get their own error. WRITE is not sufficient for an internal topic. Requests
+    of brokers (version 4 on) need CLUSTER_ACTION alone.
     """
     request, access = case.request, case.access
     if case.version >= 4:
@@ -297,7 +298,7 @@ def add_partitions(
     topics = request.v3_and_below_topics
     allowed, denied = parted(topics, lambda row: is_internal(row) or may_write(row))
     if not denied:
-        return None  # which refuses internal topics
+        return None  # continue: the handler refuses internal topics
     internal, allowed = parted(allowed, is_internal)
     request.v3_and_below_topics = [*denied, *internal]
     refused: Any = case.refuse(FAILED[TOPIC])
@@ -317,19 +318,19 @@ def _is_internal(row: Any) -> bool:
 
 
 def hide_topics_of_transactions(case: Case[Any], answer: Any) -> None:
-    """A described transaction lists those of its topics that may be described."""
+    """Remove the topics that may not be described from described transactions."""
     for state in answer.transaction_states:
         state.topics[:] = [
             row for row in state.topics if case.access.sees(DESCRIBE, TOPIC, row.topic)
         ]
 
 
-# --- what administrators do -----------------------------------------------------------------------
+# --- administration -------------------------------------------------------------------------------
 
 
 def delete_topics_step(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
-    """DELETE on the topic. Given by its name: DESCRIBE, too, which alone is asked where there is no
-    such topic. Given by its id: the answer has the name with DESCRIBE alone.
+    """DELETE on the topic. A topic given by its name also needs DESCRIBE; an unknown name needs
+    DESCRIBE alone. For a topic given by its id the answer has the name only with DESCRIBE.
     """
     if case.version < DELETE_BY_ID_SINCE:
         return case.split("topic_names", _may_delete_named(case), FAILED[TOPIC])
@@ -361,7 +362,7 @@ def _may_delete(
     def may_delete(row: delete_topics.DeleteTopicState) -> bool:
         if row.name is not None:
             return row.topic_id in (None, NO_ID) and may_delete_named(row.name)
-        name = case.topic_name(row)  # None: no topic has that id, or there is none in the row
+        name = case.topic_name(row)  # None: the id is unknown or null; the handler refuses the row
         return name is None or case.access.may(DELETE, TOPIC, name)
 
     return may_delete
@@ -417,7 +418,7 @@ def hide_cluster_operations(case: Case[Any], answer: Any) -> None:
 
 
 def cluster_operations(access: Access, bits: int) -> int:
-    """Those of the operations on the cluster that are allowed; none without DESCRIBE."""
+    """The allowed ones of the operations on the cluster; none without DESCRIBE."""
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return 0
     return access.operations(bits, CLUSTER, CLUSTER_NAME)

@@ -1,4 +1,4 @@
-"""JAAS texts, as `sasl.jaas.config` has them: the class of a login module, a flag, and options.
+"""JAAS texts, the values of `sasl.jaas.config`: the class of a login module, a flag, and options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="admin" password="secret" user_alice="her password";
@@ -14,25 +14,25 @@ from typing import NamedTuple
 from barnabas.broker.java_text import BLANKS
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_TOKEN = re.compile(  # blanks are those of Java's StreamTokenizer
+_TOKEN = re.compile(  # white space is that of Java's StreamTokenizer
     r'[\0-\x20]*(?:"((?:[^"\\]|\\.)*)"|([^\0-\x20="\';]+)|([=;]))', re.DOTALL
 )
 USER_PREFIX = "user_"
 
 
 class JaasError(ValueError):
-    """The text is none; the message says what is wrong, and shows no value of it."""
+    """The text is not valid; the message says what is wrong, and contains no value of the text."""
 
 
 class LoginModule(NamedTuple):
-    """What a JAAS text says."""
+    """The content of a JAAS text."""
 
     class_name: str
     options: dict[str, str]
 
     @property
     def passwords(self) -> dict[str, str]:
-        """The passwords by user: what the options `user_NAME` say."""
+        """The passwords by user: the values of the options `user_NAME`."""
         return {
             name.removeprefix(USER_PREFIX): value
             for name, value in self.options.items()

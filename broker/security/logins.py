@@ -1,4 +1,4 @@
-"""Logins of clients, by SASL or by a certificate: who they are, how many, and the audit log."""
+"""Logins of clients, by SASL or by a certificate: their principals, counts, and audit records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Logins:
-    """What came of the logins: it is counted, and written to the audit log where there is one."""
+    """Counts logins, and writes them to the audit log where there is one."""
 
     def __init__(self, config: BrokerConfig, outbox: Outbox) -> None:
         self._listeners, self._outbox = config.listeners, outbox
@@ -23,21 +23,21 @@ class Logins:
 
     @functools.cached_property
     def counts(self) -> LoginCounts:
-        """How many logins succeeded and failed; most brokers need none of it."""
+        """The counts of logins that succeeded and failed, made at first use."""
         from barnabas.broker.observation.login_counts import LoginCounts
 
         return LoginCounts(self._listeners)
 
     def on_certificate(self, connection: ConnectionState, principal: str) -> None:
-        """A client has shown by a certificate who it is; ANONYMOUS: it has shown none, and need
-        not.
+        """A client has completed the TLS handshake. principal: from its certificate; ANONYMOUS: it
+        presented none, and does not have to.
         """
         connection.principal, connection.access = principal, None
         if principal != ANONYMOUS:
             self._on_tls(connection, has_succeeded=True)
 
     def on_no_certificate(self, connection: ConnectionState) -> None:
-        """A client that may, or has to, show a certificate has not set up TLS."""
+        """The TLS handshake failed of a client that may present a certificate, or must."""
         self._on_tls(connection, has_succeeded=False)
 
     def _on_tls(self, connection: ConnectionState, *, has_succeeded: bool) -> None:
@@ -47,7 +47,7 @@ class Logins:
     def on_sasl(
         self, connection: ConnectionState, mechanism: str, api_key: int, *, has_succeeded: bool
     ) -> None:
-        """A login by SASL has come to an end. Takes: api_key, of the request that ended it."""
+        """A SASL login has succeeded or failed. Takes: api_key, of the request that ended it."""
         self.counts.count(connection.listener, mechanism, has_succeeded=has_succeeded)
         self._audit(connection, api_key, has_succeeded)
 

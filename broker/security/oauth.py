@@ -1,13 +1,13 @@
-"""OAUTHBEARER's server side: one message with a signed token, and who its bearer is.
+"""OAUTHBEARER's server side: one message with a signed token, which names the user.
 
     client  n,[a=USER],^Aauth=Bearer TOKEN^A[KEY=VALUE^A ...]^A
     server  nothing: the client is who the token says
-            {"status":"invalid_token"}, of any that is not believed; the reason is only in the log
+            {"status":"invalid_token"} for any refused token; the reason is only in the log
     client  ^A, after a refusal, and gets it as the error's text
 
 ^A is the byte 1. A token is a JWT (RFC 7519) that a key of the set has signed, by an algorithm of
-that kind of key; a shared secret (HS256 ...) is none. What is asked of its claims is what Apache
-Kafka's validator asks:
+that kind of key; shared secrets (HS256 ...) are not accepted. The checks of its claims are those of
+Apache Kafka's validator:
 
     exp, iat      there; exp not past and iat, nbf not ahead by more than the clock skew
     iss, aud      the expected ones, where settings name some; an audience that is not expected
@@ -60,20 +60,20 @@ class VerificationKey(NamedTuple):
 
 
 class UnknownKeys:
-    """The ids of unknown keys for which the set was read again, not long ago.
+    """The ids of unknown keys for which the set was read again within the last minute.
 
-    As with Apache Kafka an id is worth a read once a minute, and one that is too long never. With
-    it, 16 ids are remembered, and the next one makes it forget the eldest; here it waits until that
-    is a minute old, so that strangers cause 16 reads a minute, whatever ids they make up. Each of
-    these reads finds an issuer's new keys, too.
+    As in Apache Kafka an unknown id causes a read at most once a minute, and one that is too long
+    never. Apache Kafka remembers 16 ids, and drops the oldest for the next one. Here the next one
+    waits until the oldest is a minute old, so that strangers cause at most 16 reads a minute,
+    whatever ids they make up. Each of these reads finds an issuer's new keys, too.
     """
 
     def __init__(self) -> None:
         self._asked_ms: dict[str, int] = {}
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
-        """Whether the set is to be read for that one; it is remembered then."""
-        self._asked_ms = {  # a clock that was set back makes no client wait longer
+        """Whether the set is to be read again for this id; if so, the id is remembered."""
+        self._asked_ms = {  # times after now are dropped, too: the clock may have been set back
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()
             if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS
@@ -91,7 +91,7 @@ class UnknownKeys:
 class KeySet:
     """The keys that sign tokens, by their ids. The rim replaces them when they have changed.
 
-    on_unknown_key: called where a token's key is not among them, and that is worth a read.
+    on_unknown_key: called when a token's key is unknown and the set is to be read again.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ def parse_keys(data: object) -> dict[str, VerificationKey]:
 
 
 def _key(row: Mapping[str, Any], algorithms: tuple[str, ...]) -> VerificationKey:
-    """Raises: KeySetError, which shows nothing of the key: somebody may have put a private one."""
+    """Raises: KeySetError, without any part of the key: the file may contain a private one."""
     try:
         key = PyJWK.from_dict(dict(row)).key
     except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
@@ -140,7 +140,7 @@ def _key(row: Mapping[str, Any], algorithms: tuple[str, ...]) -> VerificationKey
 
 
 class TokenSettings(NamedTuple):
-    """What is asked of a token, by the settings `sasl.oauthbearer....`."""
+    """The required properties of a token, from the settings `sasl.oauthbearer....`."""
 
     audiences: tuple[str, ...]
     issuer: str | None
@@ -151,20 +151,20 @@ class TokenSettings(NamedTuple):
 
 
 class Bearer(NamedTuple):
-    """Who a token says its bearer is, and until when (ms since 1970)."""
+    """The user of a token, and the end of its validity (ms since 1970)."""
 
     name: str
     expiry_ms: int
 
 
 class TokenValidator:
-    """Believes tokens, or does not."""
+    """Validates tokens."""
 
     def __init__(self, settings: TokenSettings, keys: KeySet) -> None:
         self._settings, self._keys = settings, keys
 
     def bearer(self, token: str, wall_ms: int) -> Bearer:
-        """Whom a token is of. Raises: AuthenticationError."""
+        """The bearer of a valid token. Raises: AuthenticationError."""
         try:
             claims = self._claims(token, wall_ms)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:

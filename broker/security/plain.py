@@ -30,8 +30,8 @@ class PlainServer:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
         expected = self._passwords.get(self.user)
-        # digests have one length: the time taken shows nothing of the password, nor whether
-        # there is such a user
+        # compare digests, which have one length, also for an unknown user: the time taken shows
+        # neither the password nor whether the user exists
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:
             name = shown(self.user)

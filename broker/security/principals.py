@@ -1,11 +1,11 @@
-"""Principals of clients that show a certificate: its subject, made a name by rules.
+"""Principals of clients with a certificate: rules map its subject to a name.
 
     ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
 
 The first rule whose pattern matches the whole subject makes the name; $1 is the pattern's
-first group, L and U make it lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` are
-of ASCII (`java_text`). DEFAULT is the subject itself, and what holds without rules. A slash within
-a rule has a backslash before it.
+first group, L and U make it lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` match
+ASCII alone (`java_text`). DEFAULT is the subject itself, also used without rules. A slash within a
+rule has a backslash before it.
 
 Source: KIP-371, KIP-457; the subject's form is RFC 2253's, as Java's X500Principal.getName() writes
 it: the last part first, and a part whose name RFC 2253 does not have as its number and its bytes.
@@ -28,7 +28,7 @@ _KEYWORDS = {
     "streetAddress": "STREET", "userId": "UID",
 }  # fmt: skip
 _PRINTABLE, _IA5, _UTF8 = 0x13, 0x16, 0x0C
-_NUMBERS = {  # and the kind of text that RFC 5280 says for each
+_NUMBERS = {  # object identifiers, each with the DER type of its text by RFC 5280
     "emailAddress": ("1.2.840.113549.1.9.1", _IA5),
     "serialNumber": ("2.5.4.5", _PRINTABLE),
     "dnQualifier": ("2.5.4.46", _PRINTABLE),

@@ -1,4 +1,4 @@
-"""SCRAM's server side: what is kept of a password, and the two messages that prove it.
+"""SCRAM's server side: the stored credential of a password, and the two messages that prove it.
 
     client  n,[a=USER],n=USER,r=NONCE                     first
     server  r=NONCE and more,s=SALT,i=ITERATIONS
@@ -38,7 +38,7 @@ _FINAL = re.compile(
 
 
 class AuthenticationError(Exception):
-    """The client did not show who it is; the text is for the broker's log, and names no secret.
+    """A login failed; the text is for the broker's log, and contains no secret.
 
     answer: the client gets it instead of the usual words.
     """
@@ -49,7 +49,7 @@ class AuthenticationError(Exception):
 
 
 def shown(name: str) -> str:
-    """A name that a client says, in the log: its beginning, for it may be long."""
+    """A name from a client, as it is logged: only its beginning, since it may be long."""
     return name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
 
 
@@ -83,15 +83,15 @@ def credential_of(
 
 
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Hi() of RFC 5802: some milliseconds of CPU for the fewest iterations that are allowed."""
+    """Hi() of RFC 5802; the smallest allowed number of iterations takes some ms of CPU."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
 class ScramServer:
     """The server's side of one exchange.
 
-    Takes: credential_of_user, which gives None for a user that there is not; nonce, this server's
-           part of it, another each time.
+    Takes: credential_of_user, which returns None for an unknown user; nonce, the server's part of
+           the nonce, different for each exchange.
     After: user is the client's name once `is_complete`.
     """
 
@@ -115,7 +115,7 @@ class ScramServer:
         """The answer to the client's next message. Raises: AuthenticationError."""
         if self.is_complete:
             raise AuthenticationError("a message after the last one of the exchange")
-        if len(token) > LONGEST_MESSAGE:  # the first one is stored, of clients not yet known
+        if len(token) > LONGEST_MESSAGE:  # the first message of an unknown client is stored
             raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:
             text = token.decode()

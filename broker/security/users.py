@@ -1,4 +1,4 @@
-"""The users that clients may be, and what shows it.
+"""The users, and the sources of their passwords and credentials.
 
     source                                          PLAIN   SCRAM
     barnabas.users.file                             yes     yes
@@ -58,7 +58,8 @@ def make_credentials(
 ) -> None:
     """Salt and iterate each password for each mechanism, into `made`, unless it is there.
 
-    Some milliseconds of CPU for each, in which others may work: it may run in a thread.
+    Each takes some milliseconds of CPU with the interpreter lock released, so it may run in a
+    thread.
     """
     for user, password in passwords.items():
         for mechanism in mechanisms:
@@ -73,8 +74,8 @@ class Users:
     """Passwords for PLAIN and credentials for SCRAM.
 
     Takes: file_passwords, of the users file; plain_passwords, of the JAAS texts; kept, the
-           credentials of the metadata journal; made, those of the users file that were made
-           already: what is missing is made when it is first needed; new_salt.
+           credentials of the metadata journal; made, the credentials of the users file so far:
+           missing ones are made when they are first needed; new_salt.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Users:
         self._made = made
 
     def credential(self, mechanism: Mechanism, user: str) -> ScramCredential | None:
-        """What shows that somebody is that user; None: there is no such user."""
+        """The SCRAM credential of a user; None: there is no such user."""
         key = (user, mechanism.number)
         credential = self._kept.get(key) or self._made.get(key)
         if credential is None and user in self._file_passwords:

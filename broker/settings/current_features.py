@@ -1,4 +1,4 @@
-"""The features that are finalised now, and whoever has to know when their levels change."""
+"""The finalised features, and the callbacks that run when their levels change."""
 
 from __future__ import annotations
 

@@ -1,27 +1,29 @@
 """The end of a transaction: from EndTxn, a fence, a timeout or a start to its Complete record.
 
-`LAW` is the ordering law of transactions, and the code runs from it: what an event leads to at each
-step, in each of three durabilities, and what is done on the way, in this order. No other text has
-the order.
+`LAW` is the ordering law of transactions. The code runs from this table: for each step, event and
+durability it has the next step and the actions on the way, in order. The order is defined here
+alone.
 
-Why it is so. With the decision the transaction is committed: after a crash the decision is read
-from the journal or from __transaction_state, and its markers are written, or written again. So all
-data are on the disk before it, or in one frame of the journal with it. The answer is sent before
-the markers are appended, to what may be a thousand logs, and these are appended before any other
-request is heard: a client that learns of the commit reads it. Requests of the transactional id are
-held back until the Complete record, so that the next transaction, which a client may begin once its
-EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
-forgets of it is aborted again. Not so in a session of two-phase commit (KIP-939), whose open
-transactions outlive a loss of power: its aborts wait as a commit without a journal does. Where many
-partitions have no files for their markers, each waits for these before anything is decided.
+The reasons. The decision commits the transaction: after a crash the decision is read from the
+journal or from __transaction_state, and its markers are written, or written again. So all data are
+on the disk before the decision, or in one frame of the journal with it. The answer is sent before
+the markers are appended, since there may be a thousand logs; the markers are appended before any
+other request is processed, so that a client that knows of the commit can read it. Requests of the
+transactional id are held back until the Complete record, so that the next transaction, which a
+client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. An abort waits for
+no flush: if a crash loses its decision, the transaction is aborted again. A session of two-phase
+commit (KIP-939) is the exception, since its open transactions survive a power loss: its aborts wait
+as a commit without a journal does. Where many partitions have no files for their markers, commits
+and aborts wait for these files before anything is decided.
 
-Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
-next epoch is held back until the Complete record, like every other request of the transactional id.
+Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
+next epoch are held back until the Complete record, like every other request of the transactional
+id.
 
 A transaction that is prepared for two-phase commit is an open one: Kafka's protocol has no request
-for it, and all that its producer was told is on the disk already.
+for it, and all that its producer was answered is on the disk already.
 
-Comments in the table keep the places of what is to come: a second node.
+Comments in the table mark where a second node would add to it.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 class Step(KeyEnum):
-    """Where an ending transaction stands: what it waits for."""
+    """The step of an ending transaction: what it waits for."""
 
     OPEN = "nothing: it has not begun to end"
     FLUSH_DATA = "its data; nothing is decided, and a fence or an abort may come before the commit"
@@ -89,14 +91,14 @@ class Step(KeyEnum):
 
 
 class Event(KeyEnum):
-    """What leads an ending transaction on."""
+    """What moves an ending transaction to its next step."""
 
     COMMIT = "its producer asks for its commit"
-    ABORT = "it is decided to abort it: its producer asks, a session fences it, or it times out"
-    RESUME = "a start reads from the log that it is decided, and is not complete"
-    DATA = "its data are on the disk, or go there with the frame of the journal that is being made"
+    ABORT = "it is aborted: its producer asks for it, a session fences it, or it times out"
+    RESUME = "a start finds its decision in the log, without a Complete record"
+    DATA = "its data are on the disk, or in the frame of the journal that is being made"
     FLUSHED = "what it waits for is on the disk"
-    SENT = "the answer is sent, and nobody else was heard"
+    SENT = "the answer is sent, and no other request was processed since"
 
 
 class CommitDurability(KeyEnum):
@@ -108,17 +110,17 @@ class CommitDurability(KeyEnum):
 
 
 class Action(KeyEnum):
-    """What is done on the way to a step. Of each row the last one alone may lead to an event."""
+    """What is done on the way to a step. Only the last action of a row may cause an event."""
 
     FLUSH_DATA = "wait for DATA"
     FRAME_DECISION = "put the Prepare record into the journal's frame, and wait for FLUSHED"
-    WRITE_PREPARE = "append the Prepare record to __transaction_state, and let it hold"
+    WRITE_PREPARE = "append the Prepare record to __transaction_state, and replay it"
     FLUSH_PREPARE = "wait for FLUSHED: the log of the Prepare record"
-    ANSWER = "answer the EndTxn, if it is one that waits"
+    ANSWER = "answer the EndTxn, if one waits"
     AFTER_ANSWER = "wait for SENT"
     WRITE_MARKERS = "append the markers, then try the fetches that wait for them"
     FLUSH_MARKERS = "wait for FLUSHED: the logs with the markers"
-    FLUSH_MARKERS_LATER = "have the markers flushed soon; until then the journal has them"
+    FLUSH_MARKERS_LATER = "have the markers flushed soon; the journal is kept until then"
     WRITE_COMPLETE = "append the Complete record, and begin the session that waits for it"
 
 
@@ -133,10 +135,10 @@ _S, _E, _D, _A = Step, Event, CommitDurability, Action
 _FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
 _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
 
-# A commit that is to survive a power loss begins in the column JOURNAL; with DATA the flush queue
-# says whether there is a frame, else it goes on in FLUSH. An abort is in the column OS, whatever a
-# commit is in, but for one of two-phase commit. A second node adds a column: what waits for the
-# disk waits for in-sync replicas, too.
+# A commit that has to survive a power loss begins in the column JOURNAL; if the flush queue gives
+# no frame with DATA, it continues in FLUSH. An abort uses the column OS, whatever durability
+# commits have; an abort of two-phase commit uses FLUSH. A second node adds a column: steps that
+# wait for the disk wait for in-sync replicas, too.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
@@ -147,12 +149,13 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
         _D.JOURNAL: Row(_S.FLUSH_DECISION, (_A.FRAME_DECISION,)),
         _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
     },
-    # In version 2 the Prepare record raises the epoch, the markers bear it, ANSWER gives it away.
+    # In version 2 the Prepare record raises the epoch, the markers contain the new epoch, and the
+    # answer returns it to the producer.
     (_S.FLUSH_DECISION, _E.FLUSHED): {
         _D.JOURNAL: Row(_S.ANSWER, (_A.WRITE_PREPARE, _A.ANSWER, _A.AFTER_ANSWER)),
         _D.FLUSH: Row(_S.ANSWER, (_A.ANSWER, _A.AFTER_ANSWER)),
     },
-    # A second node adds a step behind WRITE_MARKERS: the answers of other leaders to their markers.
+    # A second node adds a step after WRITE_MARKERS: other leaders acknowledge their markers.
     (_S.ANSWER, _E.SENT): {
         _D.JOURNAL: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS_LATER, _A.WRITE_COMPLETE)),
         _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
@@ -171,20 +174,20 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
 }
 
 
-# --- what runs from it --------------------------------------------------------------------------
+# --- the state of an ending transaction ---------------------------------------------------------
 
 
 class Ending:
     """One transaction that is ending.
 
-    request, context: the EndTxn(commit) that began it; None where none did.
-    transaction: as it was then.
+    request, context: of the EndTxn(commit) that began it; None if it began otherwise.
+    transaction: its state when the EndTxn came.
     decision: None until it is made.
-    frame: of the journal, while it is made.
-    prepare: the record of the decision, once it is encoded. log: of __transaction_state, that gets
-    it; None until then.
-    logs: those that got a marker. topics_version: of the registry then.
-    held_back: calls that are made when it has ended, in the order in which they came.
+    frame: the journal's frame, while it is being made.
+    prepare: the encoded record of the decision; None until then. log: the one of
+    __transaction_state that gets the record; None until then.
+    logs: those that got a marker. topics_version: the registry's version when they got it.
+    held_back: calls that are made when the transaction has ended, in the order of arrival.
     """
 
     __slots__ = (
@@ -222,7 +225,7 @@ class Ending:
 
 
 def _trace_step(ending: Ending, before: Step, event: Event) -> None:
-    """Say at debug level what leads a transaction on to its end."""
+    """Log at debug level the event and the new step of an ending transaction."""
     of = ending.decision or ending.request
     logger.debug(
         "%s: %s leads from %s to %s",
@@ -237,7 +240,7 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
 
 
 class Endings:
-    """The transactions that are ending, by transactional id, and what waits for their ends."""
+    """The transactions that are ending, by transactional id, and the calls that wait for them."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Ending] = {}
@@ -250,7 +253,7 @@ class Endings:
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call when no decision on that id is being carried out: nearly always now."""
+        """Make the call when no decision on that id is being carried out: usually at once."""
         ending = None if transactional_id is None else self.by_id.get(transactional_id)
         if ending is None or ending.step is Step.FLUSH_DATA:
             call(now_ms)
@@ -262,9 +265,10 @@ class Endings:
 
 
 class Marker(NamedTuple):
-    """What a marker says of a producer's transaction.
+    """The fields of a marker.
 
-    decided_ms: the time that orders the decision; None where the marker is of no decision.
+    decided_ms: the time of the decision, which orders decisions; None where an operator or a start
+    writes the marker without one.
     """
 
     producer_id: int
@@ -277,8 +281,8 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the markers that partitions lack because they are off line. commits_on: while a start
-    resumes decisions, whether one of them commits what is open in a log; else None.
+    unwritten: the markers that partitions lack because they are off line. commits_on: set while a
+    start resumes decisions; whether a decision commits the transaction that is open in a log.
     """
 
     def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
@@ -290,7 +294,7 @@ class TransactionMarkers:
     def write(self, decision: Decision, now_ms: int) -> list[Log]:
         """Append the markers of a decision. Gives the logs that got one.
 
-        After: those that partitions off line lack are noted, on the disk.
+        After: the markers for partitions that are off line are noted, on the disk.
         """
         marker = Marker(*decision[1:5], decision.decided_ms)
         logs = []
@@ -318,11 +322,10 @@ class TransactionMarkers:
         """Append a marker of a coordinator's own decision. The caller tries the fetches that wait
         for it.
 
-        Gives: whether it was appended; not so where the producer has gone on to a later epoch
-               there.
+        Gives: whether it was appended; False where the producer has a later epoch in this log.
 
-        A transaction that is open there always ends (`epochs_of_decision`). Markers of internal
-        offsets also materialise (or drop) the group offsets that waited for them.
+        A transaction that is open in the log always ends (`epochs_of_decision`). A marker on a
+        partition of __consumer_offsets also commits (or drops) the transaction's group offsets.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
         producers = log.producer_state
@@ -345,7 +348,7 @@ class TransactionMarkers:
                 f"{log!r} refuses our own marker: {error}"
             )
             logger.info(
-                "%r: nothing of producer %d, epoch %d, is open to be ended: %s",
+                "%r: producer %d, epoch %d, has no open transaction to end: %s",
                 log,
                 producer_id,
                 producer_epoch,
@@ -369,11 +372,11 @@ class TransactionMarkers:
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
-        """The marker for one partition, which aborts there if what is open is not the transaction.
+        """The marker for one partition: it aborts if another transaction is open there.
 
-        That is so only after a power loss that spared a batch of the next transaction
-        and not its record: the markers, which are written again then, must not end what they were
-        not meant for. That transaction cannot be committed any more.
+        Another one is open only after a power loss that spared a batch of the next transaction and
+        lost its record: the markers, which are written again, must not commit the next transaction.
+        That one can no longer be committed.
         """
         assert self.commits_on is not None
         if not decision.commit or self.commits_on(log, decision):
@@ -387,7 +390,7 @@ class TransactionMarkers:
         return marker._replace(commit=False)
 
     def _note_offline(self, decision: Decision) -> None:
-        """Note the markers that partitions lack which are off line, before it is complete."""
+        """Note the markers for partitions that are off line, before the transaction is complete."""
         markers = []
         for name, index in decision.partitions:
             topic = self._topics.metadata.topic(name)
@@ -397,7 +400,7 @@ class TransactionMarkers:
                     UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
                 )
                 logger.warning(
-                    "%s is off line: that a transaction of producer %d has ended is kept for it",
+                    "%s is off line: the marker of producer %d is stored until it is back",
                     TopicPartition(name, index),
                     decision.producer_id,
                     extra={"producer_id": decision.producer_id},
@@ -406,13 +409,13 @@ class TransactionMarkers:
 
 
 def _can_make_files(log: Log) -> bool:
-    """Whether a log without files gets them now, for its first marker.
+    """Whether files can be made for a log without them, for its first marker.
 
-    Nothing is open in a log without files, and no reader misses the marker. So where space or
-    descriptors are wanting for them, which is why the transaction has no batch there, the marker is
-    left out: the transaction ends, and the broker goes on. The Complete record is flushed then as
-    for a partition that is no more. Not so at a start, which may read a decision of a time when the
-    partition was off line.
+    A log without files has no open transaction, and no reader needs the marker. So if there is no
+    space or descriptor for the files (which is why the transaction has no batch there), the marker
+    is left out: the transaction ends, and the broker continues. The Complete record is then flushed
+    as for a deleted partition. A start does not leave the marker out, since the decision may be
+    from a time when the partition was off line.
     """
     try:
         log.files.make()
@@ -424,12 +427,11 @@ def _can_make_files(log: Log) -> bool:
     return True
 
 
-# --- what leads to the end ------------------------------------------------------------------------
+# --- running the law ------------------------------------------------------------------------------
 
 
 class TransactionEnds:
-    """Runs what the transaction coordinator decides against the logs, and leads each transaction to
-    its end.
+    """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. It has a parameter for each part that an
     action of the law works on.
@@ -470,8 +472,8 @@ class TransactionEnds:
     # --- what the coordinator decides -------------------------------------------------------------
 
     def run(self, result: Result, now_ms: int) -> None:
-        """Carry out what the transaction coordinator decided: append its records and apply them;
-        then its answers leave, and its effects are carried out.
+        """Carry out a Result of the transaction coordinator: append its records and replay them,
+        then send its answers and carry out its effects.
         """
         if result.records:
             log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
@@ -501,10 +503,11 @@ class TransactionEnds:
                 self._set_session_at_end(effect)
 
     def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
-        """The log of its transactions, where it is in a session of two-phase commit (KIP-939).
+        """The log of __transaction_state with that id, in a session of two-phase commit (KIP-939);
+        otherwise none.
 
-        What such a producer is answered waits for that log, too: an open transaction outlives a
-        loss of power, and so must the record of each partition that it wrote to.
+        Answers to such a producer wait for that log, too: its open transaction survives a power
+        loss, and so must the record of each partition that it wrote to.
         """
         coordinator = self._coordinator
         if (
@@ -520,7 +523,7 @@ class TransactionEnds:
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch tells a late one
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -537,10 +540,10 @@ class TransactionEnds:
         return PARKED
 
     def _begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
+        """Carry out a decision that needs no data on the disk: an abort, or any with `os`.
 
-        A commit of the transaction that still waits for its data is overtaken: its EndTxn is heard
-        again when this has ended.
+        It overtakes a commit of the transaction that still waits for its data: the EndTxn of that
+        commit is processed again when this transaction has ended.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
@@ -552,7 +555,7 @@ class TransactionEnds:
         self._with_files(decision, partial(self._on, ending, event), now_ms)
 
     def resume(self, decision: Decision, now_ms: int) -> None:
-        """At a start: carry a decision out whose Prepare record is in the log."""
+        """At a start: carry out a decision whose Prepare record is in the log."""
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
         self._by_id[decision.transactional_id] = ending
         self._on(ending, Event.RESUME, now_ms)
@@ -563,7 +566,7 @@ class TransactionEnds:
         return CommitDurability.OS
 
     def _set_session_at_end(self, effect: SessionAtEnd) -> None:
-        """Let a session begin when the transaction is complete."""
+        """Note the session that begins when the transaction is complete."""
         ending = self._by_id[effect.transactional_id]
         assert ending.decision is not None and ending.decision.waiting is None
         ending.decision = ending.decision._replace(waiting=effect.init)
@@ -574,13 +577,14 @@ class TransactionEnds:
         return not self._by_id
 
     def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
-        """Lead it on, as the law has it."""
+        """Move the ending transaction to the next step of the law, and do the row's actions."""
         before = ending.step
         ending.step, actions = LAW[before, event][ending.durability]
         if logger.isEnabledFor(logging.DEBUG):
             _trace_step(ending, before, event)
-        for action in actions:
+        for action in actions:  # the last one may lead to an event, which calls this method again
             self._actions[action](ending, now_ms)
+        # the inner call may have removed it already, and a held-back call may have begun another
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of them may end the next transaction
@@ -596,7 +600,8 @@ class TransactionEnds:
             )
             if transaction is not None:
                 earlier = self._by_id.get(name)
-                if earlier is not None:  # the same commit is on its way already
+                # the same commit is being carried out: its producer has sent the EndTxn again
+                if earlier is not None:
                     earlier.held_back.append(
                         lambda now_ms: self._end_again(request, context, now_ms)
                     )
@@ -609,7 +614,7 @@ class TransactionEnds:
         self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Hear an EndTxn that was held back, unless its producer has given its connection up."""
+        """Process an EndTxn that was held back, unless its producer has left its connection."""
         if context.api_version < END_GIVES_EPOCH:
             try:
                 self._coordinator.check_connection(
@@ -625,20 +630,20 @@ class TransactionEnds:
         self._end(request, context, now_ms)
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
-        """What is to be heard again when a commit came to nothing: its EndTxn first."""
+        """The calls to make again when a commit was overtaken: its EndTxn first."""
         request, context = ending.request, ending.context
         assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Decide, if it is still to be decided; frame, None: without a journal.
+        """The data are durable, or become so with the frame: decide. frame, None: no journal.
 
         The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
         could come before it.
         """
         name, context = ending.transactional_id, ending.context
-        if self._by_id.get(name) is not ending:
+        if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
             return
         assert context is not None and ending.transaction is not None
         coordinator = self._coordinator
@@ -653,8 +658,8 @@ class TransactionEnds:
         self._on(ending, Event.DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
-        """Go on with what appends markers when the partitions have their files: at once, but where
-        many of them have none, since nothing was written to them.
+        """Call `then`, which appends markers, when the partitions have their files: at once, unless
+        many have none because nothing was written to them.
         """
         without = [
             log
@@ -669,8 +674,9 @@ class TransactionEnds:
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data, and first for the files of partitions that have none for a marker, if
-        they are many. Each call more is felt here.
+        """Wait for the data; first, if many partitions have no files for a marker, for these.
+
+        It repeats `_with_files`, since each further call costs measurable time here.
         """
         assert ending.transaction is not None
         logs, without = [], []
@@ -704,9 +710,9 @@ class TransactionEnds:
         )
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
-        """Where the transaction's partitions end, for a start that finds the decision.
+        """The ends of the transaction's partitions, for a start that finds the decision.
 
-        Those that are off line are among them: a kill may come before the marker is noted for them.
+        Partitions off line are included: a kill may come before their marker is noted.
         """
         topics, offline = self._topics.metadata.topics, self._topics.logs.offline
         ends = []
@@ -727,7 +733,7 @@ class TransactionEnds:
         self._append(log, record, decision.prepare, now_ms)
 
     def _log_of(self, ending: Ending, decision: Decision, now_ms: int) -> Log:
-        """The log with the transactional id, which is looked up once for all of its records."""
+        """The log of __transaction_state with that id, looked up once for all of its records."""
         log = self._topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms)
         ending.log = log
         return log
@@ -755,13 +761,13 @@ class TransactionEnds:
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
         """Append the markers, then try the fetches that wait.
 
-        A fetch that waits for several of the partitions gets the transaction with one answer.
+        A fetch that waits for several of the partitions gets the whole transaction in one answer.
         """
         assert ending.decision is not None
         ending.topics_version = self._topics.version
         ending.logs = self._markers.write(ending.decision, now_ms)
         if ending.durability is CommitDurability.JOURNAL:
-            # what is before the markers is on the disk, and they are soon
+            # all data before the markers are on the disk, and the markers will be soon
             self._progress.try_fetches(ending.logs, now_ms)
         else:
             self._progress.on_appended(ending.logs, now_ms)
@@ -788,20 +794,21 @@ class TransactionEnds:
             self.flush_completions(now_ms)
 
     def _has_lost_partition(self, ending: Ending) -> bool:
-        """Whether a partition that got a marker has gone since."""
+        """Whether a partition that got a marker was deleted since."""
         partition = self._topics.partition
         return any(partition(log.topic, log.partition) is not log for log in ending.logs)
 
-    # --- what deletions of topics need as well ---------------------------------------------------
+    # --- deletions of topics ---------------------------------------------------------------------
 
     def flush_completions(self, now_ms: int) -> None:
-        """Have the Complete records flushed, since topics went that some transactions wrote to.
+        """Have the Complete records flushed, since topics that transactions wrote to are deleted.
 
-        A decision that a power loss brings back is carried out again. On another topic of the same
-        name nothing would show that what is open there is of a later transaction: the marker went
-        with the topic. So no topic is made before these records are durable (`undurable`).
+        After a power loss that takes a Complete record, the decision is carried out again. If there
+        is another topic of the same name then, a later transaction that is open there could not be
+        distinguished: the marker was deleted with the topic. So no topic is made before these
+        records are durable (`undurable`).
         """
-        if not self.flushes_commits:  # then a power loss aborts what is open, whatever was decided
+        if not self.flushes_commits:  # a power loss then aborts open transactions in any case
             return
         logs = [
             log

@@ -1,7 +1,7 @@
 """What a start does for transactions: decisions of flush journals, missing markers, hanging ones.
 
-Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. Nobody
-is heard before both are done.
+Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. No
+request is processed before both are done.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class JournaledDecision(NamedTuple):
     ends: dict[tuple[str, int], PartitionEnd]
 
     def is_open(self, log: Log, topic_id: bytes) -> bool:
-        """Whether its transaction is open there: the open one began before the end of then.
+        """Whether its transaction is open in the log: the open one began before the noted end.
 
-        Of a partition that was off line then, no end was noted: what is open there is this one,
-        unless its marker stands before it.
+        For a partition that was off line at the decision no end was noted: the open transaction is
+        this one, unless a marker of the decision comes before it.
         """
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.producer_state.first_offset_of_transaction(self.decision.producer_id)
@@ -77,8 +77,8 @@ class TransactionRecovery:
     def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
         """Append the decisions of the flush journals that their log lacks.
 
-        A kill comes between a decision's flush and its append; a power loss takes what was appended
-        since the last flush of the log itself.
+        A kill may come between a decision's flush and its append; a power loss takes what was
+        appended since the last flush of the log itself.
         """
         open_producers = {
             producer_id
@@ -109,15 +109,15 @@ class TransactionRecovery:
             self._ends.run(self._transactions.on_journaled_decision(key, value), now_ms)
 
     def complete_transactions(self, now_ms: int) -> None:
-        """End what was decided before the start, and what nobody can decide any more."""
+        """Complete the decided transactions; abort those that no client can end any more."""
         ends = self._ends
         self._markers.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
         for journaled in self._journaled.values():
             self._redo_markers(journaled, now_ms)
         prepared = self._transactions.prepared()
         if prepared and ends.flushes_commits:
-            # a kill leaves decisions that are not durable yet, and readers are to see what follows
-            # from them
+            # a kill leaves decisions that are not durable yet; they must be, before readers see
+            # the markers that are written for them
             for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
                 log.flush()
         self._markers.commits_on = self._commits_on
@@ -127,13 +127,13 @@ class TransactionRecovery:
         self._abort_hanging_transactions(now_ms)
 
     def end_all(self, now_ms: int) -> None:
-        """Lead all that was decided to its end, with the flushes that it waits for, at once."""
+        """Complete all decided transactions now, with the flushes that they wait for."""
         outbox = self._outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []
             works, outbox.work = outbox.work, []
             deferred, outbox.deferred = outbox.deferred, []
-            assert jobs or works or deferred, "an end waits for nobody at a start"
+            assert jobs or works or deferred, "an end waits for an event that no start brings"
             for call in deferred:
                 call(now_ms)
             for work in works:
@@ -146,11 +146,11 @@ class TransactionRecovery:
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
         """Write a marker that a partition lacks, if it is back.
 
-        Also where nothing is open there: a later start may read the decision in a flush journal
-        again, and is not to take what is open then for its transaction. So the marker has the time
-        of the producer's last decision in the journals.
+        It is written also if no transaction is open there: a later start may read the decision in a
+        flush journal again, and must not take another open transaction for the decided one. So the
+        marker has the time of the producer's last decision in the journals.
 
-        Gives whether the marker is needed no longer.
+        Gives: whether the marker is no longer needed.
         """
         topic = self._topics.metadata.topic(unwritten.topic)
         if topic is None or topic.topic_id.bytes != unwritten.topic_id:
@@ -171,8 +171,8 @@ class TransactionRecovery:
     def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:
         """Write the markers of a journal's decision where its transaction is still open.
 
-        The coordinator may have completed the commit and gone on; a power loss may have taken its
-        markers nevertheless.
+        The coordinator may have completed the commit and begun the next transaction, and a power
+        loss may still have taken its markers.
         """
         decision = journaled.decision
         marker = Marker(*decision[1:5], decision.decided_ms)
@@ -182,10 +182,10 @@ class TransactionRecovery:
                 self._markers.append(topic, index, marker, now_ms)
 
     def _commits_on(self, log: Log, decision: Decision) -> bool:
-        """Whether what is open in the log, if anything, is the transaction of a decision to commit.
+        """Whether the open transaction of the log, if there is one, is that of a commit decision.
 
-        With durability=os nothing shows after a power loss whether it is, or an aborted one before
-        it whose marker is gone: it is aborted.
+        With durability=os a power loss may have taken the marker of an earlier, aborted one, and
+        the two cannot be distinguished: then the open transaction is aborted.
         """
         journaled = self._journaled.get((decision.transactional_id, decision.decided_ms))
         if journaled is not None:
@@ -202,20 +202,19 @@ class TransactionRecovery:
         return topic_id
 
     def _abort_hanging_transactions(self, now_ms: int) -> None:
-        """End what is open in a log and unknown to the coordinator.
+        """Abort transactions that are open in a log and unknown to the coordinator.
 
         A power loss may keep a batch and lose the record that its partition was in the transaction
-        (that record is not flushed of itself). Nobody can commit such a transaction any more, since
-        its coordinator has forgotten it; left alone it would hold back the last stable offset for
-        ever. A kill of the process alone never leads here.
+        (that record has no flush of its own). Such a transaction can no longer be committed, since
+        its coordinator does not know it; if it stayed open, the last stable offset would never
+        advance. A kill of the process alone never leads here.
 
-        The marker is durable before anybody is heard: another power loss would open again what the
-        producer's next transaction may have added by then, and commit it with that. What is open
-        in an earlier epoch than the coordinator's transaction has is none of that transaction.
+        The marker is durable before any request is processed: otherwise another power loss could
+        take it, and the batch would be committed with the producer's next transaction. A batch of
+        an earlier epoch than that of the coordinator's transaction is not part of it.
 
-        An open transaction of two-phase commit is not forgotten: a partition of which the record
-        alone was lost belongs to it still. Its producer, who was not told of the batch, sends it
-        again.
+        An open transaction of two-phase commit is known: a partition whose record was lost still
+        belongs to it. Its producer got no answer to the batch, and sends it again.
         """
         of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
@@ -249,8 +248,8 @@ class TransactionRecovery:
     def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
         """Add the partition to the open transaction of the epoch that wrote there.
 
-        Only in version 2 of the protocol is an epoch that of one transaction; in version 1 the
-        record is durable before a batch is sent.
+        Only version 2 of the protocol has an epoch for each transaction; in version 1 the record is
+        durable before a batch is sent.
         """
         metadata = self._transactions.metadata(transactional_id)
         assert metadata is not None

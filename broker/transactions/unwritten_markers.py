@@ -47,7 +47,7 @@ class UnwrittenMarker(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, bytes, int]:
-        """What no two of them share: a producer on a partition of one topic id."""
+        """The unique key: the producer, and the partition of one topic id."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
@@ -62,7 +62,7 @@ class UnwrittenMarkers:
             data = disk.read(self._path)
             if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
                 data[:4]
-            ):  # the sum of no bytes is 0
+            ):  # without the first test four zero bytes would pass: the checksum of no bytes is 0
                 raise LogDirectoryError(
                     f"{self._path} is damaged; it says how transactions ended on partitions that "
                     "were off line: "
@@ -82,7 +82,7 @@ class UnwrittenMarkers:
         return {marker.producer_id for marker in self._markers.values()}
 
     def add(self, markers: list[UnwrittenMarker]) -> None:
-        """Note markers, on the disk. An earlier one of the same producer and partition stays."""
+        """Store markers, durably. An earlier one of the same producer and partition stays."""
         count = len(self._markers)
         for marker in markers:
             self._markers.setdefault(marker.key, marker)
@@ -90,7 +90,7 @@ class UnwrittenMarkers:
             self._write()
 
     def remove(self, is_over: Callable[[UnwrittenMarker], bool]) -> None:
-        """Forget markers that are durable in their partition now, or whose partition is no more."""
+        """Delete markers that are now durable in their partition, or whose partition is deleted."""
         left = {key: marker for key, marker in self._markers.items() if not is_over(marker)}
         if len(left) != len(self._markers):
             self._markers = left
@@ -102,5 +102,5 @@ class UnwrittenMarkers:
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
         else:
             self._disk.unlink(self._path)
-            # else a power loss brings it back, and it ends what has begun there since
+            # otherwise a power loss brings the file back, and it would end a later transaction
             self._disk.fsync_dir(self._data_dir)

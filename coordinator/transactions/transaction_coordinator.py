@@ -406,7 +406,7 @@ class TransactionCoordinator:
         if transaction is None:
             return
         if (transaction.producer_id, transaction.producer_epoch) != producer and (
-            transaction.next_producer_epoch < 0  # it was not kept: nearly always
+            transaction.next_producer_epoch < 0  # no session has kept the transaction (KIP-939)
             or transaction.current_producer != producer
         ):
             return

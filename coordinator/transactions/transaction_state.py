@@ -226,7 +226,7 @@ class TransactionMetadata(NamedTuple):
         """Whether this is the producer whose requests are accepted, and it has its epoch."""
         if self.epoch_is_a_fence or self.producer_epoch >= MAX_PRODUCER_EPOCH:
             return False
-        if self.next_producer_epoch < 0:  # it was not kept: nearly always
+        if self.next_producer_epoch < 0:  # no session has kept the transaction (KIP-939)
             return producer_id == self.producer_id and producer_epoch == self.producer_epoch
         return self.current_producer == (producer_id, producer_epoch)
 

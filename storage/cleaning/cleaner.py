@@ -549,6 +549,8 @@ class _Cleaner:
     def _with_horizon(
         self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
     ) -> bytes:
+        # KIP-534: the base timestamp of a batch with this attribute is the time from which on its
+        # tombstones may be removed, so the records' deltas are shifted
         horizon = self.job.wall_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON

@@ -94,7 +94,7 @@ class LogUpkeep:
                     self._to_retain.appendleft(log)
 
     def _delete_old_segments(self, log: Log, now_ms: int) -> int:
-        """Gives how many; of a log whose indexes are to be built first none, now."""
+        """Gives: how many; 0 for a log whose indexes have to be built first."""
         try:
             with self._log_dir.cache.putting_off():
                 return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost, delete_topic
 
-from barnabas.broker.brokers.cluster import NOBODY, Cluster, Leadership
+from barnabas.broker.brokers.cluster import NO_LEADER, Cluster, Leadership
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
@@ -129,9 +129,9 @@ def test_the_last_in_sync_replica_stays_in_the_list_and_alone_may_lead_again(
     make(host, "t", (1, 2))
     cluster.take_away(1)
     assert cluster.take_away(2) == [TopicPartition("t", 0)]
-    assert cluster.leadership("t", 0) == Leadership(NOBODY, (1, 2), (2,))
+    assert cluster.leadership("t", 0) == Leadership(NO_LEADER, (1, 2), (2,))
     assert cluster.give_back(1) == []
-    assert cluster.leadership("t", 0) == Leadership(NOBODY, (1, 2), (2,))
+    assert cluster.leadership("t", 0) == Leadership(NO_LEADER, (1, 2), (2,))
     assert cluster.give_back(2) == [TopicPartition("t", 0)]
     assert cluster.leadership("t", 0) == Leadership(2, (1, 2), (1, 2))
 
@@ -149,7 +149,7 @@ def test_a_partition_with_one_replica_goes_off_line_with_it(
 ) -> None:
     make(host, "t", (3,))
     cluster.take_away(3)
-    assert cluster.leadership("t", 0) == Leadership(NOBODY, (3,), (3,))
+    assert cluster.leadership("t", 0) == Leadership(NO_LEADER, (3,), (3,))
     host.create("later", 3)
     assert {one.leader for one in cluster.leaderships("later")} == {1, 2}
     cluster.give_back(3)

@@ -448,4 +448,4 @@ def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> 
     with caplog.at_level("INFO"):
         marker = Marker(pid, 3, 0, True)
         assert b.parts.markers.append("t", 0, marker, b.now_ms) is None
-    assert "nothing of producer" in caplog.text
+    assert "has no open transaction to end" in caplog.text

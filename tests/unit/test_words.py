@@ -26,7 +26,7 @@ BOUNDS = {
     "SECURITY.md": 0,
     "barnabas": 0,
     "bench": 0,
-    "broker": 81,
+    "broker": 0,
     "coordinator": 0,
     "docs": 7,
     "examples": 14,

@@ -257,7 +257,7 @@ class Measuring:
             self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end; what came and went by it goes on counting."""
+        """A connection is about to end: add its bytes to the totals."""
         self._parked.pop(connection.connection_id, None)
         received, sent = traffic_of(connection)
         before = self.instruments.closed_traffic

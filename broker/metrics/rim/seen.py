@@ -1,4 +1,4 @@
-"""What a scrape sees of the broker: looked at in the loop's thread, read in the scrape's."""
+"""The values of a scrape: collected in the loop's thread, read in the scrape's thread."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from barnabas.broker.replication.state import ReplicationState
 
-LATE_MS = 5 * 60_000  # beyond transaction.max.timeout.ms, as KIP-664 has it
+LATE_MS = 5 * 60_000  # beyond transaction.max.timeout.ms; from KIP-664
 SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
 OPEN_STATES = (TransactionState.ONGOING, *PREPARED)
 _PARTITION, _GROUP_TOPIC = ("topic", "partition"), ("group", "topic")

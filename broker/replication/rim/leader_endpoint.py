@@ -440,7 +440,7 @@ class _StandbyProtocol(asyncio.Protocol):
             # closing with unread bytes of the standby could lose the rest in transit
             transport.write_eof()
         else:
-            transport.close()  # the TLS closure follows the rest, and waits for the standby's
+            transport.close()  # TLS sends the rest first, then its alert, and awaits the standby's
 
     def connection_lost(self, error: Exception | None) -> None:
         self.forget()

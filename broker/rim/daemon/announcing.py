@@ -17,7 +17,7 @@ logger = logging.getLogger("barnabas")
 
 
 def shown(addresses: Sequence[tuple[str, int]]) -> str:
-    """Where clients on this machine reach the brokers, in the form of `bootstrap.servers`."""
+    """The brokers' addresses for clients on this machine, as a value of `bootstrap.servers`."""
     return ",".join(
         _address_text((DEFAULT_HOST if host in ("0.0.0.0", "::") else host, port))
         for host, port in addresses
@@ -30,7 +30,7 @@ def _address_text(address: tuple[str, int]) -> str:
 
 
 def _what_clients_need(listener: ListenerConfig) -> str:
-    """What clients have to say on a listener that is not plain; empty where they need nothing."""
+    """The settings that clients need for the listener, if it is not plain; otherwise empty."""
     if not (listener.has_tls or listener.has_sasl):
         return ""
     return (
@@ -40,7 +40,7 @@ def _what_clients_need(listener: ListenerConfig) -> str:
 
 
 def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
-    """Where the broker listens beside its first listener, with what is spoken there."""
+    """The addresses and security protocols of the listeners after the first one."""
     return [
         str(listener.config.endpoint._replace(host=listener.address[0], port=listener.address[1]))
         + f" ({listener.config.security_protocol})"

@@ -71,7 +71,7 @@ def _ports(text: str) -> list[int]:
 
 
 def _add_start_arguments(start: argparse.ArgumentParser) -> None:
-    """What a broker is started with."""
+    """Add the options of the broker itself."""
     start.add_argument(
         "--config", metavar="FILE", help="a properties file, such as Kafka's server.properties"
     )
@@ -113,7 +113,7 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
 
 
 def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
-    """What a broker shows of itself (docs/METRICS.md)."""
+    """Add the options for logs, metrics and the console (docs/METRICS.md)."""
     start.add_argument(
         "--audit-log",
         metavar="FILE",
@@ -152,7 +152,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
 
 
 def _add_test_arguments(start: argparse.ArgumentParser) -> None:
-    """What those start a broker with who test by it (docs/TESTING.md)."""
+    """Add the options for tests of clients (docs/TESTING.md)."""
     start.add_argument(
         "--emulate",
         metavar="RELEASE",

@@ -1,7 +1,7 @@
-"""The settings that a start goes by: from options, a file, the environment and files they name.
+"""The settings of a start: from options, a file, the environment, and files that they name.
 
-Everything that a setting names is read here, before the broker listens, so that a mistake is one
-line and nothing has begun.
+Every file that a setting names is read here, before the broker listens, so that a mistake is
+reported in one line before anything is opened.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _secret_files(properties: Mapping[str, str]) -> list[str]:
 
 
 def _arguments_with_values(options: argparse.Namespace) -> list[str]:
-    """The settings that stand on the command line, where everybody may read them."""
+    """The settings on the command line, which every user of the machine can read."""
     return [setting.partition("=")[0].strip() for setting in options.settings]
 
 
@@ -113,7 +113,7 @@ def _with_provided_values(properties: dict[str, str]) -> dict[str, str]:
 def _moved_listeners(
     properties: Mapping[str, str], host: str | None, ports: Sequence[int] | None
 ) -> str:
-    """The value of `listeners` with the first of them where --host and --port say.
+    """The value of `listeners`, with the first listener moved to --host and --port.
 
     Raises: StartError, ConfigError.
     """
@@ -160,7 +160,7 @@ def _make_credentials(config: BrokerConfig) -> None:
 
 
 def _read_certificates(config: BrokerConfig) -> None:
-    """Make the listeners' TLS ready. Raises: StartError."""
+    """Read the certificates of the listeners with TLS. Raises: StartError."""
     for listener in config.listeners:
         if listener.has_tls:
             from barnabas.broker.rim.tls import TlsError, TlsListener
@@ -172,7 +172,7 @@ def _read_certificates(config: BrokerConfig) -> None:
 
 
 def _read_signing_keys(config: BrokerConfig) -> None:
-    """Have the keys read that sign tokens, where listeners take some. Raises: StartError."""
+    """Read the keys that sign tokens, if a listener has OAUTHBEARER. Raises: StartError."""
     for listener in config.listeners:
         if listener.oauth_keys is not None and listener[JWKS_URL]:
             from barnabas.broker.security.oauth import KeySetError

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.opening")
 
 JOURNAL = "barnabas-metadata.journal"
-# What a topic may be of which nothing is known: gaps in it are no damage.
+# The settings of a topic without known ones: a compacted log may have gaps, which are no damage.
 COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -91,7 +91,7 @@ def _was_standby(disk: Disk, data_dir: str) -> bool:
 
 
 def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool:
-    """Whether the standby's copy may lack what its leader answered. A claim has an epoch."""
+    """Whether the standby's copy may lack records that its leader acknowledged."""
     from barnabas.broker.replication.following import StandbyNote
 
     lacks = StandbyNote(disk, data_dir).may_lack_acknowledged(is_claimed=leader_epoch > 0)
@@ -149,7 +149,7 @@ class _TopicSettings:
         """The settings of a topic that only Apache Kafka's metadata log may know."""
         if self._kafkas_configs is None:
             from barnabas.broker.kafka_directory.kafka_metadata import (
-                read_kafka_metadata,  # none reads it as a rule
+                read_kafka_metadata,  # imported here: most starts have no such log
             )
 
             kafka = read_kafka_metadata(self._disk, self._config.data_dir)
@@ -172,7 +172,7 @@ def _log_manager_config(config: BrokerConfig, ids: Ids, leader_epoch: int) -> Lo
 
 
 class _Progress:
-    """Says how far a long recovery is, once a second."""
+    """Logs the progress of a long recovery, once a second."""
 
     def __init__(self) -> None:
         self._next_s = time.monotonic() + 1.0

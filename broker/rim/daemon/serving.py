@@ -94,20 +94,20 @@ class Daemon:
         return 1 if server.failed else 0
 
     def _hand_over(self, member: PairMember, asked_to_end: asyncio.Event) -> None:
-        """Take up the clients that came before this node led; end once another node leads."""
+        """Accept the clients that connected before this node led; end once another node leads."""
         leader: LeasedLeader = self._leader  # type: ignore[assignment]  # a member's has a lease
         leader.on_deposed(asked_to_end.set)
         member.reception.hand_over(leader.adopt)
 
     def loop_options(self) -> dict[str, Any]:
-        """What the loop is made with, for anyio."""
+        """The options of the event loop, for anyio."""
         if self._measuring is None:
             return {}
         selector = self._measuring.selector
         return {"loop_factory": lambda: asyncio.SelectorEventLoop(selector)}
 
     def _server(self, loop: asyncio.AbstractEventLoop) -> Server:
-        """The server, with what holds back its answers, measures it, and is served beside it."""
+        """The server, with its gate, its observer, and the HTTP servers beside it."""
         broker, sides, measuring = self._broker, self._side_sockets, self._measuring
         control = None if "--test-control" not in sides else self._control()
         if REPLICATION_PORT in sides:
@@ -131,7 +131,7 @@ class Daemon:
         return server
 
     def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
-        """What a standby can follow."""
+        """The leader's side of replication, which a standby can follow."""
         sock, broker = self._side_sockets[REPLICATION_PORT], self._broker
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
@@ -144,7 +144,7 @@ class Daemon:
         return Leader(broker.config, broker.logs.disk, sock, loop)
 
     def _control(self) -> Control:
-        """What a test commands faults and time by."""
+        """The test control: commands that make faults and move the clock."""
         from barnabas.broker.control.rim.clock import ControlledClock
         from barnabas.broker.control.rim.control import Control
 
@@ -182,7 +182,7 @@ async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exc
             group.cancel_scope.cancel()
 
         async def wait_for_failure() -> None:
-            # bare, its cancelling at a signal would cancel the future: a failure to `close`
+            # without the shield a signal would cancel the future, and `close` would see a failure
             await asyncio.shield(failure)
             group.cancel_scope.cancel()
 
@@ -191,7 +191,7 @@ async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exc
 
 
 def _measuring() -> Measuring:
-    """What measures a server, from its loop on."""
+    """The observer that measures a server, from the start of its loop on."""
     from barnabas.broker.metrics.rim.measured import Instruments, Measuring, TimedSelector
 
     instruments = Instruments()
@@ -199,7 +199,7 @@ def _measuring() -> Measuring:
 
 
 def _serve_control(control: Control, sock: socket.socket) -> None:
-    """Listen for what a test commands."""
+    """Serve the commands of the test control."""
     from barnabas.broker.control.rim.endpoint import ControlEndpoint
 
     logger.warning(
@@ -210,7 +210,7 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
-    """The page that shows the broker; None where it was not requested."""
+    """The console; None where it was not requested."""
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
@@ -226,7 +226,7 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
 
 
 def _on_end_of_input(do: Callable[[], object]) -> None:
-    """Do it when standard input ends. What comes there before its end is thrown away."""
+    """Call the function when standard input ends. Input before the end is ignored."""
 
     def read() -> None:
         with contextlib.suppress(OSError):
@@ -239,8 +239,8 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
 
 
 def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
-    """Say in a file where the broker listens: `HOST:PORT`, whole from the first look on; of several
-    brokers each, with commas between.
+    """Write the addresses of the brokers to a file, as `HOST:PORT` with commas between; the file
+    appears with its whole content.
     """
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="ascii") as file:
@@ -249,7 +249,7 @@ def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
 
 
 def _log_in_a_thread() -> LogOutput:
-    """Put what writes log lines in a thread in the place of what writes them at once."""
+    """Replace the handler that writes log lines at once by one that writes them in a thread."""
     from barnabas.broker.rim.log_output import LogOutput
 
     output = LogOutput(2)

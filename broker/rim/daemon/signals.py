@@ -13,11 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """What asks the process to end, from before its ports are open to the end of the process.
+    """The signal handlers, from before the ports are open to the end of the process.
 
-    One that comes while the data directory is opened lets that go on, and the daemon ends as soon
-    as it serves: so it ends cleanly. A second one then ends the process at once, as it is. One that
-    comes while the logs are closed must not end that half way.
+    After a signal while the data directory is opened, the opening is completed, and the daemon ends
+    as soon as it serves: so it ends cleanly. A second signal then ends the process at once. A
+    signal while the logs are closed is ignored, so that they are closed completely.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Signals:
         for number in SIGNALS:
             if (
                 number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # nohup: it stays when its terminal goes
+            ):  # ignored already (nohup): the process outlives its terminal
                 signal.signal(number, self._on_signal)
 
     def call(self, do: Callable[[], object]) -> None:
-        """Have this done at each signal, and now if one has come."""
+        """Call the function at each signal, and at once if one has come already."""
         self._do = do
         if self._has_come:
             logger.info("a signal has come while the broker started: it stops now")

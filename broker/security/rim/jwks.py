@@ -1,8 +1,8 @@
-"""Keeps the keys that sign tokens as a file or a URL has them, in a thread of its own.
+"""A thread that reads the keys that sign tokens, from a file or a URL, and reads them again.
 
 They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and, at most once in
-`...retry.backoff.ms`, when a token's key is not among them and `UnknownKeys` finds that worth it.
-What cannot be read leaves the former keys and is tried again, each time after twice as long, up to
+`...retry.backoff.ms`, when a token's key is unknown and `UnknownKeys` allows a read. If they cannot
+be read the earlier keys stay, and the read is tried again, each time after twice as long, up to
 `...retry.backoff.max.ms`.
 
 Source: KIP-768.
@@ -48,8 +48,8 @@ class JwksReader:
             raise KeySetError("it must begin with https://, http:// or file:///")
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
             logger.warning(
-                "the keys of %s come without TLS: whoever is on the way can put keys of his own "
-                "there, and be anybody", self._shown_url,
+                "the keys of %s come without TLS: an attacker in the network can replace them, and "
+                "then log in as any user", self._shown_url,
             )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
 

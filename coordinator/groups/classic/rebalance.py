@@ -158,7 +158,7 @@ class Rebalance:
     def on_join_timeout(self, result: Result, now_ms: int) -> None:
         """End the wait for members.
 
-        The first rebalance is put off further while new members come, up to the rebalance timeout.
+        The first rebalance is delayed further while new members come, up to the rebalance timeout.
         """
         if self.state is not State.PREPARING_REBALANCE:
             return

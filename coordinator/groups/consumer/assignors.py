@@ -112,6 +112,11 @@ def _kept(
 def _assign_alike(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
+    """Balance partitions among members that want the same topics; each keeps as many as it may.
+
+    Every member gets `share` partitions, and `remainder` of them one more: first those that own
+    more already, so that fewer partitions move.
+    """
     kept, unowned = _kept(members, topics)
     share, remainder = divmod(sum(topics.values()), len(members))
     for mine in kept.values():
@@ -237,6 +242,9 @@ class _Balance:
     def _steps(
         self, giver: str, reached: str, came_from: Mapping[str, tuple[str, uuid.UUID]]
     ) -> list[tuple[str, uuid.UUID, str]]:
+        """The moves from `giver` to `reached`, along the path of the search: (from whom, topic, to
+        whom), the last one first.
+        """
         steps = []
         taker = reached
         while taker != giver:
