@@ -231,7 +231,8 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
         leading, _ = new_leading()
         sock, loop = NoDescriptors(), asyncio.get_running_loop()
         server = SimpleNamespace(leading=leading, catch_up_rate=0, now_ms=lambda: 0)
-        endpoint = leader_endpoint._Endpoint(server, None, sock, loop)  # type: ignore[arg-type]
+        disk = SimpleNamespace(most_open_files=lambda: 1024)
+        endpoint = leader_endpoint._Endpoint(server, disk, sock, loop)  # type: ignore[arg-type]
         with socket.create_connection(sock.getsockname()):
             await asyncio.sleep(0.25)  # two of its ticks, of 100 ms
         endpoint.close()
