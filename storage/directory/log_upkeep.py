@@ -199,9 +199,11 @@ class LogUpkeep:
 
     def make_space(self, now_ms: int) -> None:
         """Remove all directories that are due, where the disk has little space left for a start."""
-        free_bytes = self._disk.free_bytes(self._log_dir.data_dir)
         count = len(self.deleted_directories)
-        if count and free_bytes < LITTLE_SPACE_BYTES:
+        if not count:
+            return
+        free_bytes = self._disk.free_bytes(self._log_dir.data_dir)
+        if free_bytes < LITTLE_SPACE_BYTES:
             logger.warning(
                 "%s has %d bytes left: removing %d directories of deleted partitions first",
                 self._log_dir.data_dir, free_bytes, count,
