@@ -10,8 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import Reply, Result
+from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("barnabas.transactions")
+
+MOST_LINES_OF_A_LOG = 1  # a minute, about records without space
+
+
+class NotWrittenError(OSError):
+    """The disk has no space for the records of a Result: none of them was written or replayed.
+
+    It ends the broker as any OSError does, but for events that have changed nothing yet.
+    """
 
 
 def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
@@ -53,13 +64,22 @@ class GroupRuntime:
     ) -> None:
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
+        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
 
     def run(self, result: Result, now_ms: int) -> None:
-        """Carry out a Result: append its records and replay them, then send its answers."""
+        """Carry out a Result: append its records and replay them, then send its answers.
+
+        Raises: NotWrittenError. OSError.
+        """
         while True:
             if result.records:
                 log = self._topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
-                append_records(log, result.records, now_ms, result.producer)
+                try:
+                    append_records(log, result.records, now_ms, result.producer)
+                except OSError as error:
+                    if may_have_lost_pages(error) or not is_out_of_resources(error):
+                        raise
+                    raise self._not_written(log, error, now_ms) from error
                 offset = log.log_end_offset - len(result.records)
                 for key, value in result.records:
                     self._groups.replay(result.partition, offset, key, value, result.producer)
@@ -85,6 +105,12 @@ class GroupRuntime:
             if each.records
         ]
         self._flushes.wait([*written, *logs], lambda _: self._reply(replies), now_ms)
+
+    def _not_written(self, log: Log, error: OSError, now_ms: int) -> NotWrittenError:
+        """Log that there was no space, at most once a minute for each log. Gives: the error."""
+        if self._lines.may_write("no space", repr(log), now_ms):
+            logger.error("%r: a coordinator's records were not written: %s", log, error)
+        return NotWrittenError(error.errno, error.strerror, error.filename)
 
     def _reply(self, replies: Sequence[Reply]) -> None:
         for reply in replies:

@@ -6,7 +6,7 @@ Pure: bytes in, values out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -102,20 +102,25 @@ def _collect(
             texts.setdefault(name, set()).add(values[name])
     if "Topic" in type(message).__name__:
         topic = values.get("name") or values.get("topic") or str(values.get("topic_id") or "")
-        if topic:
-            topics.setdefault(topic, set())
     if topic:
-        for name in _PARTITION_FIELDS:
-            if isinstance(values.get(name), int):
-                topics.setdefault(topic, set()).add(values[name])
+        partitions = topics.setdefault(topic, set())
+        partitions.update(_partitions_in(values))
     for name, value in values.items():
         for item in value if isinstance(value, list) else ():
             if isinstance(item, Message):
                 _collect(item, topic, topics, texts)
-            elif isinstance(item, int) and topic and name.startswith("partition"):
-                topics.setdefault(topic, set()).add(item)
             elif isinstance(item, str) and name == "topic_names":
                 topics.setdefault(item, set())
+
+
+def _partitions_in(values: Mapping[str, Any]) -> Iterator[int]:
+    """The partitions that the fields of a message name, itself or in lists of numbers."""
+    for name in _PARTITION_FIELDS:
+        if isinstance(values.get(name), int):
+            yield values[name]
+    for name, value in values.items():
+        if name.startswith("partition") and isinstance(value, list):
+            yield from (item for item in value if isinstance(item, int))
 
 
 def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from barnabas.broker.group_runtime import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer, Parked
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -272,10 +273,14 @@ class TxnOffsetCommitHandler:
         self._requests.park(context)
         result = self._groups.on_txn_offset_commit(request, context, context.now_ms)
         two_phase = self._transaction_ends.two_phase_logs(name, context.now_ms)
-        if two_phase:
-            self._group_runtime.run_durably(result, two_phase, context.now_ms)
-        else:
-            self._group_runtime.run(result, context.now_ms)
+        try:
+            if two_phase:
+                self._group_runtime.run_durably(result, two_phase, context.now_ms)
+            else:
+                self._group_runtime.run(result, context.now_ms)
+        except NotWrittenError:
+            refused = _offset_commit_refused(request, Code.COORDINATOR_NOT_AVAILABLE)
+            self._requests.reply(context.ticket, refused)
         return PARKED
 
 

@@ -484,8 +484,8 @@ class ClusterMetadata:
                 )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
-        """Apply one change of the journal. One function, since it is a table: a row for each
-        kind."""
+        """Apply one change of the journal. It is a table, a row for each kind; those of topics,
+        which are the most, come first."""
         try:
             kind = body["kind"]
             if kind == "topic":
@@ -507,38 +507,13 @@ class ClusterMetadata:
                 self._frames += len(body["changes"]) - 1
             elif kind == "topic_gone":
                 self.deletions.pop(uuid.UUID(bytes=body["id"]), None)
-            elif kind == "broker_configs":
-                self.broker_configs = dict(body["configs"])
-            elif kind == "broker_default_configs":
-                self.broker_default_configs = dict(body["configs"])
-            elif kind == "client_metrics":
-                self._take_client_metrics(body["name"], body["configs"])
-            elif kind == "group_configs":
-                self._take_group_configs(body["name"], body["configs"])
-            elif kind == "features":
-                self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
-                self.updated_features = dict(body.get("updated", ()))
-            elif kind == "scram_credential":
-                kept = body["credential"]
-                self._take_scram_credential(
-                    (body["user"], body["mechanism"]),
-                    None if kept is None else ScramCredential(*kept),
-                )
-            elif kind == "acl":
-                self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
-            elif kind == "acl_removed":
-                self.acls.pop(uuid.UUID(bytes=body["id"]), None)
-            elif kind == "client_quota":
-                self._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
-            elif kind == "producer_ids":
-                self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
                 if body["version"] != VERSION:
                     raise JournalError(
                         f"{self._path} is of version {body['version']}, this broker reads "
                         f"{VERSION}: use the barnabas that wrote it"
                     )
-            else:
+            elif not self._replay_setting(kind, body):
                 raise JournalError(
                     f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
                     "use a later barnabas"
@@ -547,6 +522,37 @@ class ClusterMetadata:
             raise JournalError(
                 f"{self._path} holds a change that cannot be read at byte {position}: {error!r}"
             ) from error
+
+    def _replay_setting(self, kind: str, body: dict[str, Any]) -> bool:
+        """Apply a change of anything but topics. Gives: False for an unknown kind."""
+        if kind == "broker_configs":
+            self.broker_configs = dict(body["configs"])
+        elif kind == "broker_default_configs":
+            self.broker_default_configs = dict(body["configs"])
+        elif kind == "client_metrics":
+            self._take_client_metrics(body["name"], body["configs"])
+        elif kind == "group_configs":
+            self._take_group_configs(body["name"], body["configs"])
+        elif kind == "features":
+            self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
+            self.updated_features = dict(body.get("updated", ()))
+        elif kind == "scram_credential":
+            kept = body["credential"]
+            self._take_scram_credential(
+                (body["user"], body["mechanism"]),
+                None if kept is None else ScramCredential(*kept),
+            )
+        elif kind == "acl":
+            self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
+        elif kind == "acl_removed":
+            self.acls.pop(uuid.UUID(bytes=body["id"]), None)
+        elif kind == "client_quota":
+            self._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
+        elif kind == "producer_ids":
+            self.next_producer_id = max(self.next_producer_id, body["next"])
+        else:
+            return False
+        return True
 
     def _replay_topic(self, topic: Topic) -> None:
         existing = self.topics.get(topic.name)

@@ -10,8 +10,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from barnabas.broker.group_runtime import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Decide, Handler, Request
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 
@@ -53,9 +55,29 @@ class ToGroups:
 
         return handle
 
-    def after_zookeeper(self, decide: Decide[Request]) -> Handler[Request]:
+    def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of commits of offsets: without space for them, the client tries again.
+
+        A commit changes nothing before its records are written, unlike what members do.
+        """
+        handle, requests = self.any(decide), self._requests
+
+        def handle_or_refuse(request: Request, context: RequestContext) -> Answer:
+            try:
+                return handle(request, context)
+            except NotWrittenError:
+                code = Code.COORDINATOR_NOT_AVAILABLE
+                requests.reply(context.ticket, request.error_response(context.api_version, code))
+                return PARKED
+
+        return self._after_zookeeper(handle_or_refuse)
+
+    def of_offsets(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request that reads offsets."""
+        return self._after_zookeeper(self.any(decide))
+
+    def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
         """Make the handler of a request about offsets; version 0 asks for those in ZooKeeper."""
-        handle = self.any(decide)
 
         def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:

@@ -194,7 +194,10 @@ class Connection:
         self._read_pending()
 
     def pump(self) -> None:
-        """Pass frames to the core while each is answered at once, until the turn ends."""
+        """Pass frames to the core while each is answered at once, until the turn ends.
+
+        It is one function, since every request passes it, and a further call costs each of them.
+        """
         if self._pumping:
             return  # called from within this loop by an answer; the outer call continues
         self._pumping = True

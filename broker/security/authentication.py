@@ -195,13 +195,7 @@ class Authenticator:
         if state.stage is Stage.TOKENS:
             if header.api_key == SASL_AUTHENTICATE and header.api is not None:
                 return self._on_token(state, frame, header, now_ms)
-            close = SASL_STATE_ERROR
-            # kafkajs and aiokafka send another request after a refusal
-            if state.mechanism and state.server.refusal:
-                close = f"authentication failed: {state.server.refusal}"
-            if header.api is None or len(frame) > LONGEST_SHAPED:
-                return Verdict(close=close)
-            return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), close)
+            return self._on_no_token(state, frame, header)
         if header.api_key == SASL_HANDSHAKE and header.api is not None:
             return self._on_handshake(state, frame, header, now_ms)
         if state.stage is Stage.AUTHENTICATED:
@@ -211,6 +205,18 @@ class Authenticator:
         if header.api_key == API_VERSIONS and state.stage is Stage.GREETING:
             return self._on_versions(state, frame, header)
         return Verdict(close="the client has to authenticate first (SASL)")
+
+    def _on_no_token(
+        self, state: Authentication, frame: memoryview, header: RequestHeader
+    ) -> Verdict:
+        """Refuse another request where a token has to come."""
+        close = SASL_STATE_ERROR
+        # kafkajs and aiokafka send another request after a refusal
+        if state.mechanism and state.server.refusal:
+            close = f"authentication failed: {state.server.refusal}"
+        if header.api is None or len(frame) > LONGEST_SHAPED:
+            return Verdict(close=close)
+        return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), close)
 
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader

@@ -163,6 +163,7 @@ class LogManager:
         partitions = directories.find(topics)
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
+        self._upkeep.make_space(now_ms)  # since a start writes
         reading = _Progress(progress, len(partitions))
         for partition in partitions:
             opening = Opening(self.last_run, now_ms, redo, reading.on_read)

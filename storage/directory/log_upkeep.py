@@ -12,7 +12,8 @@
                  of which a start read MUCH_READ_BYTES
     deletion     renamed files, when they are due              64 files, 8 directories
 
-The rest is due at once.
+A start removes all directories of deleted partitions before it writes, where the disk has less than
+LITTLE_SPACE_BYTES free. The rest is due at once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from barnabas.storage.log.segment import BuildPutOff, CorruptLog
 from barnabas.storage.log_config import LogManagerConfig
 
 MUCH_READ_BYTES = 1 << 20  # bytes of a log whose reading costs more than its checkpoint
+LITTLE_SPACE_BYTES = 64 << 20
 
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_CHECKPOINT = 500
@@ -193,7 +195,23 @@ class LogUpkeep:
         """Remove unused files and directories that are due."""
         for path in self._log_dir.trash.take_due(now_ms, _FILES_AT_ONCE):
             self._disk.unlink(path)
-        for path in self.deleted_directories.take_due(now_ms, _DIRECTORIES_AT_ONCE):
+        self._remove_directories(now_ms, _DIRECTORIES_AT_ONCE)
+
+    def make_space(self, now_ms: int) -> None:
+        """Remove all directories that are due, where the disk has little space left for a start."""
+        count = len(self.deleted_directories)
+        if not count:
+            return
+        free_bytes = self._disk.free_bytes(self._log_dir.data_dir)
+        if free_bytes < LITTLE_SPACE_BYTES:
+            logger.warning(
+                "%s has %d bytes left: removing %d directories of deleted partitions first",
+                self._log_dir.data_dir, free_bytes, count,
+            )  # fmt: skip
+            self._remove_directories(now_ms, count)
+
+    def _remove_directories(self, now_ms: int, most: int) -> None:
+        for path in self.deleted_directories.take_due(now_ms, most):
             try:
                 self._disk.rmtree(path)
             except OSError as error:

@@ -16,6 +16,7 @@ A standby gets the directory when it has its final name (`replicated_disk`).
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from contextlib import suppress
@@ -28,6 +29,8 @@ from barnabas.storage.files.checkpoints import (
     encode_partition_metadata,
 )
 from barnabas.storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_SUFFIX, offset_name
+
+logger = logging.getLogger(__name__)
 
 _VERSION_AT = 12
 _NEW = re.compile(r"\.[0-9a-f]{12}8[0-9a-f]{19}-delete(/|$)")
@@ -59,10 +62,13 @@ class NewFiles:
         self.directory = directory
         self.epochs = list(epochs)
         self.is_made = self.is_taken = False
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
     def make(self) -> None:
-        """Make the files, once; called by the thread, which does one call at a time."""
+        """Make the files, once; called by the thread, which does one call at a time.
+
+        It raises nothing: `error` has any failure, since the end of a transaction may wait for it.
+        """
         if self.is_made or self.error is not None:
             return
         disk, directory = self._disk, self.directory
@@ -78,9 +84,11 @@ class NewFiles:
             )
             for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX):
                 disk.open(f"{directory}/{offset_name(0)}{suffix}", create=True).close()
-        except OSError as error:
-            with suppress(OSError):
-                disk.rmtree(directory)
+        except Exception as error:
             self.error = error
+            if not isinstance(error, OSError):
+                logger.exception("the files of %s could not be made in advance", directory)
+            with suppress(Exception):
+                disk.rmtree(directory)
         else:
             self.is_made = True

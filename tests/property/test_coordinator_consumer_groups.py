@@ -225,7 +225,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
-        host, actor, what = self.host, self.actors[step.who], step.what
+        actor, what = self.actors[step.who], step.what
         match step.kind:
             case "beat":
                 self.is_active[actor.name] = True
@@ -254,6 +254,13 @@ class World:
                 self.is_active[actor.name] = False
                 if not (isinstance(actor, Classic) and actor.ticket is not None):
                     actor.begin()
+            case _:
+                self.change(step)
+
+    def change(self, step: Step) -> None:
+        """Take a step of no single actor."""
+        host, what = self.host, step.what
+        match step.kind:
             case "pause":
                 host.pass_time(PAUSES_MS[what])
             case "grow":

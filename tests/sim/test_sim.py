@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from checkers import NEVER_MS, Life, Partition
 
+from barnabas.broker.group_runtime import GroupRuntime, NotWrittenError
 from barnabas.broker.handlers import metadata, transactions
 from barnabas.broker.logs import topic_deletion, topics
 from barnabas.broker.requests import purgatory
@@ -608,6 +609,30 @@ def test_a_failed_fsync_is_a_power_loss_whatever_the_error(seed: int) -> None:
     world = World(seed, tweak=_with_a_full_disk_that_an_fsync_finds, is_plain=True)
     assert world.run().findings == []
     assert world.fences > 0
+
+
+def _with_a_disk_that_is_full_amid_writes(scenario: Scenario) -> None:
+    _with_a_full_disk(scenario)
+    scenario.refusals = tuple(
+        Refusal(frozenset({"write"}), errno.ENOSPC, after) for after in (40, 60, 25, 90)
+    )
+
+
+def test_offsets_that_find_no_space_are_neither_lost_nor_committed_unseen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = []
+    not_written = GroupRuntime._not_written
+
+    def noted(runtime: GroupRuntime, *about: Any) -> NotWrittenError:
+        refused.append(about)
+        return not_written(runtime, *about)
+
+    monkeypatch.setattr(GroupRuntime, "_not_written", noted)
+    for seed in (53, 154, 162, 216, 238, 358):
+        world = World(seed, tweak=_with_a_disk_that_is_full_amid_writes, is_plain=True)
+        assert world.run().findings == [], seed
+    assert refused
 
 
 def _with_few_records_after_power_losses(scenario: Scenario) -> None:

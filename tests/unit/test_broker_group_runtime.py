@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, fetch
+from helpers.disk_broker import DiskBroker, Producer
+from sim.disk import SimFile
 
 from barnabas.coordinator.groups.group_records import offset_record, offset_tombstone
 from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.storage.disk import Data, FailedFsync
 
 NOBODY = "nobody's transaction"
 
@@ -118,3 +123,78 @@ def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
     host.carry_out()
     host.flush()
     assert answered == [2, 1]
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
+    b = DiskBroker()
+    b.topic("t")
+    assert b.commit("g", "t", 1, metadata="a number") == Code.NONE
+    return b
+
+
+class NoSpace:
+    """While it is used, the disk takes only a part of what is written to __consumer_offsets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+        self._error, self._patch = error, monkeypatch
+
+    def __enter__(self) -> None:
+        append, error = SimFile.append, self._error
+
+        def refuse(file: SimFile, data: Data) -> int:
+            if OFFSETS_TOPIC not in file.path:
+                return append(file, data)
+            size = file.size
+            append(file, bytes(data)[:20])
+            file.size = size  # as `OsFile` has it
+            raise error
+
+        self._patch.setattr(SimFile, "append", refuse)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_commit_without_space_is_refused_and_may_be_sent_again(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with NoSpace(monkeypatch, OSError(number, "no space")):
+        for _ in range(3):
+            assert b.commit("g", "t", 2, metadata="a number") == Code.COORDINATOR_NOT_AVAILABLE
+        assert b.commit("g2", "t", 2, metadata="a number") == Code.COORDINATOR_NOT_AVAILABLE
+        assert b.group_offset("g", "t") == (Code.NONE, 1)
+    lines = [record for record in caplog.records if "not written" in record.message]
+    assert 1 <= len(lines) <= 2, "one of each log and minute"
+    assert b.commit("g", "t", 3, metadata="a number") == Code.NONE
+    b.kill()
+    assert b.group_offset("g", "t") == (Code.NONE, 3)
+    assert b.group_offset("g2", "t") == (Code.NONE, -1)
+
+
+def test_offsets_of_a_transaction_without_space_are_refused_and_may_be_sent_again(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(b, "txn")
+    assert producer.add_offsets("g") == Code.NONE
+    with NoSpace(monkeypatch, OSError(errno.ENOSPC, "no space")):
+        assert producer.commit_offset("g", "t", 2) == Code.COORDINATOR_NOT_AVAILABLE
+    assert producer.commit_offset("g", "t", 3) == Code.NONE
+    assert producer.end(True) == Code.NONE
+    b.kill()
+    assert b.group_offset("g", "t") == (Code.NONE, 3)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "a failed disk"), FailedFsync(errno.ENOSPC, "lost pages")]
+)
+def test_a_failed_disk_ends_the_broker_amid_a_commit(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    with NoSpace(monkeypatch, error), pytest.raises(OSError) as raised:  # noqa: PT011
+        b.commit("g", "t", 2)
+    assert raised.value is error

@@ -252,9 +252,13 @@ class Calls:
         if self.host.work:
             before = Directories.made
             work = self.host.work.pop(0)
-            result = work.run()
+            result, error = None, None
+            try:
+                result = work.run()
+            except Exception as failure:  # as the worker's thread does
+                error = failure
             self.most_of_the_thread = max(self.most_of_the_thread, Directories.made - before)
-            self.host.broker.on_worked(work, result, None, self.host.now_ms)
+            self.host.broker.on_worked(work, result, error, self.host.now_ms)
             self.host.carry_out()
         elif self.host.flushes:
             self.host.flush()
@@ -410,6 +414,36 @@ def test_the_end_of_a_transaction_makes_few_files_in_the_loop(
     assert calls.most_of_the_loop <= MADE_BY_A_REQUEST
     assert 0 < calls.most_of_the_thread <= MADE_AT_ONCE
     assert identity(calls)["producer_epoch"] > names["producer_epoch"], "it has ended"
+
+
+def test_a_transaction_ends_though_the_thread_fails_at_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    calls = Calls(host, monkeypatch)
+    host.create("t", LARGE)
+    names = identity(calls)
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="txn",
+        v3_and_below_producer_id=names["producer_id"],
+        v3_and_below_producer_epoch=names["producer_epoch"],
+        v3_and_below_topics=[AddPartitionsToTxnTopic("t", list(range(LARGE)))],
+    )
+    calls.answer(add, 1)
+
+    def fail(disk: OsDisk, path: str, data: bytes, *, sync: bool = True) -> None:
+        if is_of_new_files(path):
+            raise MemoryError
+        write_atomic(disk, path, data, sync=sync)
+
+    write_atomic = OsDisk.write_atomic
+    monkeypatch.setattr(OsDisk, "write_atomic", fail)
+    assert calls.answer(EndTxnRequest(committed=True, **names), 2).error_code == Code.NONE
+    logs = host.broker.topics.logs_of("t")
+    while not all(log.log_end_offset for log in logs):
+        calls.go_on()
+    assert [log.log_end_offset for log in logs] == [1] * LARGE and not unfinished(host)
 
 
 def test_an_abort_overtakes_a_commit_that_waits_for_files(

@@ -415,6 +415,60 @@ class FullDisk(OsDisk):
         super().write_atomic(path, data, sync=sync)
 
 
+class FilledDisk(OsDisk):
+    """A disk without space for as long as a directory is there that is being deleted."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__()
+        self._data_dir = data_dir
+
+    def free_bytes(self, path: str) -> int:
+        return 0 if any(self._data_dir.glob("*-delete")) else 1 << 30
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        if not self.free_bytes(path):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().write_atomic(path, data, sync=sync)
+
+
+def deleted_directories(manager: LogManager, tmp_path: Path, count: int) -> list[Path]:
+    """The directories of so many partitions that were deleted just before a kill."""
+    for partition in range(count):
+        log = manager.create("gone", partition, TOPIC_ID, LogConfig(), NOW_MS)
+        log.append(batch([b"v"]), now_ms=NOW_MS)
+        delete_log(manager, "gone", partition, NOW_MS)
+    return list(tmp_path.glob("*-delete"))
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_start_without_space_first_removes_what_is_being_deleted(
+    tmp_path: Path, is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    assert len(deleted_directories(manager, tmp_path, 20)) == 20
+    if is_clean:
+        manager.close(NOW_MS)
+    else:
+        kill(manager)
+    again = open_manager(tmp_path, disk=FilledDisk(tmp_path))
+    assert values_of(again.logs["t", 0]) == {0: b"a"} and not list(tmp_path.glob("*-delete"))
+    assert [record.getMessage() for record in caplog.records if "left" in record.message] == [
+        f"{tmp_path} has 0 bytes left: removing 20 directories of deleted partitions first"
+    ]
+
+
+def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
+    manager, _ = new_log(tmp_path)
+    deleted_directories(manager, tmp_path, 20)
+    kill(manager)
+    again = open_manager(tmp_path)
+    assert len(list(tmp_path.glob("*-delete"))) == 20
+    for _ in range(3):
+        again.on_tick(NOW_MS)
+    assert not list(tmp_path.glob("*-delete"))
+
+
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     tmp_path: Path, is_made_anew: bool

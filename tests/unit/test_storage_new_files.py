@@ -56,8 +56,27 @@ def test_of_files_that_cannot_be_made_nothing_is_left(tmp_path: Path, name: str)
 
     files = NewFiles(Refusing(), f"{tmp_path}/t{new_suffix(0, 'a' * 32)}", UUID(int=1), [(0, 0)])
     files.make()
-    assert not files.is_made and files.error is not None
+    assert not files.is_made and isinstance(files.error, OSError)
     assert files.error.errno == errno.ENOSPC and not os.listdir(tmp_path)
     files._disk = OsDisk()
     files.make()
     assert not files.is_made, "the log is to try it, whose error is a request's"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("a defect"), RuntimeError("a defect")])
+def test_no_failure_of_the_thread_goes_beyond_the_files(
+    tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> File:
+            raise error
+
+        def rmtree(self, path: str) -> None:
+            super().rmtree(path)
+            raise error
+
+    files = NewFiles(Failing(), f"{tmp_path}/t{new_suffix(0, 'a' * 32)}", UUID(int=1), [(0, 0)])
+    files.make()
+    assert not files.is_made and files.error is error and not os.listdir(tmp_path)
+    (line,) = caplog.records
+    assert line.exc_info is not None and line.exc_info[1] is error, "a defect has its traceback"

@@ -35,6 +35,7 @@ import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from barnabas.broker.control.faults import Action, fault_of
@@ -98,47 +99,20 @@ def _route(control: Control, method: str, path: str) -> Callable[[Values], Await
     """The function for a path; see the table of the module."""
     parts = [part for part in path.split("/") if part]
     calls = _Calls(control)
+    call = _CALLS_BY_PATH.get((method, *parts))
+    if call is not None:
+        return partial(call, calls)
     match (method, *parts):
-        case ("GET",):
-            return calls.help
-        case ("GET", "time"):
-            return calls.time
-        case ("POST", "time", "advance"):
-            return calls.advance
         case ("POST", "time", "freeze" | "unfreeze" as verb):
             return lambda _: calls.freeze(verb == "freeze")
-        case ("GET", "faults"):
-            return calls.faults
-        case ("POST", "faults"):
-            return calls.add_fault
         case ("POST", "faults", number, "release"):
             return lambda _: calls.release(_number(number))
         case ("DELETE", "faults", number):
             return lambda _: calls.remove_fault(_number(number))
-        case ("DELETE", "faults"):
-            return calls.remove_all_faults
-        case ("GET", "requests"):
-            return calls.requests
-        case ("DELETE", "requests"):
-            return calls.forget_requests
-        case ("GET", "connections"):
-            return calls.connections
-        case ("POST", "connections", "close"):
-            return calls.close_connections
         case ("POST", "connections", "refuse" | "accept" as verb):
             return lambda _: calls.refuse(verb == "refuse")
-        case ("POST", "lose-power"):
-            return calls.lose_power
-        case ("GET", "brokers"):
-            return calls.brokers
         case ("POST", "brokers", number, "take-away" | "give-back" | "controller" as verb):
             return lambda _: calls.change_broker(_node_id(number), verb)
-        case ("GET", "leaders"):
-            return calls.leader
-        case ("POST", "leaders"):
-            return calls.move_leader
-        case ("POST", "coordinators"):
-            return calls.move_coordinator
     return None
 
 
@@ -290,6 +264,26 @@ class _Calls:
     async def lose_power(self, _: Values) -> Any:
         self._control.lose_power()
         return {}
+
+
+_CALLS_BY_PATH: dict[tuple[str, ...], Callable[[_Calls, Values], Awaitable[Any]]] = {
+    ("GET",): _Calls.help,
+    ("GET", "time"): _Calls.time,
+    ("POST", "time", "advance"): _Calls.advance,
+    ("GET", "faults"): _Calls.faults,
+    ("POST", "faults"): _Calls.add_fault,
+    ("DELETE", "faults"): _Calls.remove_all_faults,
+    ("GET", "requests"): _Calls.requests,
+    ("DELETE", "requests"): _Calls.forget_requests,
+    ("GET", "connections"): _Calls.connections,
+    ("POST", "connections", "close"): _Calls.close_connections,
+    ("GET", "brokers"): _Calls.brokers,
+    ("GET", "leaders"): _Calls.leader,
+    ("POST", "leaders"): _Calls.move_leader,
+    ("POST", "coordinators"): _Calls.move_coordinator,
+    ("POST", "lose-power"): _Calls.lose_power,
+}
+"""The calls whose paths have no variable parts."""
 
 
 def _values_of(values: Values, *names: str) -> list[Any]:
