@@ -254,7 +254,7 @@ def measure_latency(
             timeout_s=2 * seconds + 60,
         )
         process = Client(
-            "process_until_told", servers=servers, interval_s=point.interval_ms / 1000, **work
+            "process_until_line", servers=servers, interval_s=point.interval_ms / 1000, **work
         )
         fed = {
             "topic": f"{name}-in",

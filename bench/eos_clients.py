@@ -321,7 +321,7 @@ def process(
     work.close()
 
 
-def process_until_told(
+def process_until_line(
     servers: str,
     source: str,
     target: str,
@@ -424,7 +424,7 @@ ROLES: dict[str, Callable[..., None]] = {
     "feed": feed,
     "fill": fill,
     "process": process,
-    "process_until_told": process_until_told,
+    "process_until_line": process_until_line,
     "read": read,
     "read_along": read_along,
 }

@@ -184,7 +184,7 @@ def assemble(
         progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
         failover=failover, edge=edge, groups=groups, group_runtime=group_runtime,
         transactions=transactions, producer_ids=producer_ids, endings=endings, markers=markers,
-        transaction_ends=transaction_ends, telemetry=telemetry,
+        transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from barnabas.broker.security.authorization import RULES
 from barnabas.broker.settings.features import EMULATED, FEATURES, release_of
-from barnabas.broker.settings.releases import versions_told
+from barnabas.broker.settings.releases import advertised_versions
 from barnabas.protocol.api_table import APIS, NEVER, Api
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,11 +106,11 @@ def _versions(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _told(key: int) -> str:
+def _versions_by_release(key: int) -> str:
     """The versions of a request in the releases, as cells."""
     cells = []
     for name in EMULATED:
-        versions = versions_told(name).get(key)
+        versions = advertised_versions(name).get(key)
         cells.append("-" if versions is None else _versions(*versions))
     return " | ".join(cells)
 
@@ -119,7 +119,8 @@ def _row(api: Api) -> str:
     flexible = "never" if api.flexible_from == NEVER else f"from {api.flexible_from}"
     versions = _versions(api.min_version, api.max_version)
     differs = DIFFERENCES.get(api.name, "")
-    return f"| {api.key} | `{api.name}` | {versions} | {_told(api.key)} | {flexible} | {differs} |"
+    releases = _versions_by_release(api.key)
+    return f"| {api.key} | `{api.name}` | {versions} | {releases} | {flexible} | {differs} |"
 
 
 def _feature_rows() -> list[str]:
@@ -148,7 +149,7 @@ def text() -> str:
     """The whole file."""
     spoken = {api.key for api in APIS}
     missing = [
-        f"| {key} | `{name}` | {_told(key)} | {why} |"
+        f"| {key} | `{name}` | {_versions_by_release(key)} | {why} |"
         for key, (name, why) in NOT_SPOKEN.items()
         if key not in spoken
     ]

@@ -53,7 +53,7 @@ from barnabas.spark_connector.deduplication import (
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
 from barnabas.spark_connector.hadoop_paths import PathError, path_rules
-from barnabas.spark_connector.publishing import BegunNotes, Publication, Publisher
+from barnabas.spark_connector.publishing import NOTHING, BegunNotes, Publication, Publisher
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
     SpoolError,
@@ -93,7 +93,6 @@ class SinkError(Exception):
     """A batch that could not be written; the message names query and batch, and what to do."""
 
 
-NOTHING_PUBLISHED = Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
 # With compareCheckpoint=false.
 NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
@@ -475,7 +474,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         is_compared = checkpoint is not None and (not trail.run or trail.run != message.run)
         topics = _topics_of(messages)
         if not topics and not is_compared and self.options.on_uncertain_batch == FAIL:
-            return NOTHING_PUBLISHED
+            return NOTHING
         if checkpoint is not None:
             note = replace(note, plan=checkpoint.plan_of_batch(batch_id, check_id=is_compared))
         trail = Trail(

@@ -80,7 +80,7 @@ class File(Protocol):
     def append(self, data: Data) -> int:
         """Write all of `data` at the end. Gives: the position of its first byte.
 
-        OSError is fatal to the log.
+        A caller may refuse what `is_out_of_resources`; any other OSError is fatal.
         """
 
     def pread(self, size: int, position: int) -> bytes:

@@ -47,13 +47,13 @@ def on_create_delegation_token(
 ) -> CreateDelegationTokenResponse:
     """The refusal, with the owner and the requester that the token would have had."""
     kind, _, name = connections[context.connection_id].principal.partition(":")
-    is_told = context.api_version >= KNOWS_REQUESTER
+    has_requester = context.api_version >= KNOWS_REQUESTER
     return CreateDelegationTokenResponse(
         error_code=_refusal(connections, context),
         principal_type=request.owner_principal_type or kind,
         principal_name=request.owner_principal_name or name,
-        token_requester_principal_type=kind if is_told else "",
-        token_requester_principal_name=name if is_told else "",
+        token_requester_principal_type=kind if has_requester else "",
+        token_requester_principal_name=name if has_requester else "",
         issue_timestamp_ms=NEVER_MS,
         expiry_timestamp_ms=NEVER_MS,
         max_timestamp_ms=NEVER_MS,

@@ -56,9 +56,8 @@ TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
 # sizes in an answer of version 11 without records: its head, a topic without its name, a partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
-Fetched = tuple[
-    FetchTarget, "FetchedPartition | Log"
-]  # a Log in place of a row: it has nothing to read, and the row is made only if it is needed
+# a Log in place of a row: it has nothing to read, and the row is made only if it is needed
+Fetched = tuple[FetchTarget, "FetchedPartition | Log"]
 
 
 def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
@@ -349,7 +348,7 @@ class _Fetch:
         for target, answer in fetched:
             if not isinstance(answer, FetchedPartition):
                 answer = self._idle(target, answer)
-            if session is not None and not self._is_told(session, target, answer):
+            if session is not None and not self._has_news(session, target, answer):
                 continue
             if target.topic is not topic and target.topic != topic:
                 topic, rows = target.topic, []
@@ -439,7 +438,7 @@ class _Fetch:
             aborted,
         )
 
-    def _is_told(
+    def _has_news(
         self, session: FetchSession, target: FetchTarget, answer: FetchedPartition
     ) -> bool:
         """Whether the session's answer contains the row. The row's values are stored in the

@@ -68,10 +68,8 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 # either takes 10 ms: that many batches of one record, or that many bytes
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
-ROWS_OF_A_TURN, BYTES_OF_A_TURN = (
-    250,
-    1 << 20,
-)  # of deferred batches that are checked and appended together
+# of deferred batches that are checked and appended together
+ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
 MOST_RECORD_ERRORS = 10_000  # in one answer
 MOST_OLDER_BYTES = 4 << 20  # of older messages converted for one request, which blocks the loop
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
@@ -366,9 +364,8 @@ class ProduceHandler:
         self._append_rows(produce, refused)
         if denied:
             produce.refuse(denied, denied_code)
-        self._progress.on_appended(
-            produce.appended, context.now_ms
-        )  # after all appends: a fetch that waits for several logs gets all of it in one answer
+        # after all appends: a fetch that waits for several logs gets all of it in one answer
+        self._progress.on_appended(produce.appended, context.now_ms)
         if produce.pending:
             self._requests.park(context)
             for topic in request.topic_data:

@@ -69,7 +69,7 @@ class Compaction:
         self._next_ms = now_ms + config.log_cleaner_backoff_ms
         self._is_enabled = config.log_cleaner_enable
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
-        self._told_unreadable: set[TopicPartition] = set()
+        self._warned_of: set[TopicPartition] = set()
 
     def next_deadline_ms(self) -> int | None:
         """When to look again; None: while a job runs, or never."""
@@ -111,8 +111,8 @@ class Compaction:
                 self._note_failure(key, error, now_ms)
             return
         self._failures.pop(key, None)
-        if result.unreadable and key not in self._told_unreadable:
-            self._told_unreadable.add(key)
+        if result.unreadable and key not in self._warned_of:
+            self._warned_of.add(key)
             logger.warning(
                 "%s: the records of %d batches cannot be read, the first at offset %d; they "
                 "were written so, and stay as they are",

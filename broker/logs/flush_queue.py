@@ -251,12 +251,12 @@ class FlushQueue:
         tokens: list[tuple[Log, FlushToken]] = []
         files: list[Syncable] = []
         while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
-            is_heard = self._take_next(tokens, files, may_journal, now_ms)
+            was_called = self._take_next(tokens, files, may_journal, now_ms)
             if tokens or files:
                 break
             # callbacks for a log that was flushed meanwhile without the queue are called
             is_released = self._release(now_ms)
-            if not is_heard and not is_released:
+            if not was_called and not is_released:
                 break  # otherwise a callback may ask for a flush, or wait again
         if self._to_checkpoint:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
@@ -320,28 +320,28 @@ class FlushQueue:
         Gives: whether a callback was called. While logs of `later` are flushed in their own files a
         frame takes no records: a power loss may keep the frame and lose the files.
         """
-        frame, is_heard = Frame(), False
+        frame, was_called = Frame(), False
         if not later or all(
             log in entries or log.durability.durable_offset >= end.offset
             for log, end in later.items()
         ):
-            is_heard = self._offer(frame, entries, now_ms)
+            was_called = self._offer(frame, entries, now_ms)
         self._write_frame(frame, entries, files, now_ms)
-        return is_heard
+        return was_called
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
         """Call the callbacks whose data are durable, or become so with the frame."""
         waiting, self._waiting_for_frame = self._waiting_for_frame, []
-        is_heard = False
+        was_called = False
         for missing, then in waiting:
             for log, offset in missing:
                 if log not in entries and log.durability.durable_offset < offset:
                     self._waiting_for_frame.append((missing, then))
                     break
             else:
-                is_heard = True
+                was_called = True
                 then(frame, now_ms)
-        return is_heard
+        return was_called
 
     def _write_frame(
         self,

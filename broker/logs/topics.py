@@ -228,7 +228,7 @@ class TopicRegistry:
             return [topic.name for topic in topics]
         self._begin_topics(topics)
         yield from self._make_logs(topics, now_ms)
-        self._tell_created(topics)
+        self._announce_created(topics)
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
@@ -243,10 +243,10 @@ class TopicRegistry:
             return list(counts)
         topics = self.metadata.grow_topics(counts)
         yield from self._make_logs(topics, now_ms)
-        self._tell_created(topics)
+        self._announce_created(topics)
         return []
 
-    def _tell_created(self, topics: Iterable[Topic]) -> None:
+    def _announce_created(self, topics: Iterable[Topic]) -> None:
         self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
 
     def _reserve_logs(self, partition_count: int) -> bool:

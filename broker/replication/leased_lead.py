@@ -89,7 +89,7 @@ class LeasedLead:
             return False
         self._leading.on_in_sync_changed()
         self._look_at_standby()
-        self._tell_trouble()
+        self._warn_of_trouble()
         return True
 
     def _look_at_standby(self) -> None:
@@ -102,7 +102,7 @@ class LeasedLead:
             )
             logger.warning(text, standby.node_id)
 
-    def _tell_trouble(self) -> None:
+    def _warn_of_trouble(self) -> None:
         """Log once that the engine cannot be reached, and once that it is back."""
         trouble = self._keeper.trouble
         if bool(trouble) is not self._is_in_trouble:

@@ -96,7 +96,7 @@ class MemberSteps(StandbySteps):
         self._keeper, self._session, self._now_s = keeper, session, now_s
         self._sync_ms = ttl_ms // SYNC_PARTS
         self.connect_timeout_s = min(timeout_s, ttl_ms / 1000 / CONNECT_PARTS)
-        self._told_s = now_s() - TROUBLE_EVERY_S
+        self._warned_s = now_s() - TROUBLE_EVERY_S
         self._pause_s = 0.0
         self._followed: Address | None = None
 
@@ -112,7 +112,7 @@ class MemberSteps(StandbySteps):
             if leader is not None:
                 self.leader = leader
                 yield from self._follow_after_pause()
-            self._tell_trouble()
+            self._warn_of_trouble()
             self._prepare_to_lead()
             if self.goes_on:
                 yield Wait(POLL_S)
@@ -141,7 +141,7 @@ class MemberSteps(StandbySteps):
             try:
                 return (yield Receive(POLL_S))
             except TimeoutError:
-                self._tell_trouble()
+                self._warn_of_trouble()
                 self._prepare_to_lead()
         return b""
 
@@ -163,9 +163,9 @@ class MemberSteps(StandbySteps):
         if self._keeper.unchanged_ms >= self._sync_ms:
             self.copy.sync.begin()
 
-    def _tell_trouble(self) -> None:
+    def _warn_of_trouble(self) -> None:
         now_s = self._now_s()
-        if now_s - self._told_s < TROUBLE_EVERY_S:
+        if now_s - self._warned_s < TROUBLE_EVERY_S:
             return
         trouble, obstacle = self._keeper.trouble, self._keeper.obstacle
         if trouble:
@@ -173,7 +173,7 @@ class MemberSteps(StandbySteps):
         elif obstacle:
             logger.warning("no node leads: %s", obstacle)
         if trouble or obstacle:
-            self._told_s = now_s
+            self._warned_s = now_s
 
     def _take_directory(self) -> None:
         """Replace the leader's node.id in the copy by this node's."""

@@ -5,14 +5,15 @@ Every request goes this way, in this order:
 | what | by |
 |---|---|
 | its header is read; an unsupported API or version is refused | `Broker.on_frame` |
-| its body is read; one that cannot be read ends the connection | `Broker.on_frame` |
+| its body is read without repeated names; a damaged one ends the connection | `Broker.on_frame` |
+| one with many names goes in parts, each of which takes the rest of the way | `wide_requests.py` |
 | with an authorizer: what is not allowed in it is refused | `security/authorization.py` |
 | with several brokers: one that is not its coordinator refuses it | `coordinator_edge.py` |
 | its handler answers it | `Route.handle` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_coordinators.py` |
 | ...ends the connection if its producer has left that connection | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
-| repeated names are left out; a request with many names goes in parts | `wide_requests.py` |
+| ...for EndTxn, all three by itself | `TransactionEnds.on_end_txn` |
 | with client quotas: its usage is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent; a parked one's later | `Requests` |
 
@@ -70,7 +71,7 @@ def to(where: str, *parts: str, read: str = "") -> Row:
 
 
 def group(decide: str, kind: str = "any") -> Row:
-    """A method of the group coordinator. Takes: kind, of `ToGroups`."""
+    """A method of the group coordinator. Takes: kind, a method of `ToGroups`."""
 
     def make(parts: Parts) -> Handler[Any]:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.observation.counters import Counters
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.routes import Route
@@ -80,6 +81,7 @@ class Parts:
     markers: TransactionMarkers
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
+    counters: Counters
 
 
 class Routes:

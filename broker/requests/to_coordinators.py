@@ -77,16 +77,18 @@ class ToGroups:
         return self._after_zookeeper(self.any(decide))
 
     def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
-        """Make the handler of a request about offsets; version 0 asks for those in ZooKeeper."""
+        """Make the handler of a request about offsets. Version 0, for those in ZooKeeper, is
+        refused.
+        """
 
-        def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
+        def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
                 return handle(request, context)
             from barnabas.broker.handlers.groups import without_zookeeper
 
             return without_zookeeper(request)
 
-        return handle_if_not_there
+        return handle_unless_version_0
 
     def of_consumer_groups(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request of the consumer protocol, which `group.version` can turn
@@ -94,14 +96,14 @@ class ToGroups:
         """
         handle, features = self.any(decide), self._features
 
-        def handle_if_spoken(request: Request, context: RequestContext) -> Answer:
+        def handle_if_on(request: Request, context: RequestContext) -> Answer:
             if features.speaks_consumer_groups:
                 return handle(request, context)
             from barnabas.broker.handlers.groups import without_consumer_groups
 
             return without_consumer_groups(request)
 
-        return handle_if_spoken
+        return handle_if_on
 
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]

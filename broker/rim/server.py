@@ -51,7 +51,7 @@ HANG_UPS_PER_EVENT = 100  # thousands may become idle together, which would dela
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
 # rounds of the loop: for received bytes, for connections to accept, and for the bytes of these
-HEARING_ROUNDS = 4
+CATCH_UP_ROUNDS = 4
 
 
 class Clock(NamedTuple):
@@ -159,7 +159,7 @@ class Server:
         self.acceptor = Acceptor(self, [sock] if isinstance(sock, socket.socket) else sock)
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
+        self._timer_at_ms = self.event_ns = self._catch_up_rounds = 0
         self._closing_lines = ClosingLines(loop)
         self._carrying_out = self._is_after_flush = self.is_closed = False
         self._idle_ms = broker.config.connections_max_idle_ms
@@ -486,7 +486,7 @@ class Server:
         return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:
-        if self._hearing_rounds:
+        if self._catch_up_rounds:
             return  # the timer is set again when the late tick has run
         deadline = self.broker.next_deadline_ms()
         if deadline is None:
@@ -515,12 +515,12 @@ class Server:
     def _on_timer(self) -> None:
         self._timer = None
         if self._steady_ns() // NS_PER_MS - self._timer_at_ms >= LATE_MS:
-            self._hearing_rounds = HEARING_ROUNDS
-            self.loop.call_soon(self._hear_first)
+            self._catch_up_rounds = CATCH_UP_ROUNDS
+            self.loop.call_soon(self._tick_after_reading)
         else:
             self.guarded(self.broker.on_tick, self.now_ms())
 
-    def _hear_first(self) -> None:
+    def _tick_after_reading(self) -> None:
         """Run the late tick only after some rounds of the loop, in each of which every readable
         socket is read.
 
@@ -529,9 +529,9 @@ class Server:
         whose timeout has passed meanwhile. These are processed before any session or transaction
         times out.
         """
-        self._hearing_rounds -= 1
-        if self._hearing_rounds:
-            self.loop.call_soon(self._hear_first)
+        self._catch_up_rounds -= 1
+        if self._catch_up_rounds:
+            self.loop.call_soon(self._tick_after_reading)
         elif not self.failed:
             self.guarded(self.broker.on_tick, self.now_ms())
 

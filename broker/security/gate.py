@@ -139,7 +139,7 @@ class SaslGate:
             return True
         if verdict.is_admitted:
             self._admit(connection, authentication)
-        self._tell_of_login(connection, authentication, verdict)
+        self._record_login(connection, authentication, verdict)
         pieces = self._encoded(verdict, frame)
         refusal = _Refusal(now_ms, connection, pieces, verdict.close)
         if verdict.is_failure:
@@ -163,7 +163,7 @@ class SaslGate:
             authentication.mechanism,
         )
 
-    def _tell_of_login(
+    def _record_login(
         self, connection: ConnectionState, authentication: Authentication, verdict: Verdict
     ) -> None:
         """Count a login that has ended, and write it to the audit log."""

@@ -82,7 +82,7 @@ def emulated(name: str) -> Release:
     return _RELEASES[name]()
 
 
-def versions_told(name: str) -> dict[int, tuple[int, int]]:
+def advertised_versions(name: str) -> dict[int, tuple[int, int]]:
     """The versions in ApiVersions of a release: by key, the first and the last."""
     return _versions({"3.9": _VERSIONS_3_9, "4.3": _VERSIONS_4_3}[name])
 

@@ -478,7 +478,7 @@ class TransactionEnds:
         if result.records:
             log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
             append_records(log, result.records, now_ms)
-            assert len(result.transactions) == len(result.records), "a record that says nothing"
+            assert len(result.transactions) == len(result.records), "a record without its content"
             for metadata in result.transactions:
                 self._coordinator.apply(metadata)
             self._progress.on_appended([log], now_ms)
@@ -739,10 +739,10 @@ class TransactionEnds:
         return log
 
     def _append(
-        self, log: Log, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
+        self, log: Log, record: CoordinatorRecord, content: TransactionMetadata, now_ms: int
     ) -> None:
         append_records(log, (record,), now_ms)
-        self._coordinator.apply(says)
+        self._coordinator.apply(content)
         self._progress.on_appended([log], now_ms)
 
     def _flush_prepare(self, ending: Ending, now_ms: int) -> None:

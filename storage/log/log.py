@@ -7,8 +7,8 @@ part. After every change
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
 The order within an append: check everything, write the batch, then update the indexes, the
-producers' state and the offsets. A failed write changes no state and is fatal: the log directory is
-taken off line, and nothing is rolled back.
+producers' state and the offsets. A failed write changes no state: where the disk has no room,
+Produce refuses the batch; after any other error of the disk the broker stops.
 
 A log is made of parts, each in a module of its own:
 
@@ -30,7 +30,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -51,9 +51,7 @@ from barnabas.storage.batch.validate import (
 )
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Syncable, is_out_of_resources
-from barnabas.storage.files.checkpoints import (
-    NO_TOPIC_ID,
-)
+from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.append_info import AppendInfo
@@ -73,9 +71,6 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
-
-if TYPE_CHECKING:
-    pass
 
 UNREAD_BATCH_BYTES = 8192  # reading a batch at a start costs as much as this many further bytes
 
@@ -195,7 +190,7 @@ class Log:
         self.files.lacks_epoch = True
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch that is not above `epoch` (KIP-320).
+        """(epoch, end offset) of the largest epoch that is not above `leader_epoch` (KIP-320).
 
         (-1, -1) where that is unknown.
         """
@@ -212,7 +207,7 @@ class Log:
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
         """Store the topic's id, durably, for a log whose directory has none.
 
-        A kill during `make_files` loses the id, and Kafka before 2.8 wrote none. Entries of the
+        A kill during `LogFiles.make` loses the id, and Kafka before 2.8 wrote none. Entries of the
         flush journals are assigned to a log by the id, so everything that they may have of this log
         is flushed first.
         """
@@ -245,7 +240,7 @@ class Log:
         Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID where its sequences were used for other records before
-                (`repetition`). OSError is fatal.
+                (`repetition`). OSError is fatal, unless the disk has no room.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
 

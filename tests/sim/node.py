@@ -370,8 +370,8 @@ class Node:
         )
 
     def _go_on(self, generation: int) -> None:
-        """As the daemon's `_hear_first`: all that lies there is heard before any deadline is
-        judged.
+        """As the daemon's `_tick_after_reading`: all that has arrived is processed before any
+        deadline is checked.
         """
         if generation != self.generation or not self.is_running:
             return

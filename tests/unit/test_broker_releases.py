@@ -11,7 +11,7 @@ from helpers.core_host import CoreHost
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import EMULATED, release_of
-from barnabas.broker.settings.releases import versions_told
+from barnabas.broker.settings.releases import advertised_versions
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
@@ -71,7 +71,7 @@ def test_a_release_tells_of_its_own_versions_and_features(
 @pytest.mark.parametrize("name", EMULATED)
 def test_all_that_a_release_tells_of_is_told_but_share_and_streams_groups(name: str) -> None:
     spoken = {api.key: (api.min_version, api.max_version) for api in release_of(name).apis.values()}
-    kafka = versions_told(name)
+    kafka = advertised_versions(name)
     assert spoken == {key: versions for key, versions in kafka.items() if key in spoken}
     assert kafka.keys() - spoken.keys() <= SHARE_AND_STREAMS_GROUPS
 

@@ -1294,7 +1294,7 @@ def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
     threading.Timer(0.1, lambda: (go_on.set(), file.go_on.set())).start()
     rim.server.close()
     assert rim.broker.closed_logs
-    rim.server._hear_first()
+    rim.server._tick_after_reading()
     rim.run(20)
     assert not heard and job not in rim.broker.flushed and (0, b"tick") not in rim.broker.frames
 

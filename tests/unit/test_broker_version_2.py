@@ -64,6 +64,14 @@ def end_of(pid: int, epoch: int, commit: bool) -> EndTxnRequest:
     return EndTxnRequest("txn", pid, epoch, commit)
 
 
+def test_without_a_transaction_a_commit_is_refused_and_an_abort_gives_the_next_epoch(
+    b: DiskBroker,
+) -> None:
+    p = Producer2(b, "txn")
+    assert (p.finish(True), p.epoch) == (Code.INVALID_TXN_STATE, 0)
+    assert (p.finish(False), p.epoch) == (Code.NONE, 1)
+
+
 def test_writing_begins_a_transaction_and_each_end_gives_the_next_epoch(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     for number, commit in enumerate((True, False, True)):

@@ -269,7 +269,7 @@ class _Endpoint:
     def on_closed(self, protocol: _StandbyProtocol, reason: str) -> None:
         """Remove a closed connection."""
         if not self.admission.on_closed(protocol):
-            self._tell_of_stranger(protocol, reason)
+            self._warn_of_stranger(protocol, reason)
             return
         leading = self.leader.leading
         if self._is_closed:
@@ -283,7 +283,7 @@ class _Endpoint:
         )  # fmt: skip
         leading.on_closed()
 
-    def _tell_of_stranger(self, protocol: _StandbyProtocol, reason: str) -> None:
+    def _warn_of_stranger(self, protocol: _StandbyProtocol, reason: str) -> None:
         if not self._is_closed and self._lines.may_write(REFUSED, "", self.leader.now_ms()):
             logger.warning(
                 "a connection from %s to barnabas.replication.port ended before it was a "

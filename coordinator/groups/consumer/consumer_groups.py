@@ -198,7 +198,7 @@ class ConsumerGroups:
             now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
         )
         result.records += change.records
-        is_told = _is_full(request) or (
+        is_due = _is_full(request) or (
             current is not before and _partitions(before.assigned) != _partitions(current.assigned)
         )
         return ConsumerGroupHeartbeatResponse(
@@ -207,7 +207,7 @@ class ConsumerGroups:
             heartbeat_interval_ms=overrides.get(
                 HEARTBEAT_INTERVAL, self._settings.heartbeat_interval_ms
             ),
-            assignment=_told_assignment(current) if is_told else None,
+            assignment=_assignment_of(current) if is_due else None,
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
@@ -621,7 +621,7 @@ def _partitions(assigned: PartitionEpochs) -> dict[uuid.UUID, list[int]]:
     return {topic_id: sorted(epochs) for topic_id, epochs in assigned.items()}
 
 
-def _told_assignment(current: CurrentValue) -> Assignment:
+def _assignment_of(current: CurrentValue) -> Assignment:
     return Assignment(
         [TopicPartitions(topic_id, sorted(epochs)) for topic_id, epochs in current.assigned.items()]
     )
