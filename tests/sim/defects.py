@@ -66,8 +66,7 @@ from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     Offsets,
 )
-from barnabas.storage.log import log as log_module
-from barnabas.storage.log import log_reader, retention
+from barnabas.storage.log import broker_appends, log_reader, retention
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
@@ -1408,14 +1407,14 @@ def late_batches_begin_transactions() -> Iterator[None]:
 
 @defect("the aborted index says that a transaction began one offset later", "aborted-read")
 def aborted_index_off_by_one() -> Iterator[None]:
-    entry_of = log_module.aborted_entry
+    entry_of = broker_appends.aborted_entry
 
     def entry(completed: Any) -> Any:
         right = entry_of(completed)
         return right._replace(first_offset=right.first_offset + 1)
 
     with (
-        changed(log_module, "aborted_entry", entry),
+        changed(broker_appends, "aborted_entry", entry),
         changed(log_reader, "aborted_entry", entry),
     ):
         yield
@@ -1794,7 +1793,7 @@ def records_begin_in_the_future() -> Iterator[None]:
 )
 def markers_keep_a_clock_that_was_ahead() -> Iterator[None]:
     with (
-        changed(log_module, "MOST_LEAD_MS", 1 << 62),
+        changed(broker_appends, "MOST_LEAD_MS", 1 << 62),
         changed(transaction_state, "MOST_LEAD_MS", 1 << 62),
     ):
         yield

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import signal
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +33,13 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     """A leader that goes away is told of just when the standby is stopped, too."""
     handler = logging.StreamHandler(SignalledWhileWriting())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    monkeypatch.setattr(
-        standby.time, "sleep", lambda seconds: pytest.fail("the standby goes on after the signal")
-    )
+
+    def sleep(seconds: float, by_others: Callable[[float], None] = time.sleep) -> None:
+        if threading.current_thread() is threading.main_thread():
+            pytest.fail("the standby goes on after the signal")
+        by_others(seconds)  # of an earlier test's threads
+
+    monkeypatch.setattr(standby.time, "sleep", sleep)
     standby_steps.logger.addHandler(handler)
     try:
         with refusing_port() as port:
