@@ -241,6 +241,8 @@ class Consumer(Worker):
         if answer is LOST:
             return False
         code = max(partition.error_code for partition in answer.topics[0].partitions)
+        if code == Code.COORDINATOR_NOT_AVAILABLE:
+            return False  # there was no space for it: the next commit has the position again
         if code in self.moved_on:
             self._stop_if_replaced(code)
             self._was_put_out(code)
