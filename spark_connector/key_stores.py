@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from barnabas.pkcs12 import pem_of_pkcs12
+
 JKS_MAGIC, JCEKS_MAGIC = bytes.fromhex("feedfeed"), bytes.fromhex("cececece")
 DER_SEQUENCE = b"\x30"  # what a PKCS#12 file begins with
 TYPES = ("PEM", "PKCS12", "JKS")
@@ -53,33 +55,15 @@ def pem_of_store(path: str, option: str, *, kind: str | None, password: str | No
 
 def _pem_of_pkcs12(data: bytes, password: str | None, option: str, path: str) -> str:
     try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
+        return pem_of_pkcs12(data, password or "")
     except ImportError as error:
         raise KeyStoreError(
             f"option {option}={path!r} is PKCS#12, which needs the library cryptography on the "
             "driver and on each machine that runs tasks (the extra `tls` of barnabas); PEM needs "
             "nothing"
         ) from error
-    try:
-        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
     except ValueError as error:
         name = option.replace(".location", ".password")
         raise KeyStoreError(
             f"option {option}={path!r} cannot be read ({error}): is {name} right?"
         ) from None
-    parts = []
-    if store.key is not None:
-        parts.append(
-            store.key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-    parts += [
-        each.certificate.public_bytes(serialization.Encoding.PEM)
-        for each in (store.cert, *store.additional_certs)
-        if each is not None
-    ]
-    return b"".join(parts).decode()

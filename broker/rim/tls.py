@@ -325,32 +325,16 @@ def _kind_of(path: str) -> str:
 
 
 def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
+    from barnabas.pkcs12 import pem_of_pkcs12
+
     try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
+        return pem_of_pkcs12(data, password)
     except ImportError as error:
         raise TlsError(
             f"{path} is PKCS#12, which needs `{install_command('tls')}`; PEM does not"
         ) from error
-    try:
-        store = pkcs12.load_pkcs12(data, password.encode() or None)
     except ValueError as error:
         raise TlsError(f"{path} cannot be read ({error}): is its password right?") from error
-    parts = []
-    if store.key is not None:
-        parts.append(
-            store.key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-    parts += [
-        kept.certificate.public_bytes(serialization.Encoding.PEM)
-        for kept in (store.cert, *store.additional_certs)
-        if kept is not None
-    ]
-    return b"".join(parts).decode()
 
 
 @contextlib.contextmanager

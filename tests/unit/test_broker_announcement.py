@@ -59,3 +59,22 @@ def test_a_quiet_start_prints_nothing(
     announce(server, 0.0, "http://127.0.0.1:8080", quiet=True)
     assert capfd.readouterr() == ("", "")
     assert not [row for row in caplog.records if row.levelname != "INFO"]
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_without_the_extra_the_commands_are_said_to_need_it(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_installed: bool,
+) -> None:
+    found = object() if is_installed else None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
+    server: Any = SimpleNamespace(
+        addresses=[("127.0.0.1", 9092)],
+        acceptor=SimpleNamespace(listeners=[]),
+        broker=SimpleNamespace(config=config),
+    )
+    announce(server, 0.0, None, quiet=False)
+    assert ("both need the extra `cli`" in capsys.readouterr().out) is not is_installed

@@ -104,6 +104,7 @@ TESTED_AS_A_PART = {
     "broker/rim/daemon/signals.py": "unit/test_broker_main.py",
     "broker/rim/system_ids.py": "e2e/test_starting_and_stopping.py",
     "barnabas/control.py": "e2e/test_local_broker.py",
+    "barnabas/pkcs12.py": "unit/test_spark_key_stores.py",
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
     "barnabas/texts.py": "unit/test_cli_parsing.py",
     "barnabas/version.py": "e2e/test_distributions.py",

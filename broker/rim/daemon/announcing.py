@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import time
@@ -60,6 +61,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = shown(server.addresses)
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
+    has_cli = importlib.util.find_spec("click") is not None  # else they say what to install
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
@@ -68,6 +70,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         + "".join(f"  besides:  {other}\n" for other in others)
         + f"  produce:  echo hello | barnabas produce greetings {options}\n"
         f"  consume:  barnabas consume greetings {options}\n"
+        + ("" if has_cli else "            (both need the extra `cli`, and say how to get it)\n")
         + (f"  console:  {console_url}\n" if console_url is not None else "")
         + "  stop:     Ctrl-C"
     )

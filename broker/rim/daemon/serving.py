@@ -56,6 +56,7 @@ class Daemon:
         self._began, self._options = began, options
         self._measuring = _measuring() if "--metrics-port" in side_sockets else None
         self._leader: Leader | None = None
+        self._leased_leader: LeasedLeader | None = None  # the same one, if a lease lets it lead
         self._input_has_ended = False
 
     async def run(self) -> int:
@@ -77,8 +78,9 @@ class Daemon:
         announce(server, self._began, console_url, quiet=options.quiet)
         if options.ready_file:
             _write_ready_file(options.ready_file, server.addresses)
-        if self._member is not None:
-            self._hand_over(self._member, asked_to_end)
+        if self._member is not None and self._leased_leader is not None:
+            self._leased_leader.on_deposed(asked_to_end.set)
+            self._member.reception.hand_over(self._leased_leader.adopt)
         await _until_either(asked_to_end, server.failure)
         if console is not None:
             console.close()
@@ -92,12 +94,6 @@ class Daemon:
         self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
-
-    def _hand_over(self, member: PairMember, asked_to_end: asyncio.Event) -> None:
-        """Accept the clients that connected before this node led; end once another node leads."""
-        leader: LeasedLeader = self._leader  # type: ignore[assignment]  # a member's has a lease
-        leader.on_deposed(asked_to_end.set)
-        member.reception.hand_over(leader.adopt)
 
     def loop_options(self) -> dict[str, Any]:
         """The options of the event loop, for anyio."""
@@ -136,9 +132,10 @@ class Daemon:
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 
-            return LeasedLeader(
+            self._leased_leader = LeasedLeader(
                 broker.config, broker.logs, broker.cluster, sock, loop, self._member.keeper
             )
+            return self._leased_leader
         from barnabas.broker.replication.rim.leader_endpoint import Leader
 
         return Leader(broker.config, broker.logs.disk, sock, loop)
