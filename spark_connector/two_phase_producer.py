@@ -2,8 +2,8 @@
 
 The other system, a database say, keeps the decision. Order of use:
 
-    recover()        at the start, and after each error: fences whoever had the id before; gives the
-                     state of the transaction that was left open, "" where there is none
+    recover()        at the start, and after each error: fences the producer that had the id; gives
+                     the state of the transaction that was left open, "" where there is none
     complete(state)  if one was left open: what the database has of it says which end it is to have
     begin(), send(...), send_offsets(...)
     prepare()        all of it is at the broker, durably; gives its state, which goes into the

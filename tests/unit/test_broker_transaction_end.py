@@ -174,7 +174,7 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
 
 
 def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
-    """Its epoch tells a late one: KIP-890."""
+    """A late one is recognised by its epoch: KIP-890."""
     b, p, old = waiting_for_data(version=5)
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
@@ -357,7 +357,8 @@ def walk_of_a_commit() -> Walk:
 
 
 def test_a_walk_of_one_commit_is_short() -> None:
-    """Broker and coordinator decide; protocol and storage are called from 20 places and do as told.
+    """Broker and coordinator decide; protocol and storage are called from 20 places and do what is
+    asked.
 
     What the disk does behind its seam is not of the walk: the pool of descriptors neither.
 

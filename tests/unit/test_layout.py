@@ -416,7 +416,7 @@ def test_requests_have_types_and_nothing_is_run_from_text() -> None:
 
 # --- first lines of docstrings --------------------------------------------------------------------
 
-# Such a line says nothing to somebody who has not read the body, or what stands beside it.
+# Such a line says nothing to somebody who has not read the body, or the code beside it.
 WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
 
 
