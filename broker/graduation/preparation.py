@@ -37,7 +37,7 @@ def start_and_stop(
     aborted = 0
     if aborts_transactions:
         aborted = broker.abort_transactions(now_ms)
-    _flush_all(broker, now_ms)
+    _run_to_end(broker, now_ms)
     damaged = list(broker.logs.offline.values())
     broker.close_logs(now_ms)
     if damaged:
@@ -47,11 +47,15 @@ def start_and_stop(
     return aborted
 
 
-def _flush_all(broker: Broker, now_ms: int) -> None:
-    """Flush until the broker has nothing more to flush."""
-    outbox = broker.outbox
-    while outbox.flushes or outbox.deferred:
+def _run_to_end(broker: Broker, now_ms: int) -> None:
+    """End the transactions that are ending, and flush until there is nothing more to flush."""
+    outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
+    while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
         broker.on_sent(now_ms)
+        ends.on_tick(now_ms)
+        works, outbox.work = outbox.work, []
+        for work in works:
+            broker.on_worked(work, work.run(), None, now_ms)
         jobs, outbox.flushes = outbox.flushes, []
         for job in jobs:
             for file in job.files:

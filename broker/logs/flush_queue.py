@@ -113,6 +113,7 @@ class FlushQueue:
         self._in_journal: dict[Log, None] = {}
         self._journal_began_ms = 0
         self._to_checkpoint: dict[Log, None] = dict.fromkeys(logs_to_checkpoint)
+        self._holder_count = 0
 
     @property
     def is_idle(self) -> bool:
@@ -166,6 +167,14 @@ class FlushQueue:
                 self._in_journal[log] = None
             if is_in_older:
                 self._to_checkpoint[log] = None
+
+    def hold_journals(self) -> None:
+        """Delete no journal before `release_journals`: effects of a record are still to come."""
+        self._holder_count += 1
+
+    def release_journals(self) -> None:
+        """All effects of a record have been passed to `flush_later`."""
+        self._holder_count -= 1
 
     def forget(self, log: Log, now_ms: int) -> None:
         """Stop waiting for a log whose topic was deleted."""
@@ -431,7 +440,9 @@ class FlushQueue:
 
     def _delete_journals(self) -> None:
         """Delete the older journals if no log is left to checkpoint. No flush is running."""
-        if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
+        if self._to_checkpoint or self._holder_count:
+            return
+        if self._journal is not None and self._journal.has_older:
             self._journal.forget_older(keep_earlier=self._keeps_earlier_journals())
 
 
