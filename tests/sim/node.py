@@ -44,6 +44,7 @@ _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
 DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or as many as they like
+LOGS_OF_A_FLUSH = (2, 3, 1024, 1024)
 # In this share of the schedules small transactions have their markers appended in parts, so much
 # time apart.
 PARTS_SHARE, MOST_PART_DELAY_MS = 0.3, 25
@@ -167,6 +168,9 @@ class Node:
             if self._part_delays is not None:
                 ends = self.broker.routes.parts.transaction_ends
                 ends.markers_at_once = self._part_delays.choice((1, 1, 2, 3))
+            self.broker.flushes.most_logs = random.Random(f"{self.world.seed} flushes").choice(
+                LOGS_OF_A_FLUSH
+            )
             self.heed_quotas()
             self._carry_out()
         except Crash:

@@ -20,7 +20,7 @@ from checkers import NEVER_MS, Life, Partition
 
 from barnabas.broker.group_runtime import GroupRuntime, NotWrittenError
 from barnabas.broker.handlers import metadata, transactions
-from barnabas.broker.logs import topic_deletion, topics
+from barnabas.broker.logs import flush_queue, topic_deletion, topics
 from barnabas.broker.requests import purgatory
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
@@ -382,6 +382,7 @@ ONE_AT_A_TIME = (
     (transaction_end, "MARKERS_AT_ONCE"),
     (transaction_listing, "ROWS_AT_ONCE"),
     (topics, "LOGS_MADE_AT_ONCE"),
+    (flush_queue, "LOGS_OF_A_FLUSH"),
     (topics, "LOGS_CONFIGURED_AT_ONCE"),
     (topic_deletion, "LOGS_DELETED_AT_ONCE"),
     (metadata, "ROWS_READ_AT_ONCE"),
