@@ -36,9 +36,13 @@ def start_and_stop(
     aborted = 0
     if aborts_transactions:
         aborted = broker.abort_transactions(now_ms)
-    outbox = broker.outbox
-    while outbox.flushes or outbox.deferred:  # an end of a transaction appends after its flush
-        broker.on_sent(now_ms)
+    outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
+    while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
+        broker.on_sent(now_ms)  # the end of a transaction appends after its flush
+        ends.on_tick(now_ms)
+        works, outbox.work = outbox.work, []
+        for work in works:
+            broker.on_worked(work, work.run(), None, now_ms)
         jobs, outbox.flushes = outbox.flushes, []
         for job in jobs:
             for file in job.files:

@@ -135,7 +135,9 @@ def serve() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    threading.Thread(
+        target=_receive, args=(sys.stdin.buffer, jobs), name="jobs", daemon=True
+    ).start()
     disk = OsDisk()
     while True:
         job = _unpack_job(jobs.get())

@@ -20,8 +20,9 @@ from checkers import NEVER_MS, Life, Partition
 
 from barnabas.broker.group_runtime import GroupRuntime, NotWrittenError
 from barnabas.broker.handlers import metadata, transactions
-from barnabas.broker.logs import topic_deletion, topics
+from barnabas.broker.logs import flush_queue, topic_deletion, topics
 from barnabas.broker.requests import purgatory
+from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
@@ -379,8 +380,10 @@ ONE_AT_A_TIME = (
     (group_coordinator, "DUE_AT_ONCE"),
     (group_administration, "ROWS_AT_ONCE"),
     (transaction_coordinator, "DUE_AT_ONCE"),
+    (transaction_end, "MARKERS_AT_ONCE"),
     (transaction_listing, "ROWS_AT_ONCE"),
     (topics, "LOGS_MADE_AT_ONCE"),
+    (flush_queue, "LOGS_OF_A_FLUSH"),
     (topics, "LOGS_CONFIGURED_AT_ONCE"),
     (topic_deletion, "LOGS_DELETED_AT_ONCE"),
     (metadata, "ROWS_READ_AT_ONCE"),
