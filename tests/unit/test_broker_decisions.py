@@ -215,7 +215,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
 
 def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
     """The records have been in the logs' own files since before the decision: of these the journal
-    tells nothing.
+    shows nothing.
     """
     b, p = ready()
     for log in b.broker.topics.logs_of("t"):

@@ -535,7 +535,7 @@ def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
     log = load(tmp_path, last_run, start=start, point=point, config=LogConfig())
     assert (log.log_start_offset, log.durability.recovery_point) == expected
     is_higher = expected[0] > 2
-    assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be told"
+    assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be written"
 
 
 @pytest.mark.parametrize("last_run", [LastRun.CLEAN, LastRun.KILLED])
@@ -553,7 +553,7 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
 def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing else tells of it. What a power loss took above the recovery point is not missed."""
+    """It is logged once. What a power loss took above the recovery point is not missed."""
     log = left_log(tmp_path, 6, segment_bytes=200)
     cut_batch(log, 1)
     load(tmp_path, last_run, point=2)
