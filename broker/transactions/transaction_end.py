@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import CoordinatorRecord
@@ -321,8 +321,8 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the markers that partitions lack because they are off line. commits_on: set while a
-    start resumes decisions; whether a decision commits the transaction that is open in a log.
+    unwritten: the markers that partitions lack because they are off line. commits_on: whether a
+    decision commits the transaction that is open in a log; set while a start resumes decisions.
     """
 
     def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:

@@ -123,7 +123,7 @@ TESTED_AS_A_PART = {
     "broker/requests/parts.py": "unit/test_broker_dispatch.py",
     "broker/brokers/addresses.py": "unit/test_broker_cluster.py",
     "broker/requests/to_coordinators.py": "unit/test_broker_dispatch.py",
-    "broker/requests/under_way.py": "unit/test_broker_core.py",
+    "broker/requests/pending_requests.py": "unit/test_broker_core.py",
     "broker/settings/coordinator_settings.py": "unit/test_broker_core.py",
     "broker/settings/current_features.py": "unit/test_broker_features.py",
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",

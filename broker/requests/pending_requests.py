@@ -1,4 +1,4 @@
-"""The requests under way: how a handler parks one, and how it is answered later.
+"""The requests that are not answered yet: how a handler parks one, and how it is answered later.
 
 A handler that has its answer returns it. One that waits parks the request first, returns PARKED,
 and answers with `Requests.reply` when it can. Long work is done in slices, or by the worker. A
