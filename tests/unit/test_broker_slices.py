@@ -161,7 +161,7 @@ def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, vers
     for _ in range(100):
         b.tick()
     assert b.answer(busy).topics[0].error_code == Code.NONE
-    assert told(b, f"t{names - 1}") == 1
+    assert reported(b, f"t{names - 1}") == 1
 
 
 def test_a_stop_ends_what_is_under_way() -> None:
