@@ -11,7 +11,6 @@ from barnabas.broker.graduation.survey import GraduationError
 from barnabas.broker.rim.daemon.opening import open_broker
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.disk import Disk
@@ -37,21 +36,9 @@ def start_and_stop(
     aborted = 0
     if aborts_transactions:
         aborted = broker.abort_transactions(now_ms)
-    _run_to_end(broker, now_ms)
-    damaged = list(broker.logs.offline.values())
-    broker.close_logs(now_ms)
-    if damaged:
-        raise GraduationError(
-            f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
-        )
-    return aborted
-
-
-def _run_to_end(broker: Broker, now_ms: int) -> None:
-    """End the transactions that are ending, and flush until there is nothing more to flush."""
     outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
     while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
-        broker.on_sent(now_ms)
+        broker.on_sent(now_ms)  # the end of a transaction appends after its flush
         ends.on_tick(now_ms)
         works, outbox.work = outbox.work, []
         for work in works:
@@ -61,3 +48,10 @@ def _run_to_end(broker: Broker, now_ms: int) -> None:
             for file in job.files:
                 file.fsync()
             broker.on_flushed(job, now_ms)
+    damaged = list(broker.logs.offline.values())
+    broker.close_logs(now_ms)
+    if damaged:
+        raise GraduationError(
+            f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
+        )
+    return aborted

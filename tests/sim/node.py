@@ -27,8 +27,8 @@ from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.log_directory import DamagedFlushJournalError
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log_reader import Slice
-from barnabas.storage.log.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
 from sim.quotas import Throttles

@@ -27,8 +27,8 @@ from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.log import segment
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log import batch_file, segment_indexes
+from barnabas.storage.log.segment_indexes import BuildPutOff
 from sim import focuses, wire
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
@@ -387,8 +387,8 @@ ONE_AT_A_TIME = (
     (topic_deletion, "LOGS_DELETED_AT_ONCE"),
     (metadata, "ROWS_READ_AT_ONCE"),
     (transactions, "ROWS_READ_AT_ONCE"),
-    (segment, "BUILT_AT_ONCE_BYTES"),
-    (segment, "SLICE_COST"),
+    (segment_indexes, "BUILT_AT_ONCE_BYTES"),
+    (batch_file, "SLICE_COST"),
 )
 
 
