@@ -82,9 +82,7 @@ class ToGroups:
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
                 return handle(request, context)
-            from barnabas.broker.handlers.groups import without_zookeeper
-
-            return without_zookeeper(request)
+            return request.error_response(0, Code.UNSUPPORTED_VERSION)
 
         return handle_unless_version_0
 
