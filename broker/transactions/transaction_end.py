@@ -15,8 +15,8 @@ transaction has many partitions its markers are appended in parts, between which
 processed: then the rows of `LAW_IN_PARTS` hold, and the answer comes after the last part. An abort
 waits for no flush: if a crash loses its decision, the transaction is aborted again. A session of
 two-phase commit (KIP-939) is the exception, since its open transactions survive a power loss: its
-aborts wait as a commit without a journal does. Where many partitions have no files for their
-markers, commits and aborts wait for these files before anything is decided.
+aborts wait as a commit without a journal does. Where partitions have no files for their markers,
+commits and aborts wait for these files before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
 next epoch are held back until the Complete record, like every other request of the transactional
@@ -712,14 +712,14 @@ class TransactionEnds:
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then`, which appends markers, when the partitions have their files: at once, unless
-        many have none because nothing was written to them.
+        one has none because nothing was written to it.
         """
         without = [
             log
             for topic, index in decision.partitions
             if (log := self._topics.partition(topic, index)) is not None and not log.files.are_made
         ]
-        if without and len(without) > self._files_ahead.get().most_by_request:
+        if without:
             self._files_ahead.get().make(without, then)
         else:
             then(now_ms)
@@ -727,7 +727,7 @@ class TransactionEnds:
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data; first, if many partitions have no files for a marker, for these.
+        """Wait for the data; first, if partitions have no files for a marker, for these.
 
         It repeats `_with_files`, since each further call costs measurable time here.
         """
@@ -740,7 +740,7 @@ class TransactionEnds:
                 if not log.files.are_made:
                     without.append(log)
         on_data = partial(self._on_data, ending)
-        if not without or len(without) <= self._files_ahead.get().most_by_request:
+        if not without:
             self._flushes.wait_for_frame(logs, on_data, now_ms)
             return
 

@@ -548,6 +548,8 @@ def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host:
         "t", partition=0, transactional_id="id", identity=transaction.identity, sequence=0
     )
     assert error_of(host.call(2, request, 9)) == 0
+    for log in host.broker.topics.logs_of("t"):
+        log.files.make()
     transaction.end(commit=True)
     host.flush()
     late = produce(

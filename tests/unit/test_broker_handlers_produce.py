@@ -56,6 +56,7 @@ def asking(
 def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
+    host.parts.files_ahead.get().most_by_request = 4  # first batches are answered at once
     return host
 
 
@@ -182,6 +183,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
         transactional=True,
     )
     host.ask(one, asking(batch, transactional_id="x"), 9)
+    host.broker.topics.partition("t", 0).files.make()  # type: ignore[union-attr]
     end = EndTxnRequest(
         transactional_id="x",
         producer_id=producer.producer_id,
@@ -686,6 +688,7 @@ def host_2(tmp_path: Path) -> CoreHost:
         tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
     )
     host.create("t", 3)
+    host.parts.files_ahead.get().most_by_request = 4
     return host
 
 
@@ -711,6 +714,8 @@ def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
 ) -> None:
     """KAFKA-18202. Who is not the producer of the transactional id hears that first."""
     writer = Writer(host_2, 1)
+    for log in host_2.broker.topics.logs_of("t"):
+        log.files.make()
     out_of_order = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(("t", 0, writer.batch(sequence=sequence))) == [sequence and out_of_order]
     Writer(host_2, 2)  # the next session

@@ -158,6 +158,19 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
     assert not any(access.may(READ, TOPIC, f"t{number}") for number in range(20))
 
 
+def test_what_a_change_has_forgotten_takes_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the caches of all would be cleared after some changes, however little is in them."""
+    monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
+    rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
+    access = rules.access()
+    for number in range(5):
+        assert all(access.may(READ, TOPIC, f"t{name}") for name in range(6))
+        rules.add(acl(WRITE, f"u{number}"))
+    assert access.keeper is rules.authorizer
+
+
 def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))

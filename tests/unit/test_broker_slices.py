@@ -144,6 +144,26 @@ def test_one_that_hangs_up_is_not_answered_and_its_work_goes_on() -> None:
     assert reported(b, "wide") == 3 * LOGS_MADE_AT_ONCE
 
 
+@pytest.mark.parametrize("names", [2, 200])
+@pytest.mark.parametrize("version", [4, 7])
+def test_with_rights_one_may_hang_up_before_its_topics_are_made(names: int, version: int) -> None:
+    """Behind another request, or with so many names that they are checked in slices: what its
+    client may see is asked of a connection, and none is left.
+    """
+    b = DiskBroker(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+    )
+    busy, gone = b.connect(), b.connect()
+    b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
+    b.send(gone, creation(*(f"t{number}" for number in range(names))), version)
+    b.broker.on_closed(gone)
+    for _ in range(100):
+        b.tick()
+    assert b.answer(busy).topics[0].error_code == Code.NONE
+    assert reported(b, f"t{names - 1}") == 1
+
+
 def test_a_stop_ends_what_is_under_way() -> None:
     b = DiskBroker()
     answered(b, b.connect(), creation("old", partitions=3 * LOGS_DELETED_AT_ONCE), 7)

@@ -28,6 +28,7 @@ from barnabas.broker.transactions.transaction_end import (
 )
 from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
 from barnabas.coordinator.transactions.transaction_state import TransactionState
+from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
 
@@ -241,6 +242,7 @@ def test_where_one_partition_is_full_the_others_have_their_markers(
         raise OSError(errno.ENOSPC, f"no room for {log}")
 
     monkeypatch.setattr(LogFiles, "make", refuse)
+    monkeypatch.setattr(NewFiles, "make", lambda files: None)
     assert p.end(commit) == 0
     assert [len(b.markers(name)) for name in ("t", "u", "v")] == [1, 0, 1]
     assert b.state("txn")[0] == ("CompleteCommit" if commit else "CompleteAbort")
