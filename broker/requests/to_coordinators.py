@@ -58,7 +58,7 @@ class ToGroups:
     def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of commits of offsets: without space for them, the client tries again.
 
-        A commit changes nothing before its records are written, unlike what members do.
+        A commit changes no state before its records are written; other requests of members may.
         """
         handle, requests = self.any(decide), self._requests
 
