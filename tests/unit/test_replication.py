@@ -825,10 +825,19 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     pair.connect()
     pair.deliver_all()
     pair.leader.produce("t", (b"b",))
-    pair.leader.produce("t", (b"c",), partition=1)
     leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
+    made: list[int] = []  # at which position the directory was
+
+    def publish(operation: Operation) -> None:
+        leading.publish(operation)
+        if (operation.kind, operation.path) == (Kind.MAKE_DIRECTORY, "t-1"):
+            made.append(leading.position)
+
+    pair.leader.replicated.publish = publish
+    pair.leader.produce("t", (b"c",), partition=1)
     assert leading.link is not None
-    (made_at,) = leading.link.not_sent.values()
+    (made_at,) = made
+    assert list(leading.link.not_sent.values()) == made
     leading.on_bytes(frame(["applied", made_at - 1]), 0)
     assert pair.leader.disk.exists(mark)
     leading.on_bytes(frame(["applied", made_at]), 0)
