@@ -47,7 +47,7 @@ REPEAT_UNNUMBERED = (
     "it again, or give it the option writeId, with which a repetition writes nothing twice."
 )
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
-ABANDON_MS = 10_000  # for so long at most an attempt that failed is cleaned up after
+ABANDON_MS = 5_000  # for so long at most an attempt that failed is cleaned up after
 NO_NUMBER = -1
 
 

@@ -390,12 +390,20 @@ class _Writer:
         return done
 
     def abandon(
-        self, messages: Sequence[WriterCommitMessage | None], parts: TaskParts, what: str
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        parts: TaskParts,
+        write_id: str,
+        what: str,
     ) -> None:
-        """Abort what tasks of a batch wrote by themselves, after it failed."""
-        if not parts.transactions or self.options.sink_mode == BY_DRIVER:
+        """Abort what tasks of a batch wrote by themselves, after it failed.
+
+        One that failed or was killed has no message.
+        """
+        may_have_written = parts.transactions or any(each is None for each in messages)
+        mode = self.options.sink_mode
+        if not may_have_written or mode == BY_DRIVER or not self.repeats_batches:
             return
-        write_id = self.write_id_of(messages)
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.abandon(
@@ -405,9 +413,8 @@ class _Writer:
                 )
         except USER_ERRORS as error:
             logger.warning(
-                "barnabas: %d transactions of tasks of %s are open, until it is run again or "
+                "barnabas: transactions of tasks of %s may be open, until it is run again or "
                 "kafka.transaction.timeout.ms is over: %s",
-                len(parts.transactions),
                 what,
                 error,
             )
@@ -607,9 +614,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
-        runs = {each.run for each in messages if isinstance(each, TaskMessage)}
-        parts = self.parts_of(messages, CommitNote(), run=run_token(max(runs, default="")))
-        self.abandon(messages, parts, f"batch {batchId}")
+        message = next((each for each in messages if isinstance(each, TaskMessage)), None)
+        if message is not None:  # else no name is known
+            parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
+            self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
     def _what(self, query_id: str, batch_id: int) -> str:
         name = f"{self.options.query_name} ({query_id})" if self.options.query_name else query_id
@@ -670,7 +678,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)
         parts = self.parts_of(messages, CommitNote(), target=self.target)
-        self.abandon(messages, parts, self._what())
+        self.abandon(messages, parts, self.write_id, self._what())
 
     @property
     def repeats_batches(self) -> bool:

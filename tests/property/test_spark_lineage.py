@@ -866,7 +866,7 @@ def test_a_driver_whose_rows_are_few_aborts_what_an_earlier_run_left() -> None:
         assert not world.brokers.open_ids and world.brokers.topic == [b"0", b"1"]
 
 
-FEW_TURNS = product([4, 6], [9, 11, 13], [3, 5, 6, 7], [4, STEPS])
+FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
 
 
 @settings(max_examples=30, deadline=None)
