@@ -235,9 +235,9 @@ class Publisher:
         begun: BegunNotes | None,
         endings: PartEndings,
     ) -> Publication:
-        """One transaction with the batch, after a look at what is committed.
+        """Publish the batch in one transaction, unless it is committed already.
 
-        (Its parameters are those of the batch.)
+        It has a parameter for each part of the batch.
         """
         producer.begin()
         state = producer.group_state(with_begun=begun is not None)

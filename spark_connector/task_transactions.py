@@ -14,8 +14,8 @@ what another attempt or a later session of the same id wrote is never ended by i
 
 **To hold** a transaction is to learn that it is open, whose it is, and as whom to end it:
 
-    two-phase commit (KIP-939)   InitProducerId keeps it: its writer and whoever held it earlier can
-                                 neither write nor end it, and no timeout ends it from then on
+    two-phase commit (KIP-939)   InitProducerId keeps it: its writer and drivers that held it before
+                                 can neither write nor end it, and no timeout ends it from then on
     elsewhere                    DescribeTransactions; it ends as its writer. Its timeout goes on,
                                  so a batch is decided on only while enough of that is left
 
@@ -23,7 +23,7 @@ what another attempt or a later session of the same id wrote is never ended by i
 and holds anything. It ends a transaction that is in a note at any time, since a decision is for
 ever. It aborts others only after it held them and then still had the query's id. A driver that
 takes the id later holds whatever it decides on after that, so that an abort of the former comes
-too late to be taken. Where holding fences nobody, a driver aborts transactions of its own run
+too late to be taken. Where holding does not fence, a driver aborts transactions of its own run
 alone, which no other driver ever decides on; others end by their timeout.
 
 **Transactional ids** are `<id of the driver>/<run>.<name>`: '/' is in no topic's name and in no
