@@ -12,7 +12,7 @@ Keys: int16 version, then strings of int16 length and UTF-8:
 
 Values: int16 version (0), then, in compact forms and with tagged fields at the end of each struct:
 
-    17     epoch int32, metadata_hash int64; tag 0: validated_topology_epoch int32 (not written where
+    17     epoch int32, metadata_hash int64; tag 0: validated_topology_epoch int32 (not written if
            it is -1); tag 1: last_assignment_configs, an array of (key string, value string)
     19     instance_id, rack_id (nullable strings), client_id, client_host (strings),
            rebalance_timeout_ms int32, topology_epoch int32, process_id string, user_endpoint
@@ -40,7 +40,7 @@ Source: Apache Kafka's schemas StreamsGroup*Key and StreamsGroup*Value; KIP-1071
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -285,7 +285,11 @@ def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> Coordin
     """The record of the epoch that the target assignment is for, and when it was computed."""
     out = bytearray(_VALUE_VERSION)
     out += _INT32.pack(epoch)
-    tags = {} if timestamp_ms == NO_TIMESTAMP else {_TIMESTAMP_TAG: bytearray(_INT64.pack(timestamp_ms))}
+    tags = (
+        {}
+        if timestamp_ms == NO_TIMESTAMP
+        else {_TIMESTAMP_TAG: bytearray(_INT64.pack(timestamp_ms))}
+    )
     write_tags(out, tags)
     return _record(TARGET_VERSION, group_id, "", out)
 

@@ -1,5 +1,5 @@
-"""What the topics of a topology look like: how many tasks each subtopology has, which internal topics
-are missing, and why the application cannot run yet (KIP-1071).
+"""What the topics of a topology look like: how many tasks each subtopology has, which internal
+topics are missing, and why the application cannot run yet (KIP-1071).
 
 The number of partitions of an internal topic, in the order in which it is decided:
 
@@ -191,8 +191,8 @@ class _Partitions:
                     ready.extend(readers.get(name, ()))
         if waiting:
             _invalid(
-                f"the numbers of partitions of the repartition topics that {_some(sorted(waiting))} "
-                "writes cannot be decided: give them one."
+                "the repartition topics that the subtopologies "
+                f"{_some(sorted(waiting))} write get no number of partitions: give them one."
             )
         unwritten = [name for name in readers if name not in self.decided]
         if unwritten:

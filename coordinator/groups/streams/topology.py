@@ -26,6 +26,15 @@ class InternalTopic(NamedTuple):
     configs: tuple[tuple[str, str], ...]
 
 
+class CreateTopics(NamedTuple):
+    """The topics that the host has to make after the answer. kept_ms: for how long the host keeps
+    why one could not be made.
+    """
+
+    topics: tuple[InternalTopic, ...]
+    kept_ms: int
+
+
 class CopartitionGroup(NamedTuple):
     """Topics of a subtopology that must have as many partitions each, by their index in it."""
 
