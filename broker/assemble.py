@@ -34,6 +34,7 @@ from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
+    share_group_settings,
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
@@ -143,7 +144,9 @@ def assemble(
         topics=GroupTopics(topics, access.of),
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
+        share_settings=share_group_settings(config),
         overrides=group_configs.overrides,
+        setting_of=group_configs.value,
     )
     group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
     markers = TransactionMarkers(topics, groups)
