@@ -37,14 +37,14 @@ from barnabas.broker.settings.coordinator_settings import (
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.settings.group_configs import group_overrides
+from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.transactions.transaction_end import (
     Endings,
     TransactionEnds,
     TransactionMarkers,
 )
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -134,6 +134,7 @@ def assemble(
         is_ending=endings.is_decided,
     )
     features.on_updated.append(partial(_apply_features, config, features, transactions))
+    group_configs = GroupConfigs(config, metadata)
     groups = GroupCoordinator(
         partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
         settings=group_settings(config),
@@ -143,7 +144,7 @@ def assemble(
         topics=GroupTopics(topics, access.of),
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
-        overrides=partial(_group_overrides, metadata),
+        overrides=group_configs.overrides,
     )
     group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
     markers = TransactionMarkers(topics, groups)
@@ -329,8 +330,3 @@ def _apply_features(
     config: BrokerConfig, features: CurrentFeatures, transactions: TransactionCoordinator
 ) -> None:
     transactions.settings = transaction_settings(config, features.finalized)
-
-
-def _group_overrides(metadata: ClusterMetadata, group_id: str) -> Mapping[str, int]:
-    configs = metadata.group_configs.get(group_id)
-    return group_overrides(configs) if configs else NO_OVERRIDES

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.features import (
     GROUP_VERSION,
+    SHARE_VERSION,
     FinalizedFeatures,
     finalize,
     levels_of,
@@ -33,6 +34,11 @@ class CurrentFeatures:
         if self._config.release.has_group_preview:
             return "consumer" in self._config.group_coordinator_rebalance_protocols
         return self.finalized.level(GROUP_VERSION) > 0
+
+    @property
+    def speaks_share_groups(self) -> bool:
+        """Whether there are share groups (KIP-932)."""
+        return self.finalized.level(SHARE_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
         """Let these levels hold from now on; features that are not named keep theirs."""

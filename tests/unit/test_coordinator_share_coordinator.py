@@ -23,7 +23,7 @@ PARTITIONS = 4
 def hard_state(coordinator: ShareCoordinator) -> Any:
     """The states as plain values, and where the log of each partition may begin."""
     states = {}
-    for at in coordinator.keys():
+    for at in list(coordinator.keys()):
         state = coordinator.state(at)
         assert state is not None
         states[at] = {name: getattr(state, name) for name in state.__slots__}

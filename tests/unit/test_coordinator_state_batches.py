@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,6 @@ def test_a_list_of_runs_is_a_map_of_offsets(steps: list[tuple[Rows, int]]) -> No
         }
         assert spread == model
         assert sum(run.last_offset - run.first_offset + 1 for run in batches) == len(model)
-        for before, after in zip(batches, batches[1:], strict=False):
+        for before, after in itertools.pairwise(batches):
             assert before.last_offset < after.first_offset
             assert before.last_offset + 1 < after.first_offset or before[2:] != after[2:]

@@ -129,6 +129,7 @@ TESTED_AS_A_PART = {
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
     "broker/settings/properties.py": "unit/test_broker_config.py",
     "broker/settings/rows_broker.py": "unit/test_broker_config.py",
+    "broker/settings/rows_share.py": "unit/test_broker_config.py",
     "broker/settings/rows_topic.py": "unit/test_broker_config.py",
     "broker/settings/rows_without_effect.py": "unit/test_broker_config.py",
     "broker/settings/setting.py": "unit/test_broker_config.py",
