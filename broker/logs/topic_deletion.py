@@ -112,9 +112,10 @@ class TopicDeletion:
             self._group_runtime.run(result, now_ms)
         logs = self._topics.logs_of(OFFSETS_TOPIC)
         if self._shares.made is not None:
-            now_ms = yield
             logs += self._topics.logs_of(SHARE_STATE_TOPIC)
-            self._shares.made.on_topics_deleted(set(names), now_ms)
+            for result in self._shares.made.on_topics_deleted(set(names)):
+                now_ms = yield
+                self._shares.made.runtime.run(result, now_ms)
 
         def end(_: int) -> None:
             for topic_id in names:

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.coordinator.result import Result
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
-
-PRUNE_INTERVAL_MS = 300_000
 
 
 class Shares:
@@ -36,13 +35,15 @@ class Shares:
 
     def __init__(
         self,
+        config: BrokerConfig,
         coordinator: ShareCoordinator,
         runtime: ShareRuntime,
         topics: TopicRegistry,
         now_ms: int,
     ) -> None:
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
-        self._next_prune_ms = now_ms + PRUNE_INTERVAL_MS
+        self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
+        self._next_prune_ms = now_ms + self._prune_interval_ms
         for log in topics.logs_of(SHARE_STATE_TOPIC):
             try:
                 self._replay(log)
@@ -76,10 +77,13 @@ class Shares:
             for log in self._topics.logs_of(SHARE_STATE_TOPIC):
                 log.flush()
 
-    def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
-        """Delete the states of deleted topics."""
+    def on_topics_deleted(self, topic_ids: set[uuid.UUID]) -> list[Result]:
+        """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""
         deleted = {topic_id.bytes for topic_id in topic_ids}
-        self.runtime.run(self.coordinator.on_topics_deleted(deleted), now_ms)
+        result = self.coordinator.on_topics_deleted(deleted)
+        results = [one for one in (result, *result.more) if one.records]
+        result.more = []
+        return results
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
@@ -92,7 +96,7 @@ class Shares:
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
         if self._next_prune_ms <= now_ms:
-            self._next_prune_ms = now_ms + PRUNE_INTERVAL_MS
+            self._next_prune_ms = now_ms + self._prune_interval_ms
             self.runtime.prune(now_ms)
 
 
@@ -114,6 +118,8 @@ def make_shares(
         partition_count=topics.internal_partition_count(SHARE_STATE_TOPIC),
         partition_exists=partition_exists,
         wall=topics.logs.wall,
+        updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+        cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
     )
     runtime = ShareRuntime(
         coordinator,
@@ -123,4 +129,4 @@ def make_shares(
         requests,
         is_durable=config.barnabas_transaction_durability == "flush",
     )
-    return Shares(coordinator, runtime, topics, now_ms)
+    return Shares(config, coordinator, runtime, topics, now_ms)
