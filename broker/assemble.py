@@ -34,6 +34,7 @@ from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
+    share_group_settings,
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.share.shares import Shares
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -143,7 +145,9 @@ def assemble(
         topics=GroupTopics(topics, access.of),
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
+        share_settings=share_group_settings(config),
         overrides=group_configs.overrides,
+        setting_of=group_configs.value,
     )
     group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
     markers = TransactionMarkers(topics, groups)
@@ -159,6 +163,7 @@ def assemble(
         outbox,
         files_ahead,
     )
+    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
     edge = Lazy(
         partial(
             _coordinator_edge,
@@ -166,13 +171,14 @@ def assemble(
         )
     )  # fmt: skip
     deletion = TopicDeletion(
-        topics, groups, group_runtime, transaction_ends, progress, flushes, compaction, cluster
-    )
+        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
+        cluster,
+    )  # fmt: skip
 
     recovery = TransactionRecovery(transaction_ends, markers, transactions, topics, flushes, outbox)
     start = Start(
-        topics, groups, transactions, producer_ids, group_runtime, transaction_ends, recovery,
-        deletion,
+        topics, groups, transactions, producer_ids, group_runtime, shares, transaction_ends,
+        recovery, deletion,
     )  # fmt: skip
     start.resume(now_ms, sync)
 
@@ -183,7 +189,7 @@ def assemble(
         requests=requests, wide=wide, quotas=quotas, access=access, features=features,
         topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
         progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
-        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime,
+        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime, shares=shares,
         transactions=transactions, producer_ids=producer_ids, endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
     )  # fmt: skip
@@ -191,7 +197,7 @@ def assemble(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
         wide=wide, quotas=quotas, sasl=sasl, logins=logins, topics=topics, cluster=cluster,
         failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
-        compaction=compaction, groups=groups, group_runtime=group_runtime,
+        compaction=compaction, groups=groups, group_runtime=group_runtime, shares=shares,
         transactions=transactions, transaction_ends=transaction_ends, counters=counters,
     )  # fmt: skip
 
@@ -268,6 +274,19 @@ def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
     from barnabas.broker.requests.wide_requests import WideRequests
 
     return WideRequests(requests, outbox)
+
+
+def _shares(
+    config: BrokerConfig,
+    topics: TopicRegistry,
+    flushes: FlushQueue,
+    progress: LogProgress,
+    requests: Requests,
+    now_ms: int,
+) -> Shares:
+    from barnabas.broker.share.shares import make_shares
+
+    return make_shares(config, topics, flushes, progress, requests, now_ms)
 
 
 def _coordinator_edge(

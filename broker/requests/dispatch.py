@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.routes import Handler, Read, Route
-from barnabas.broker.requests.to_coordinators import ToGroups, to_transactions
+from barnabas.broker.requests.to_coordinators import ToGroups, to_shares, to_transactions
 from barnabas.broker.requests.wide_requests import SHAPES, reading_once
 
 if TYPE_CHECKING:
@@ -77,6 +77,16 @@ def group(decide: str, kind: str = "any") -> Row:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
         handler: Handler[Any] = getattr(made, kind)(getattr(parts.groups, decide))
         return handler
+
+    return Row(make)
+
+
+def share_state(decide: str) -> Row:
+    """A method of the share coordinator."""
+
+    def make(parts: Parts) -> Handler[Any]:
+        shares = parts.shares.get()
+        return to_shares(getattr(shares.coordinator, decide), shares.runtime, parts.requests)
 
     return Row(make)
 
@@ -193,6 +203,11 @@ ROWS: dict[int, Row] = {
     75: to("cluster:ClusterHandler.on_describe_topic_partitions", *_CLUSTER),
     80: to("voters:on_add_raft_voter", "logs"),
     81: to("voters:on_remove_raft_voter", "logs"),
+    83: share_state("on_initialize"),
+    84: share_state("on_read"),
+    85: share_state("on_write"),
+    86: share_state("on_delete"),
+    87: share_state("on_read_summary"),
 }  # fmt: skip
 """By API key."""
 

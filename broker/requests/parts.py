@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.share.shares import Shares
     from barnabas.broker.transactions.transaction_end import (
         Endings,
         TransactionEnds,
@@ -75,6 +76,7 @@ class Parts:
     edge: Lazy[CoordinatorEdge]
     groups: GroupCoordinator
     group_runtime: GroupRuntime
+    shares: Lazy[Shares]
     transactions: TransactionCoordinator
     producer_ids: ProducerIdAllocator
     endings: Endings

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.groups.consumer.topic_patterns import (
         InvalidPatternError,
@@ -137,6 +138,19 @@ class ToGroups:
             return PARKED
 
         return handle_when_read
+
+
+def to_shares(
+    decide: Decide[Request], runtime: ShareRuntime, requests: Requests
+) -> Handler[Request]:
+    """The handler of a request that the share coordinator answers."""
+
+    def handle(request: Request, context: RequestContext) -> Answer:
+        requests.park(context)
+        runtime.run(decide(request, context, context.now_ms), context.now_ms)
+        return PARKED
+
+    return handle
 
 
 def to_transactions(
