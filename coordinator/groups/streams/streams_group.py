@@ -269,7 +269,9 @@ class StreamsGroup:
             return CommitCheck(code)
         return CommitCheck(Code.NONE, code, member_id, epoch)
 
-    def has_had(self, check: CommitCheck, topic: str, partition: int) -> bool:
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
         """Whether the member has had the partition's task as active one since the epoch of the
         commit, or longer.
         """

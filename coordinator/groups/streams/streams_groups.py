@@ -53,6 +53,7 @@ from barnabas.coordinator.groups.streams.tasks import (
     Tasks,
     TaskSet,
     contains_all,
+    each,
     tasks_of,
 )
 from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan
@@ -206,9 +207,12 @@ class StreamsGroups:
             _set_tasks(response, assigned)
         has_joined = is_new and value.endpoint is not None  # a new group keeps no such number
         if request.endpoint_information_epoch != (1 if has_joined else streams.endpoint_epoch):
-            held = {**streams.currents, member_id: current}
+            others = {name: row for name, row in streams.members.items() if name != member_id}
             response.partitions_by_user_endpoint = streams_group_description.tasks_by_endpoint(
-                {**streams.members, member_id: value}, held, plan, self._topics
+                {**others, member_id: value},
+                {**streams.currents, member_id: current},
+                plan,
+                self._topics,
             )
         response.endpoint_information_epoch = streams.endpoint_epoch
         return response
@@ -335,6 +339,27 @@ class StreamsGroups:
     def describe(self, group: Group) -> describing.DescribedGroup:
         """The group's row of StreamsGroupDescribe."""
         return streams_group_description.describe(group.group_id, streams_group_of(group))
+
+    def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
+        """The partitions that the active tasks of each member read."""
+        streams = streams_group_of(group)
+        inputs = {} if streams.topology is None else streams.topology.subtopologies
+        counts = {
+            name: topic[1]
+            for one in inputs.values()
+            for name in one.input_topics
+            if (topic := self._topics.topic(name)) is not None
+        }
+        return {
+            member_id: [
+                (name, partition)
+                for subtopology_id, partition in each(streams.current(member_id).assigned.active)
+                if subtopology_id in inputs
+                for name in inputs[subtopology_id].input_topics
+                if partition < counts.get(name, 0)
+            ]
+            for member_id in streams.members
+        }
 
 
 def streams_group_of(group: Group) -> StreamsGroup:

@@ -97,6 +97,14 @@ class StreamsRequests:
         response = describing.StreamsGroupDescribeResponse(groups=described)
         return Result(replies=[Reply(context.ticket, response)])
 
+    def describe(self, group: Group) -> describing.DescribedGroup:
+        """A streams group with its members, for readers that do not change it."""
+        return self._kinds.streams.describe(group)
+
+    def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
+        """The partitions that the active tasks of each member of a streams group read."""
+        return self._kinds.streams.assigned_partitions(group)
+
     def _describe(self, group_id: str) -> describing.DescribedGroup:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
