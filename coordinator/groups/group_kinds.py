@@ -183,4 +183,5 @@ class GroupKinds:
             context.topics,
             context.timers,
             context.wall,
+            self.new_classic_group,
         )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.group import CLASSIC_TYPE, Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
-from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
@@ -48,10 +47,7 @@ class StreamsRequests:
             if request.member_epoch < JOINING:
                 response = streams.on_leave(group, request, result, now_ms)
             else:
-                is_replaced = group.metadata_value is not None
                 response = streams.on_heartbeat(group, request, context, result, now_ms)
-                if is_replaced:
-                    result.records.insert(0, group_tombstone(group_id))
                 self._table.by_id[group_id] = group
             self._removal.schedule_check(group, now_ms)
         except KafkaError as error:
