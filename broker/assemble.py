@@ -149,7 +149,8 @@ def assemble(
         overrides=group_configs.overrides,
         setting_of=group_configs.value,
     )
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
+    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
+    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
         config,
@@ -163,7 +164,6 @@ def assemble(
         outbox,
         files_ahead,
     )
-    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
     edge = Lazy(
         partial(
             _coordinator_edge,

@@ -166,6 +166,7 @@ class ShareGroup:
     def decide_again(self) -> None:
         """Let the next heartbeat read the topics and assign again: the last one was dropped."""
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
+        self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
         """Whether a partition that may be assigned is not, or one is that may not."""

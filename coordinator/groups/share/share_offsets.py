@@ -55,7 +55,9 @@ class ShareOffsets:
 
     # --- setting ---------------------------------------------------------------------------------
 
-    def on_alter(self, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Result:
+    def on_alter(
+        self, request: AlterShareGroupOffsetsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """Set the start offsets of partitions, of a group without members; it need not exist."""
         result = self._table.result(request.group_id)
         try:
@@ -127,7 +129,9 @@ class ShareOffsets:
 
     # --- deleting --------------------------------------------------------------------------------
 
-    def on_delete(self, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Result:
+    def on_delete(
+        self, request: DeleteShareGroupOffsetsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """Delete the offsets of whole topics, of a group without members."""
         result = self._table.result(request.group_id)
         try:
