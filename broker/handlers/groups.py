@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import GROUPS_DELETED_AT_ONCE, Slices
-from barnabas.coordinator.groups.typed_group import SHARE_TYPE
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import (
     DeletableGroupResult,

@@ -96,8 +96,9 @@ class _Division:
         least, remainder = divmod(self._sharing * len(partitions), len(takers))
         # a stable sort: members with one more than the least keep it; then the least loaded get it,
         # the last that joined first
+        newest_first = list(reversed(takers))
         preferred = sorted(
-            reversed(takers), key=lambda one: (len(self.given[one]) <= least, loads[one])
+            newest_first, key=lambda one: (len(self.given[one]) <= least, loads[one])
         )
         self._quotas = dict.fromkeys(takers, least)
         for member_id in preferred[:remainder]:
