@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.shares import Shares
+    from barnabas.broker.streams_topics import StreamsTopics
     from barnabas.broker.transactions.transaction_end import (
         Endings,
         TransactionEnds,
@@ -84,6 +85,7 @@ class Parts:
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
     counters: Counters
+    streams_topics: Lazy[StreamsTopics]
 
 
 class Routes:

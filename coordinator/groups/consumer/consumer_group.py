@@ -227,7 +227,9 @@ class ConsumerGroup:
             return CommitCheck(code)
         return CommitCheck(Code.NONE, code, member_id, epoch)
 
-    def has_had(self, check: CommitCheck, topic_id: uuid.UUID | None, partition: int) -> bool:
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
         """Whether the member has had the partition since the epoch of the commit, or longer."""
         if topic_id is None:
             return False

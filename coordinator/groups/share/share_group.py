@@ -193,6 +193,12 @@ class ShareGroup:
         """GROUP_ID_NOT_FOUND: a share group has no committed offsets."""
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
 
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
+        """There are no commits."""
+        return False
+
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
         """NONE: it has none, as a group that does not exist."""
         return Code.NONE
