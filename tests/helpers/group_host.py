@@ -20,6 +20,7 @@ from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -203,6 +204,7 @@ class GroupHost:
             new_member_id=lambda: f"member-{next(self._suffixes)}",
             consumer_settings=self.consumer_settings,
             share_settings=self.share_settings,
+            streams_settings=StreamsGroupSettings(),
             overrides=lambda group_id: self.overrides.get(group_id, {}),
             setting_of=lambda group_id, name: self.overrides.get(group_id, SHARE_SETTINGS).get(
                 name, SHARE_SETTINGS[name]
