@@ -78,6 +78,9 @@ SINGLE = {
     "OffsetDelete": One(OFFSETS_TOPIC, "group_id"),
     "TxnOffsetCommit": One(OFFSETS_TOPIC, "group_id"),
     "ConsumerGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "ShareGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "AlterShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
+    "DeleteShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
     "StreamsGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
     "InitProducerId": One(TRANSACTIONS_TOPIC, "transactional_id"),
     "AddPartitionsToTxn": One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
@@ -88,6 +91,8 @@ WRITING = frozenset(
     {
         "OffsetCommit",
         "OffsetDelete",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
         "DeleteGroups",
         "TxnOffsetCommit",
         "InitProducerId",
@@ -100,6 +105,8 @@ SEVERAL = {
     "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
     "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
     "ConsumerGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "ShareGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "DescribeShareGroupOffsets": Several(OFFSETS_TOPIC, "groups", "groups", "group_id"),
     "StreamsGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
     "DeleteGroups": Several(OFFSETS_TOPIC, "groups_names", "results"),
     "DescribeTransactions": Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states"),
@@ -124,6 +131,10 @@ HEARTBEATS = {
     "ConsumerGroupHeartbeat": Heartbeats(
         lambda groups: groups.on_consumer_group_heartbeat,
         lambda features: features.speaks_consumer_groups,
+    ),
+    "ShareGroupHeartbeat": Heartbeats(
+        lambda groups: groups.share_requests.on_heartbeat,
+        lambda features: features.speaks_share_groups,
     ),
     "StreamsGroupHeartbeat": Heartbeats(
         lambda groups: groups.streams_requests.on_heartbeat,
@@ -236,7 +247,7 @@ class _Edge:
         self, decided: Heartbeats, request: Any, context: RequestContext
     ) -> Answer:
         """Handle a heartbeat of a group whose records cannot be written: it renews the session; a
-        change is refused, and is sent again with the next heartbeat.
+        change is refused, its records are dropped, and it is sent again with the next heartbeat.
         """
         edge = self._edge
         if not decided.are_spoken(edge.features):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
-from barnabas.coordinator.groups.typed_group import STREAMS_TYPE
+from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.group import Group

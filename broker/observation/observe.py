@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
-from barnabas.coordinator.groups.typed_group import STREAMS_TYPE
+from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.texts import is_batch_number
 

@@ -26,6 +26,7 @@ from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTO
 from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.protocol.errors import Code
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.typed_group import TypedGroup
 
 PartitionCodes = dict[str, dict[int, Code]]
-CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 
 
 class Group:

@@ -9,11 +9,11 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.classic.rebalance import DEAD
-from barnabas.coordinator.groups.group import CLASSIC_TYPE
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
 from barnabas.coordinator.result import Reply, Result, ResultsByPartition
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse

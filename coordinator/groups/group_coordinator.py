@@ -43,10 +43,10 @@ from barnabas.coordinator.groups.group_records import (
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
+from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
-from barnabas.coordinator.groups.typed_group import kind_of_version
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -227,7 +227,7 @@ class GroupCoordinator:
         decoded = decode_key(key)
         if isinstance(decoded, GroupKey):
             self._replay_group(partition, decoded.group_id, value)
-        elif (kind := kind_of_version(int.from_bytes(key[:2], "big"))) is not None:
+        elif (kind := type_of_version(int.from_bytes(key[:2], "big"))) is not None:
             self._replay_typed_group(partition, kind, key, value)
         else:
             self._replay_consumer_group(partition, key, value)

@@ -16,9 +16,9 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
-from barnabas.coordinator.groups.typed_group import SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
 

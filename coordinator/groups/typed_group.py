@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from barnabas.coordinator.result import CoordinatorRecord, Result
     from barnabas.protocol.errors import Code
 
-SHARE_TYPE, STREAMS_TYPE = "share", "streams"
-_KINDS = {
-    **dict.fromkeys(range(10, 16), SHARE_TYPE),
-    **dict.fromkeys(range(17, 24), STREAMS_TYPE),
-}
-
-
-def kind_of_version(version: int) -> str | None:
-    """The kind of group that has records with keys of this version; None where it is none."""
-    return _KINDS.get(version)
-
 
 class TypedGroup(Protocol):
     """One group. kind: as in ListGroups. protocol_type: of its members, as in ListGroups."""

@@ -1,6 +1,6 @@
 """The assignor `simple` of share groups: its numbers, and what it leaves where it is.
 
-Source: KIP-932, "The SimpleAssignor"; Apache Kafka 4.3's counts (`a_share_group_divides_partitions`).
+Source: KIP-932, "The SimpleAssignor"; Apache Kafka 4.3's `a_share_group_divides_partitions`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def counts(assigned: dict[str, Assignment]) -> list[int]:
     [
         (4, 1, [4]),
         (4, 2, [2, 2]),
-        (4, 3, [2, 1, 1]),
-        (4, 5, [2, 2, 2, 1, 1]),  # each partition has two
+        (4, 3, [1, 1, 2]),
+        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two
         (1, 3, [1, 1, 1]),
         (3, 9, [1] * 9),
-        (2, 3, [2, 1, 1]),
+        (2, 3, [1, 1, 2]),
     ],
 )
 def test_each_member_has_its_share(partitions: int, members: int, expected: list[int]) -> None:

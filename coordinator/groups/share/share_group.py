@@ -22,6 +22,7 @@ from typing import Any
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
 from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.share import share_group_records as records
 from barnabas.coordinator.groups.share.share_group_records import (
@@ -31,7 +32,6 @@ from barnabas.coordinator.groups.share.share_group_records import (
     ShareGroupKey,
     StatesValue,
 )
-from barnabas.coordinator.groups.typed_group import SHARE_TYPE
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -166,6 +166,7 @@ class ShareGroup:
     def decide_again(self) -> None:
         """Let the next heartbeat read the topics and assign again: the last one was dropped."""
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
+        self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
         """Whether a partition that may be assigned is not, or one is that may not."""

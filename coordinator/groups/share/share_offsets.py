@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share import partition_states
 from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.share.share_group_records import StatesValue, states_record
 from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.coordinator.groups.share.state_changes import BY_THE_GROUP, StateChange, StateRow
-from barnabas.coordinator.groups.typed_group import SHARE_TYPE
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_share_group_offsets import (
@@ -55,7 +55,9 @@ class ShareOffsets:
 
     # --- setting ---------------------------------------------------------------------------------
 
-    def on_alter(self, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Result:
+    def on_alter(
+        self, request: AlterShareGroupOffsetsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """Set the start offsets of partitions, of a group without members; it need not exist."""
         result = self._table.result(request.group_id)
         try:
@@ -127,7 +129,9 @@ class ShareOffsets:
 
     # --- deleting --------------------------------------------------------------------------------
 
-    def on_delete(self, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Result:
+    def on_delete(
+        self, request: DeleteShareGroupOffsetsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
         """Delete the offsets of whole topics, of a group without members."""
         result = self._table.result(request.group_id)
         try:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share.share_groups import (
     JOINING,
     LEAVING,
     heartbeat_error,
     share_group,
 )
-from barnabas.coordinator.groups.typed_group import SHARE_TYPE
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_group_describe import (

@@ -94,8 +94,12 @@ class _Division:
         for of_member in self.given.values():
             self._counts.update(list(of_member))
         least, remainder = divmod(self._sharing * len(partitions), len(takers))
-        # a stable sort: members with one more than the least keep it; then the least loaded get it
-        preferred = sorted(takers, key=lambda one: (len(self.given[one]) <= least, loads[one]))
+        # a stable sort: members with one more than the least keep it; then the least loaded get it,
+        # the last that joined first
+        newest_first = list(reversed(takers))
+        preferred = sorted(
+            newest_first, key=lambda one: (len(self.given[one]) <= least, loads[one])
+        )
         self._quotas = dict.fromkeys(takers, least)
         for member_id in preferred[:remainder]:
             self._quotas[member_id] += 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator
 
+from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.streams import streams_group_records as records
 from barnabas.coordinator.groups.streams.streams_group_records import (
@@ -33,7 +34,6 @@ from barnabas.coordinator.groups.streams.task_reconciliation import is_reconcile
 from barnabas.coordinator.groups.streams.tasks import NO_TASKS, HeldTasks, Task, TaskSet, each
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan
 from barnabas.coordinator.groups.streams.topology import Topology
-from barnabas.coordinator.groups.typed_group import STREAMS_TYPE
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.group import CLASSIC_TYPE, Group
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.streams.streams_groups import JOINING
-from barnabas.coordinator.groups.typed_group import STREAMS_TYPE
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import streams_group_describe as describing
