@@ -28,7 +28,7 @@ from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_timers import TimerKey
-from barnabas.coordinator.groups.streams import streams_group_description
+from barnabas.coordinator.groups.streams.streams_endpoints import tasks_by_endpoint
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_change import (
     AssignmentConfigs,
@@ -68,7 +68,7 @@ from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import streams_group_describe as describing
     from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
@@ -214,7 +214,7 @@ class StreamsGroups:
         has_joined = is_new and value.endpoint is not None  # a new group keeps no such number
         if request.endpoint_information_epoch != (1 if has_joined else streams.endpoint_epoch):
             others = {name: row for name, row in streams.members.items() if name != member_id}
-            response.partitions_by_user_endpoint = streams_group_description.tasks_by_endpoint(
+            response.partitions_by_user_endpoint = tasks_by_endpoint(
                 {**others, member_id: value},
                 {**streams.currents, member_id: current},
                 plan,
@@ -351,7 +351,9 @@ class StreamsGroups:
 
     def describe(self, group: Group) -> describing.DescribedGroup:
         """The group's row of StreamsGroupDescribe."""
-        return streams_group_description.describe(group.group_id, streams_group_of(group))
+        from barnabas.coordinator.groups.streams.streams_group_description import describe
+
+        return describe(group.group_id, streams_group_of(group))
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
         """The partitions that the active tasks of each member read."""
