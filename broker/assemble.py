@@ -34,10 +34,10 @@ from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
+    share_group_settings,
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.transactions.transaction_end import (
     Endings,
     TransactionEnds,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
 
 PRODUCER_ID_BLOCK = 1000
@@ -134,7 +135,7 @@ def assemble(
         is_ending=endings.is_decided,
     )
     features.on_updated.append(partial(_apply_features, config, features, transactions))
-    group_configs = GroupConfigs(config, metadata)
+    group_configs = Lazy(partial(_group_configs, config, metadata))
     groups = GroupCoordinator(
         partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
         settings=group_settings(config),
@@ -144,9 +145,12 @@ def assemble(
         topics=GroupTopics(topics, access.of),
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
-        overrides=group_configs.overrides,
+        share_settings=share_group_settings(config),
+        overrides=lambda group_id: group_configs.get().overrides(group_id),
+        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
     )
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
+    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
+    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
         config,
@@ -160,7 +164,6 @@ def assemble(
         outbox,
         files_ahead,
     )
-    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
     edge = Lazy(
         partial(
             _coordinator_edge,
@@ -324,6 +327,12 @@ def _telemetry(metadata: ClusterMetadata, counters: Counters) -> Telemetry:
     from barnabas.broker.requests.telemetry import Telemetry
 
     return Telemetry(metadata.client_metrics, counters)
+
+
+def _group_configs(config: BrokerConfig, metadata: ClusterMetadata) -> GroupConfigs:
+    from barnabas.broker.settings.group_configs import GroupConfigs
+
+    return GroupConfigs(config, metadata)
 
 
 def _apply_features(

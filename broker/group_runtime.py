@@ -1,6 +1,7 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
-The records of a Result are appended and replayed; then its answers are sent. Results of the
+The records of a Result are appended and replayed; then its answers are sent, and what share groups
+decide about their partitions' states is carried out (share/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.observation.log_lines import BoundedLines
@@ -17,11 +19,14 @@ from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.groups.share.state_changes import StateChange
     from barnabas.storage.log.log import Log
 
 
@@ -61,7 +66,9 @@ class GroupRuntime:
         flushes: FlushQueue,
         progress: LogProgress,
         requests: Requests,
+        shares: Lazy[Shares],
     ) -> None:
+        self._shares = shares
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
@@ -88,11 +95,18 @@ class GroupRuntime:
                 if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
                     _trace_offsets(log, result, offset)
             self._reply(result.replies)
+            for change in result.state_changes:
+                self._shares.get().changes.begin(
+                    change, partial(self._on_states_changed, change), now_ms
+                )
             if not result.more:
                 return
             for further in result.more[:-1]:
                 self.run(further, now_ms)
             result = result.more[-1]
+
+    def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
+        self.run(self._groups.share_offsets.on_states_changed(change, codes), now_ms)
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
         """Carry out a Result; send its answers once its records and `logs` are on the disk."""

@@ -17,7 +17,7 @@ answers when its coordinator's append is refused. The coordinators themselves ha
 |---|---|
 | `WRITING` | always; of several groups or transactional ids, those |
 | SyncGroup | that of the group's leader, whose assignments complete a rebalance |
-| ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
+| ConsumerGroupHeartbeat, and that of share groups | if it joins or leaves, or has records |
 
 With one broker this module is not imported.
 """
@@ -33,6 +33,7 @@ from barnabas.broker.requests.routes import Route
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ SINGLE = {
     "OffsetDelete": One(OFFSETS_TOPIC, "group_id"),
     "TxnOffsetCommit": One(OFFSETS_TOPIC, "group_id"),
     "ConsumerGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "ShareGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "AlterShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
+    "DeleteShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
     "InitProducerId": One(TRANSACTIONS_TOPIC, "transactional_id"),
     "AddPartitionsToTxn": One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
     "AddOffsetsToTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
@@ -87,6 +91,8 @@ WRITING = frozenset(
     {
         "OffsetCommit",
         "OffsetDelete",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
         "DeleteGroups",
         "TxnOffsetCommit",
         "InitProducerId",
@@ -99,6 +105,8 @@ SEVERAL = {
     "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
     "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
     "ConsumerGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "ShareGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "DescribeShareGroupOffsets": Several(OFFSETS_TOPIC, "groups", "groups", "group_id"),
     "DeleteGroups": Several(OFFSETS_TOPIC, "groups_names", "results"),
     "DescribeTransactions": Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states"),
     "AddPartitionsToTxn": Several(
@@ -165,7 +173,7 @@ class _Edge:
             if isinstance(request, SyncGroupRequest):
                 if self._edge.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
-            elif isinstance(request, ConsumerGroupHeartbeatRequest):
+            elif isinstance(request, ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest):
                 return self._handle_heartbeat(request, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
@@ -212,16 +220,24 @@ class _Edge:
         return self._handle(request, context)
 
     def _handle_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+        self,
+        request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest,
+        context: RequestContext,
     ) -> Answer:
-        """Handle a heartbeat of a consumer group whose records cannot be written: it renews the
-        session; a change is refused, and is sent again with the next heartbeat.
+        """Handle a heartbeat of a group whose records cannot be written: it renews the session; a
+        change is refused, its records are dropped, and it is sent again with the next heartbeat.
         """
-        edge = self._edge
-        if not edge.features.speaks_consumer_groups:
+        edge, now_ms = self._edge, context.now_ms
+        is_share = isinstance(request, ShareGroupHeartbeatRequest)
+        if not (
+            edge.features.speaks_share_groups if is_share else edge.features.speaks_consumer_groups
+        ):
             return self._handle(request, context)
         if request.member_epoch > 0:
-            result = edge.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            if isinstance(request, ShareGroupHeartbeatRequest):
+                result = edge.groups.share_requests.on_heartbeat(request, context, now_ms)
+            else:
+                result = edge.groups.on_consumer_group_heartbeat(request, context, now_ms)
             if not result.records:
                 edge.requests.park(context)
                 edge.group_runtime.run(result, context.now_ms)

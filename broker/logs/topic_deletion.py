@@ -106,7 +106,7 @@ class TopicDeletion:
         metadata = self._topics.metadata
         # after a start there may already be a topic of the same name with its own offsets
         absent = [name for name in names.values() if metadata.topic(name) is None]
-        for number, result in enumerate(self._groups.on_topics_deleted(absent)):
+        for number, result in enumerate(self._groups.on_topics_deleted(absent, names.keys())):
             if number:
                 now_ms = yield
             self._group_runtime.run(result, now_ms)

@@ -81,6 +81,16 @@ def group(decide: str, kind: str = "any") -> Row:
     return Row(make)
 
 
+def share_group(part: str, decide: str) -> Row:
+    """A method of a part of the group coordinator, of share groups."""
+
+    def make(parts: Parts) -> Handler[Any]:
+        made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
+        return made.of_share_groups(getattr(getattr(parts.groups, part), decide))
+
+    return Row(make)
+
+
 def share_state(decide: str) -> Row:
     """A method of the share coordinator."""
 
@@ -142,7 +152,7 @@ ROWS: dict[int, Row] = {
     3: to("metadata:MetadataHandler.on_metadata", *_METADATA),
     8: group("on_offset_commit", "of_commits"),
     9: group("on_offset_fetch", "of_offsets"),
-    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses"),
+    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config"),
     11: group("on_join_group"),
     12: group("on_heartbeat"),
     13: group("on_leave_group"),
@@ -176,7 +186,7 @@ ROWS: dict[int, Row] = {
     39: to("delegation_tokens:on_renew_delegation_token", "connections"),
     40: to("delegation_tokens:on_expire_delegation_token", "connections"),
     41: to("delegation_tokens:on_describe_delegation_token", "connections"),
-    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime"),
+    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime", "shares"),
     43: to("cluster:ClusterHandler.on_elect_leaders", *_CLUSTER),
     44: to("configs:ConfigHandler.on_incremental_alter_configs", *_CONFIGS),
     45: to("cluster:ClusterHandler.on_alter_partition_reassignments", *_CLUSTER),
@@ -201,6 +211,8 @@ ROWS: dict[int, Row] = {
     72: to("telemetry:on_push_telemetry", "telemetry", "connections"),
     74: to("configs:ConfigHandler.on_list_config_resources", *_CONFIGS),
     75: to("cluster:ClusterHandler.on_describe_topic_partitions", *_CLUSTER),
+    76: share_group("share_requests", "on_heartbeat"),
+    77: share_group("share_requests", "on_describe"),
     80: to("voters:on_add_raft_voter", "logs"),
     81: to("voters:on_remove_raft_voter", "logs"),
     83: share_state("on_initialize"),
@@ -208,6 +220,10 @@ ROWS: dict[int, Row] = {
     85: share_state("on_write"),
     86: share_state("on_delete"),
     87: share_state("on_read_summary"),
+    90: to("share_groups:on_describe_share_group_offsets",
+           "requests", "features", "topics", "groups", "shares"),
+    91: share_group("share_offsets", "on_alter"),
+    92: share_group("share_offsets", "on_delete"),
 }  # fmt: skip
 """By API key."""
 

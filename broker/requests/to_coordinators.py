@@ -106,6 +106,19 @@ class ToGroups:
 
         return handle_if_on
 
+    def of_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request about share groups, which `share.version` can turn off."""
+        handle, features = self.any(decide), self._features
+
+        def handle_if_on(request: Request, context: RequestContext) -> Answer:
+            if features.speaks_share_groups:
+                return handle(request, context)
+            from barnabas.broker.handlers.share_groups import without_share_groups
+
+            return without_share_groups(request, context)
+
+        return handle_if_on
+
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]
     ) -> Handler[ConsumerGroupHeartbeatRequest]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.share_runtime import ShareRuntime
+from barnabas.broker.share.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.protocol.records import records_of
@@ -42,6 +43,7 @@ class Shares:
         now_ms: int,
     ) -> None:
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
+        self.changes = StateChanges(coordinator, runtime)
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
         self._next_prune_ms = now_ms + self._prune_interval_ms
         for log in topics.logs_of(SHARE_STATE_TOPIC):
@@ -87,11 +89,14 @@ class Shares:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
+        if self.changes.is_ready:
+            return 0
         cold_ms = self.coordinator.next_deadline_ms()
         return None if cold_ms is None else min(cold_ms, self._next_prune_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
+        self.changes.on_tick(now_ms)
         deadline_ms = self.coordinator.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)

@@ -1,7 +1,7 @@
-"""The kinds of groups: how classic groups are made, and the machines of consumer groups.
+"""The kinds of groups: how classic groups are made, and the machines of the other kinds.
 
-All that consumer groups need is imported and made when the first of them is met: at a start it
-would take a tenth of the broker's time. A further kind of group has its machine here, too.
+All that one of these needs is imported and made when the first group of the kind is met: at a start
+it would take a tenth of the broker's time.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
 
@@ -26,19 +28,25 @@ if TYPE_CHECKING:
         ConsumerGroups,
         ConsumerGroupsContext,
     )
+    from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_conversion import GroupConversion
+    from barnabas.coordinator.groups.share.share_groups import ShareGroups
+    from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 
 
 class GroupsContext(NamedTuple):
     """What groups of every kind use of the broker.
 
-    overrides: the settings that a consumer group has of its own. new_member_suffix: a source of
-    unique texts for the ids of classic members. new_member_id: a source of whole member ids.
+    overrides: the settings that a consumer group has of its own. setting_of: the value of a group's
+    setting, its own or the broker's. new_member_suffix: a source of unique texts for the ids of
+    classic members. new_member_id: a source of whole member ids.
     """
 
     settings: GroupSettings
     consumer_settings: ConsumerGroupSettings
     overrides: Callable[[str], Mapping[str, int]]
+    share_settings: ShareGroupSettings
+    setting_of: Callable[[str, str], Any]
     topics: TopicDirectory
     timers: Timers[TimerKey]
     wall: WallClock
@@ -47,10 +55,27 @@ class GroupsContext(NamedTuple):
 
 
 class GroupKinds:
-    """Makes classic groups, and has the machines of consumer groups."""
+    """Makes classic groups, and has the machines of the other kinds."""
 
     def __init__(self, context: GroupsContext) -> None:
         self._context = context
+
+    # --- by the kind of a group ------------------------------------------------------------------
+
+    def machine_of(self, group: Group) -> GroupMachine:
+        """The machine for the members of a group, which is not a classic one."""
+        machine: GroupMachine = self.consumers
+        if group.is_typed:
+            machine = {SHARE_TYPE: lambda: self.shares}[group.kind]()
+        return machine
+
+    def typed_kind(self, kind: str) -> TypedKind | None:
+        """What reads the records of share groups or streams groups; None: the kind is unknown."""
+        if kind == SHARE_TYPE:
+            from barnabas.coordinator.groups.share.share_group import ShareKind
+
+            return ShareKind()
+        return None
 
     # --- classic groups --------------------------------------------------------------------------
 
@@ -120,3 +145,19 @@ class GroupKinds:
         from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
 
         return ClassicMembers(self._consumer_context, self.conversion, self.consumers)
+
+    # --- share groups ----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def shares(self) -> ShareGroups:
+        """The machine for members of share groups."""
+        from barnabas.coordinator.groups.share.share_groups import ShareGroups
+
+        context = self._context
+        return ShareGroups(
+            context.share_settings,
+            context.setting_of,
+            context.topics,
+            context.timers,
+            context.wall,
+        )

@@ -11,12 +11,15 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -60,6 +63,15 @@ EVENTS = {
     "DeleteGroups": "on_delete_groups",
     "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
     "ConsumerGroupDescribe": "on_consumer_group_describe",
+    "ShareGroupHeartbeat": "share_requests.on_heartbeat",
+    "ShareGroupDescribe": "share_requests.on_describe",
+    "AlterShareGroupOffsets": "share_offsets.on_alter",
+    "DeleteShareGroupOffsets": "share_offsets.on_delete",
+}
+SHARE_SETTINGS = {
+    "share.session.timeout.ms": 45_000,
+    "share.heartbeat.interval.ms": 5_000,
+    "share.assignment.interval.ms": 0,
 }
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
@@ -111,6 +123,39 @@ class Directory:
         return None if hidden is None else lambda name: name not in hidden
 
 
+class ShareStates:
+    """The states of share partitions that the share coordinator would have: their start offsets.
+
+    at_once: changes are carried out with the event that they come from; else they wait in
+    `pending`. failing: the code of every change, in place of carrying it out.
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, uuid.UUID, int], int] = {}
+        self.pending: list[StateChange] = []
+        self.at_once, self.failing = True, Code.NONE
+
+    def carry_out(self, change: StateChange, directory: Directory) -> list[Code]:
+        codes = []
+        for row in change.rows:
+            name = directory.name(row.topic_id)
+            code = self.failing
+            if name is None or row.partition >= directory.topic(name)[1]:  # type: ignore[index]
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            key = (change.group_id, row.topic_id, row.partition)
+            if code is Code.NONE and change.is_deletion:
+                self.offsets.pop(key, None)
+            elif code is Code.NONE:
+                self.offsets[key] = row.start_offset
+            codes.append(code)
+        return codes
+
+    def forget(self, topic_ids: Iterable[uuid.UUID]) -> None:
+        """The topics were deleted."""
+        deleted = set(topic_ids)
+        self.offsets = {key: at for key, at in self.offsets.items() if key[1] not in deleted}
+
+
 class GroupHost:
     """log: all that was appended, in order; a row's offset is its rank among those of its
     partition.
@@ -125,7 +170,10 @@ class GroupHost:
         now_ms: int = 1_000_000_000,
         checks: bool = True,
         consumer_settings: ConsumerGroupSettings | None = None,
+        share_settings: ShareGroupSettings | None = None,
     ) -> None:
+        self.share_settings = share_settings or ShareGroupSettings()
+        self.share_states = ShareStates()
         self.consumer_settings = consumer_settings or ConsumerGroupSettings()
         self.overrides: dict[str, dict[str, int]] = {}
         self.settings = settings or GroupSettings()
@@ -154,7 +202,11 @@ class GroupHost:
             topics=self.directory,
             new_member_id=lambda: f"member-{next(self._suffixes)}",
             consumer_settings=self.consumer_settings,
+            share_settings=self.share_settings,
             overrides=lambda group_id: self.overrides.get(group_id, {}),
+            setting_of=lambda group_id, name: self.overrides.get(group_id, SHARE_SETTINGS).get(
+                name, SHARE_SETTINGS[name]
+            ),
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
@@ -186,6 +238,18 @@ class GroupHost:
                 self.answers[ticket] = response_class.decode(response.encode(version), version)
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
+        for part in (result, *result.more):
+            for change in part.state_changes:
+                self.share_states.pending.append(change)
+        if self.share_states.at_once:
+            self.change_states()
+
+    def change_states(self) -> None:
+        """Carry out what waits for the share coordinator."""
+        while self.share_states.pending:
+            change = self.share_states.pending.pop(0)
+            codes = self.share_states.carry_out(change, self.directory)
+            self.handle(self.coordinator.share_offsets.on_states_changed(change, codes))
 
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None
@@ -268,7 +332,7 @@ class GroupHost:
         ticket = next(self._tickets)
         self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
-        decide = getattr(self.coordinator, EVENTS[name])
+        decide = attrgetter(EVENTS[name])(self.coordinator)
         if name.startswith("List"):
             answer = run_through(decide(request), self.event_ms())
             self.handle(Result(replies=[Reply(ticket, answer)]))
@@ -282,6 +346,29 @@ class GroupHost:
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]
+
+    def share_heartbeat(
+        self,
+        member: str = "m",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topics: list[str] | None = None,
+        rack: str | None = None,
+        client_id: str = CLIENT_ID,
+    ) -> Any:
+        """ShareGroupHeartbeat; one that joins wants "t", unless it says otherwise."""
+        if epoch == 0 and topics is None:
+            topics = ["t"]
+        ticket = self.send(
+            "ShareGroupHeartbeat", 1, client_id, group_id=group, member_id=member,
+            member_epoch=epoch, rack_id=rack, subscribed_topic_names=topics,
+        )  # fmt: skip
+        return self.answers[ticket]
+
+    def describe_share_group(self, group: str = "g") -> Any:
+        answer = self.call("ShareGroupDescribe", 1, group_ids=[group])
+        return answer.groups[0]
 
     def consumer_heartbeat(
         self,
@@ -563,14 +650,18 @@ class GroupHost:
         return {one.group_id: (one.protocol_type, one.group_state) for one in answer.groups}
 
     def delete_groups(self, *groups: str) -> list[tuple[str, int]]:
+        for result in self.coordinator.share_offsets.begin_deletion(groups):
+            self.handle(result)
         answer = self.call("DeleteGroups", 2, groups_names=list(groups))
         return [(one.group_id, one.error_code) for one in answer.results]
 
     def delete_topics(self, *names: str) -> None:
+        ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
-        for result in self.coordinator.on_topics_deleted(names):
+        for result in self.coordinator.on_topics_deleted(names, ids):
             self.handle(result)
+        self.share_states.forget(ids)
 
 
 class GroupMember:

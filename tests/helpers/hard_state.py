@@ -14,6 +14,7 @@ from barnabas.coordinator.groups.offsets.group_offsets import (
     CommittedOffset,
     GroupOffsets,
 )
+from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -46,6 +47,7 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
             group.metadata_value,
             hard_state(group.offsets),
             hard_state(group.consumer),
+            _of_typed(group.typed),
         )
         for group in coordinator.all_groups()
         if group.has_hard_state
@@ -56,6 +58,20 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
             key: (transaction.producer_epoch, tuple(transaction.group_ids))
             for key, transaction in coordinator.open_transactions.items()
         },
+    }
+
+
+def _of_typed(typed: Any) -> Any:
+    """The state of a share group; None for one that does not exist."""
+    if typed is None or not typed.exists:
+        return None
+    assert isinstance(typed, ShareGroup)
+    return {
+        "epochs": (typed.epoch, typed.metadata_hash, typed.target_epoch),
+        "members": typed.members,
+        "currents": typed.currents,
+        "targets": typed.targets,
+        "states": typed.states,
     }
 
 

@@ -166,6 +166,10 @@ class OffsetCommits:
         """Whether the member of the request may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
+        if group is not None and group.is_typed:
+            return group.require_typed().check_commit(
+                member_id, generation, api_version, transactional=transactional
+            )
         if group is not None and group.is_consumer:
             is_preview = self._consumer_settings.is_preview
             names_no_member = generation < 0 and not member_id and instance_id is None
