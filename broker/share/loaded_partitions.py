@@ -59,9 +59,7 @@ class LoadedPartition:
 
     def is_of(self, log: Log) -> bool:
         """Whether it is a share partition of that log, under its current leader."""
-        return (
-            not self.is_dropped and self.log is log and self.leader_epoch == log.leader_epoch
-        )
+        return not self.is_dropped and self.log is log and self.leader_epoch == log.leader_epoch
 
     def on_progress(self, log: Log, now_ms: int) -> None:
         """The log has grown, or more of it is visible."""
@@ -246,8 +244,8 @@ class LoadedPartitions:
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
         """A transition with the change of the stored state.
 
-        Raises: KafkaError NOT_LEADER_OR_FOLLOWER where the state was initialized again meanwhile;
-                the share partition is dropped then.
+        Raises: KafkaError NOT_LEADER_OR_FOLLOWER where the state was initialized again meanwhile,
+                UNKNOWN_SERVER_ERROR where it was deleted; the share partition is dropped then.
         """
         value = loaded.value
         if not made.stored:
@@ -261,15 +259,11 @@ class LoadedPartitions:
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
         if change.error_code:
-            error = _refusal(change)
-            if error.code != Code.UNKNOWN_SERVER_ERROR:
-                self.drop(loaded.key, now_ms)
-            raise error
+            self.drop(loaded.key, now_ms)
+            raise _refusal(change)
         return Storing(loaded, made, change)
 
-    def store(
-        self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int
-    ) -> None:
+    def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
         """Store transitions and make them; call `then` once they are durable.
 
         Raises: OSError; none of them is made then.
@@ -324,9 +318,7 @@ class LoadedPartitions:
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
                 continue
-            self.expired_count += sum(
-                one.last_offset - one.first_offset + 1 for one in made.stored
-            )
+            self.expired_count += sum(one.last_offset - one.first_offset + 1 for one in made.stored)
             try:
                 self.store([self._storing(loaded, made, now_ms)], _ignore, now_ms)
             except KafkaError as error:
@@ -337,7 +329,7 @@ class LoadedPartitions:
 
 
 class Storing:
-    """A transition of a share partition, and the change of its stored state; None: there is none."""
+    """A transition of a share partition, and the change of its stored state, if there is one."""
 
     __slots__ = ("change", "loaded", "transition")
 
