@@ -63,7 +63,6 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.topic_patterns import (
         InvalidPatternError,
         TopicPattern,
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
     from barnabas.coordinator.groups.share.share_requests import ShareRequests
     from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -24,7 +24,6 @@ from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.consumer_groups import (
         ConsumerGroups,
         ConsumerGroupsContext,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group_conversion import GroupConversion
     from barnabas.coordinator.groups.share.share_groups import ShareGroups
     from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 
 
@@ -183,4 +183,5 @@ class GroupKinds:
             context.topics,
             context.timers,
             context.wall,
+            self.new_classic_group,
         )

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share import partition_states
@@ -23,6 +22,7 @@ from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.share.share_group_records import StatesValue, states_record
 from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.coordinator.groups.share.state_changes import BY_THE_GROUP, StateChange, StateRow
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_share_group_offsets import (

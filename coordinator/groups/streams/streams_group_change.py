@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory, hash_of_topics
 from barnabas.coordinator.groups.streams import streams_group_records as records
 from barnabas.coordinator.groups.streams.sticky_assignor import (
     MemberToAssign,
@@ -28,6 +27,7 @@ from barnabas.coordinator.groups.streams.task_reconciliation import FreeTasks, r
 from barnabas.coordinator.groups.streams.tasks import NO_TASKS, Task, TaskSet
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan, plan_topics
 from barnabas.coordinator.groups.streams.topology import Topology
+from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
 from barnabas.coordinator.result import CoordinatorRecord
 
 STANDBY_REPLICAS = "num.standby.replicas"

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_timers import TimerKey
-from barnabas.coordinator.groups.streams import streams_group_description
+from barnabas.coordinator.groups.streams.streams_endpoints import tasks_by_endpoint
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_change import (
     AssignmentConfigs,
@@ -66,7 +67,8 @@ from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeart
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import streams_group_describe as describing
     from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
@@ -80,7 +82,7 @@ class StreamsGroups:
     """The requests of members of streams groups, and their timers.
 
     Takes: max_size, of a group; setting_of, the value of a group's setting, its own or the
-           broker's.
+           broker's; new_classic_group, the maker of a classic group without members.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class StreamsGroups:
         topics: TopicDirectory,
         timers: Timers[TimerKey],
         wall: WallClock,
+        new_classic_group: Callable[[str], ClassicGroup],
     ) -> None:
         self._max_size, self._setting_of = max_size, setting_of
+        self._new_classic_group = new_classic_group
         self._topics, self._timers, self._wall = topics, timers, wall
 
     def _setting(self, group_id: str, name: str) -> int:
@@ -179,6 +183,8 @@ class StreamsGroups:
         current = change.reconcile(member_id, target, owned)
         # nothing refuses the request from here on
         is_new = not streams.exists
+        if is_new:
+            self._replace_classic(group, result)
         group.typed = streams
         change.keep()
         self._time_revocation(group_id, member_id, value, before, current, now_ms)
@@ -208,7 +214,7 @@ class StreamsGroups:
         has_joined = is_new and value.endpoint is not None  # a new group keeps no such number
         if request.endpoint_information_epoch != (1 if has_joined else streams.endpoint_epoch):
             others = {name: row for name, row in streams.members.items() if name != member_id}
-            response.partitions_by_user_endpoint = streams_group_description.tasks_by_endpoint(
+            response.partitions_by_user_endpoint = tasks_by_endpoint(
                 {**others, member_id: value},
                 {**streams.currents, member_id: current},
                 plan,
@@ -216,6 +222,13 @@ class StreamsGroups:
             )
         response.endpoint_information_epoch = streams.endpoint_epoch
         return response
+
+    def _replace_classic(self, group: Group, result: Result) -> None:
+        """Remove what is left of the classic group without members that becomes a streams group."""
+        if group.metadata_value is not None:
+            result.records.append(group_tombstone(group.group_id))
+        group.classic.dissolve(result)
+        group.classic = self._new_classic_group(group.group_id)
 
     def _await_first_members(self, group_id: str, now_ms: int) -> None:
         """Let a group without members wait for more of them than the one that joins."""
@@ -338,7 +351,9 @@ class StreamsGroups:
 
     def describe(self, group: Group) -> describing.DescribedGroup:
         """The group's row of StreamsGroupDescribe."""
-        return streams_group_description.describe(group.group_id, streams_group_of(group))
+        from barnabas.coordinator.groups.streams.streams_group_description import describe
+
+        return describe(group.group_id, streams_group_of(group))
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
         """The partitions that the active tasks of each member read."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
-from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, STREAMS_TYPE
@@ -18,10 +17,10 @@ from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.streams.streams_groups import JOINING
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages import streams_group_describe as describing
 from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
 if TYPE_CHECKING:
+    from barnabas.protocol.messages import streams_group_describe as describing
     from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
@@ -48,10 +47,7 @@ class StreamsRequests:
             if request.member_epoch < JOINING:
                 response = streams.on_leave(group, request, result, now_ms)
             else:
-                is_replaced = group.metadata_value is not None
                 response = streams.on_heartbeat(group, request, context, result, now_ms)
-                if is_replaced:
-                    result.records.insert(0, group_tombstone(group_id))
                 self._table.by_id[group_id] = group
             self._removal.schedule_check(group, now_ms)
         except KafkaError as error:
@@ -88,6 +84,8 @@ class StreamsRequests:
         now_ms: int,
     ) -> Result:
         """Describe streams groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        from barnabas.protocol.messages import streams_group_describe as describing
+
         described = []
         for group_id in dict.fromkeys(request.group_ids):
             row = self._describe(group_id)
@@ -109,6 +107,8 @@ class StreamsRequests:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
             return self._kinds.streams.describe(group)
+        from barnabas.protocol.messages import streams_group_describe as describing
+
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no streams group '{group_id}'."
         return describing.DescribedGroup(error_code=code, error_message=message, group_id=group_id)
