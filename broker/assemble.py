@@ -152,7 +152,12 @@ def assemble(
         overrides=lambda group_id: group_configs.get().overrides(group_id),
         setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
     )
-    shares = Lazy(partial(_shares, config, topics, flushes, progress, requests, now_ms))
+    shares = Lazy(
+        partial(
+            _shares,
+            config, topics, flushes, progress, requests, purgatory, group_configs, now_ms,
+        )
+    )  # fmt: skip
     group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
@@ -194,7 +199,8 @@ def assemble(
         topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
         progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
         failover=failover, edge=edge, groups=groups, group_runtime=group_runtime, shares=shares,
-        transactions=transactions, producer_ids=producer_ids, endings=endings, markers=markers,
+        group_configs=group_configs, transactions=transactions, producer_ids=producer_ids,
+        endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
         streams_topics=streams_topics,
     )  # fmt: skip
@@ -287,11 +293,15 @@ def _shares(
     flushes: FlushQueue,
     progress: LogProgress,
     requests: Requests,
+    purgatory: Purgatory,
+    group_configs: Lazy[GroupConfigs],
     now_ms: int,
 ) -> Shares:
     from barnabas.broker.share.shares import make_shares
 
-    return make_shares(config, topics, flushes, progress, requests, now_ms)
+    return make_shares(
+        config, topics, flushes, progress, requests, purgatory, group_configs.get(), now_ms
+    )
 
 
 def _streams_topics(

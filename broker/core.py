@@ -173,6 +173,8 @@ class Broker:
         if self.wide.made is not None:
             self.wide.made.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
+        if self.shares.made is not None:
+            self.shares.made.on_closed(connection_id)
         if self.quotas.clients is not None:
             self.quotas.clients.on_closed(connection_id)
         if connection is not None and connection.parked_ticket >= 0:

@@ -113,7 +113,7 @@ class TopicDeletion:
         logs = self._topics.logs_of(OFFSETS_TOPIC)
         if self._shares.made is not None:
             logs += self._topics.logs_of(SHARE_STATE_TOPIC)
-            for result in self._shares.made.on_topics_deleted(set(names)):
+            for result in self._shares.made.on_topics_deleted(set(names), now_ms):
                 now_ms = yield
                 self._shares.made.runtime.run(result, now_ms)
 

@@ -128,6 +128,10 @@ _FETCH = (
     "config", "metadata", "logs", "connections", "requests", "wide", "quotas", "access", "cluster",
     "addresses",
 )  # fmt: skip
+_SHARED = (
+    "config", "metadata", "logs", "requests", "quotas", "access", "features", "cluster",
+    "addresses", "group_configs", "shares",
+)  # fmt: skip
 _METADATA = (
     "config", "ids", "requests", "wide", "quotas", "access", "topics", "cluster", "addresses",
 )  # fmt: skip
@@ -214,6 +218,8 @@ ROWS: dict[int, Row] = {
     75: to("cluster:ClusterHandler.on_describe_topic_partitions", *_CLUSTER),
     76: share_group("share_requests", "on_heartbeat"),
     77: share_group("share_requests", "on_describe"),
+    78: to("share_fetch:ShareHandler.on_share_fetch", *_SHARED),
+    79: to("share_fetch:ShareHandler.on_share_acknowledge", *_SHARED),
     80: to("voters:on_add_raft_voter", "logs"),
     81: to("voters:on_remove_raft_voter", "logs"),
     83: share_state("on_initialize"),

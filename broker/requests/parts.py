@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
     from barnabas.broker.streams_topics import StreamsTopics
     from barnabas.broker.transactions.transaction_end import (
@@ -78,6 +79,7 @@ class Parts:
     groups: GroupCoordinator
     group_runtime: GroupRuntime
     shares: Lazy[Shares]
+    group_configs: Lazy[GroupConfigs]
     transactions: TransactionCoordinator
     producer_ids: ProducerIdAllocator
     endings: Endings

@@ -221,6 +221,8 @@ RULES: dict[str, Rule] = {
         ),
         operations_of("groups", GROUP, "group_id", "authorized_operations"),
     ),
+    "ShareFetch": rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+    "ShareAcknowledge": rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
     "ShareGroupHeartbeat": rule(
         whole(READ, GROUP, "group_id"),
         every(DESCRIBE, TOPIC, "subscribed_topic_names", "for each that is subscribed"),

@@ -105,6 +105,10 @@ class Directory:
         self._version = 0
         self.hidden_from: dict[str, set[str]] = {}
 
+    def notice(self) -> None:
+        """Notice now that topics are gone: one that is made again has another id."""
+        assert self.version >= 0
+
     @property
     def version(self) -> int:
         if self._seen != self._topics:
@@ -721,6 +725,7 @@ class GroupHost:
         ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
+        self.directory.notice()
         for result in self.coordinator.on_topics_deleted(names, ids):
             self.handle(result)
         self.share_states.forget(ids)

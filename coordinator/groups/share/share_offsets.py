@@ -228,6 +228,18 @@ class ShareOffsets:
             states = self._states_after(change, share.states, wrong)
             if states != share.states:
                 result.records.append(states_record(change.group_id, states))
+            unwanted = [
+                row
+                for row in change.rows
+                if wrong.get((row.topic_id, row.partition)) == Code.FENCED_STATE_EPOCH
+                and row.partition not in _indexes(states, row.topic_id)
+            ]
+        else:
+            unwanted = [row for row in change.rows if (row.topic_id, row.partition) not in wrong]
+        if unwanted and not change.is_deletion:  # of an earlier group of the name, or a deleted one
+            result.state_changes.append(
+                StateChange(change.group_id, is_deletion=True, rows=tuple(unwanted))
+            )
         if change.reply is not None:
             _add_errors(change.reply.response, wrong)
             result.replies.append(change.reply)
@@ -249,6 +261,12 @@ class ShareOffsets:
         }
         states = partition_states.failed(states, failed) if failed else states
         return partition_states.done(states, done, names) if names else states
+
+
+def _indexes(states: StatesValue, topic_id: uuid.UUID) -> tuple[int, ...]:
+    """The partitions of a topic whose states are initialised."""
+    of_topic = states.initialized.get(topic_id)
+    return () if of_topic is None else of_topic.partitions
 
 
 def _states_to_delete(states: StatesValue, topic_id: uuid.UUID, count: int) -> list[StateRow]:
