@@ -71,6 +71,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
+        topics.sort(key=lambda topic: topic.topic_id is not None)  # as Kafka: unknown ones first
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -157,6 +158,7 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
+        topics.sort(key=lambda topic: topic.error_code)  # as Kafka: what is refused comes last
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
