@@ -1,6 +1,6 @@
 """kafka-python's admin client, with what it lacks: waiting for coordinators that are not there yet,
-groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which Barnabas
-adds to its answers (`barnabas.protocol.client_hosts`).
+groups of the consumer protocol (KIP-848) and of Kafka Streams (KIP-1071), and the hosts of
+transactions' producers, which Barnabas adds to its answers (`barnabas.protocol.client_hosts`).
 
 This module imports kafka-python, so it is imported when a client is created.
 """
@@ -36,6 +36,14 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ig
 
     kafka-python finds the class by its API key.
     """
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
 
 
 class DescribeTransactionsWithHostsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -125,24 +133,26 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 self._manager.cluster._coordinators.clear()  # else the same one again
 
     async def _async_describe_groups(self, group_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Describe groups of both protocols.
+        """Describe groups of each protocol.
 
-        DescribeGroups is for classic groups: a group of the consumer protocol is Dead or not found
-        in its answer, and is described by its own request.
+        DescribeGroups is for classic groups: another group is Dead or not found in its answer, and
+        is described by the request of its kind.
         """
         described = await super()._async_describe_groups(group_ids, *args, **kwargs)
         for group, row in described.items():
             if GroupIdNotFoundError.__name__ in (row["error"] or ""):
                 row |= {"error": None, "group_state": "Dead"}  # as below version 6
-            if row["group_state"] == "Dead":
-                described[group] = await self._consumer_group(group) or row
+            if row["group_state"] != "Dead":
+                continue
+            if (found := await self._ask_for(group, ConsumerGroupDescribeRequest)) is not None:
+                described[group] = _consumer_group(found)
+            elif (found := await self._ask_for(group, StreamsGroupDescribeRequest)) is not None:
+                described[group] = _streams_group(found)
         return described
 
-    async def _consumer_group(self, group: str) -> dict[str, Any] | None:
-        """A group of the consumer protocol in the form of the others; None for another group."""
-        request = ConsumerGroupDescribeRequest(
-            group_ids=[group], include_authorized_operations=False
-        )
+    async def _ask_for(self, group: str, request_class: type[ApiMessage]) -> Any:
+        """The group as the request of its kind describes it; None for a group of another kind."""
+        request = request_class(group_ids=[group], include_authorized_operations=False)
         try:
             self._manager.broker_version_data.api_version(request)
         except IncompatibleBrokerVersion:
@@ -150,23 +160,62 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         coordinator = await self._find_coordinator_id(group)
         answer = await self._manager.send(request, node_id=coordinator)
         (row,) = answer.groups
-        if row.error_code:
-            return None
-        return {
-            "error": None,
-            "group_id": group,
-            "group_state": row.group_state,
-            "protocol_type": "consumer",
-            "protocol_data": row.assignor_name,
-            "members": [_member(member) for member in row.members],
-        }
+        return None if row.error_code else row
 
 
-def _member(member: Any) -> dict[str, Any]:
-    assigned = [
-        {"topic": row.topic_name, "partitions": list(row.partitions)}
-        for row in member.assignment.topic_partitions
-    ]
+def _consumer_group(row: Any) -> dict[str, Any]:
+    """A group of the consumer protocol in the form of the classic ones."""
+    return {
+        "error": None,
+        "group_id": row.group_id,
+        "group_state": row.group_state,
+        "protocol_type": "consumer",
+        "protocol_data": row.assignor_name,
+        "members": [
+            _member(
+                member,
+                {part.topic_name: part.partitions for part in member.assignment.topic_partitions},
+            )
+            for member in row.members
+        ],
+    }
+
+
+def _streams_group(row: Any) -> dict[str, Any]:
+    """A group of Kafka Streams in the form of the classic ones.
+
+    A task has a partition of each topic that its subtopology reads.
+    """
+    topology = row.topology
+    topics = {
+        part.subtopology_id: [
+            *part.source_topics,
+            *(t.name for t in part.repartition_source_topics),
+        ]
+        for part in ((topology and topology.subtopologies) or ())
+    }
+    return {
+        "error": None,
+        "group_id": row.group_id,
+        "group_state": row.group_state,
+        "protocol_type": "streams",
+        "protocol_data": "",
+        "members": [
+            _member(
+                member,
+                {
+                    topic: task.partitions
+                    for task in member.assignment.active_tasks
+                    for topic in topics.get(task.subtopology_id, ())
+                },
+            )
+            for member in row.members
+        ],
+    }
+
+
+def _member(member: Any, partitions: dict[str, Any]) -> dict[str, Any]:
+    assigned = [{"topic": name, "partitions": list(found)} for name, found in partitions.items()]
     return {
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,
