@@ -66,6 +66,18 @@ WITHOUT_ROW = {
     "OffsetCommit": OFFSETS_OF_THEIR_OWN,
     "OffsetDelete": OFFSETS_OF_THEIR_OWN,
     "TxnOffsetCommit": OFFSETS_OF_THEIR_OWN,
+    "AlterShareGroupOffsets": OFFSETS_OF_THEIR_OWN,
+    "DeleteShareGroupOffsets": OFFSETS_OF_THEIR_OWN,
+    "DescribeShareGroupOffsets": READS,
+    "ShareAcknowledge": OFFSETS_OF_THEIR_OWN,
+    "ShareFetch": READS,
+    **dict.fromkeys(
+        (
+            "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
+            "DeleteShareGroupState", "ReadShareGroupStateSummary",
+        ),
+        OFFSETS_OF_THEIR_OWN,
+    ),
 }
 AUTHORIZATION, INVALID = Code.TOPIC_AUTHORIZATION_FAILED, Code.INVALID_TOPIC_EXCEPTION
 Ask = Callable[[DiskBroker, Producer, str, int], int]
