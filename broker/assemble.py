@@ -35,6 +35,7 @@ from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
     share_group_settings,
+    streams_group_settings,
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
+    from barnabas.broker.streams_topics import StreamsTopics
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -146,6 +148,7 @@ def assemble(
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
         share_settings=share_group_settings(config),
+        streams_settings=streams_group_settings(config),
         overrides=lambda group_id: group_configs.get().overrides(group_id),
         setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
     )
@@ -187,6 +190,7 @@ def assemble(
     )  # fmt: skip
     start.resume(now_ms, sync)
 
+    streams_topics = Lazy(partial(_streams_topics, config, ids, topics, cluster, requests, quotas))
     counters = Counters()
     telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
@@ -198,6 +202,7 @@ def assemble(
         group_configs=group_configs, transactions=transactions, producer_ids=producer_ids,
         endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
+        streams_topics=streams_topics,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
@@ -297,6 +302,19 @@ def _shares(
     return make_shares(
         config, topics, flushes, progress, requests, purgatory, group_configs.get(), now_ms
     )
+
+
+def _streams_topics(
+    config: BrokerConfig,
+    ids: Ids,
+    topics: TopicRegistry,
+    cluster: Cluster,
+    requests: Requests,
+    quotas: Quotas,
+) -> StreamsTopics:
+    from barnabas.broker.streams_topics import StreamsTopics
+
+    return StreamsTopics(config, ids, topics, cluster, requests, quotas)
 
 
 def _coordinator_edge(

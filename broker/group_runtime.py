@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.broker.slices import Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import Reply, Result
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
@@ -96,17 +97,40 @@ class GroupRuntime:
                     _trace_offsets(log, result, offset)
             self._reply(result.replies)
             for change in result.state_changes:
-                self._shares.get().changes.begin(
-                    change, partial(self._on_states_changed, change), now_ms
-                )
+                self._change_states(change, result.partition, now_ms)
             if not result.more:
                 return
             for further in result.more[:-1]:
                 self.run(further, now_ms)
             result = result.more[-1]
 
+    def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:
+        """Carry out what a share group decided about the states of its partitions.
+
+        Each record is on the disk before what relies on it: that states are being deleted before
+        they are, and that they are initialised before a member's acknowledgement is answered,
+        whose flush comes later. Else a power loss would leave a group without its states, or
+        initialise states again that have acknowledgements.
+        """
+
+        def begin(at_ms: int) -> None:
+            self._shares.get().changes.begin(
+                change, partial(self._on_states_changed, change), at_ms
+            )
+
+        if change.is_deletion:
+            self.durable(partition, now_ms).begin(begin)
+        else:
+            begin(now_ms)
+
     def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
-        self.run(self._groups.share_offsets.on_states_changed(change, codes), now_ms)
+        result = self._groups.share_offsets.on_states_changed(change, codes)
+        self.run_durably(result, [], now_ms)
+
+    def durable(self, partition: int, now_ms: int) -> Wait:
+        """The wait until all records of a partition of the internal topic are on the disk."""
+        log = self._topics.internal_log(OFFSETS_TOPIC, partition, now_ms)
+        return Wait(partial(self._flushes.wait, [log], now_ms=now_ms), log.flush)
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
         """Carry out a Result; send its answers once its records and `logs` are on the disk."""

@@ -26,6 +26,7 @@ from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.share.state_changes import StateChange
+    from barnabas.coordinator.groups.streams.topology import CreateTopics
 
 RECORDS_PER_BATCH = 1_000
 _EIGHT_UNITS = struct.Struct(">8H")
@@ -61,7 +62,8 @@ class Result:
     decode them. producer: (producer_id, producer_epoch) where the batch is transactional (a
     TxnOffsetCommit), else None. replies: released once the records are committed (at once where
     there are none). effects: carried out after that, in order. state_changes: of share partitions,
-    for the share coordinator, after that. more: further results, for other partitions, handled in
+    for the share coordinator, after that. creation: of topics that a streams group lacks, after
+    the answer. more: further results, for other partitions, handled in
     order after this one (a tick may have many). durable: the replies and effects wait until the
     records are on the disk, where decisions are durable at all.
     """
@@ -73,6 +75,7 @@ class Result:
     replies: list[Reply] = field(default_factory=list)
     effects: list[Decision | SessionAtEnd] = field(default_factory=list)
     state_changes: list[StateChange] = field(default_factory=list)
+    creation: CreateTopics | None = None
     more: list[Result] = field(default_factory=list)
     durable: bool = False
 

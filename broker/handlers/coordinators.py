@@ -106,8 +106,10 @@ def share_key(key: str) -> str | None:
         encoded = base64.urlsafe_b64decode(topic_id[:_LONGEST_ID].rstrip("=") + "==")
     except ValueError:
         return None
-    written = short_text(uuid.UUID(bytes=encoded)) if len(encoded) == 16 else ""
-    if written != topic_id.rstrip("=") or len(topic_id) > _LONGEST_ID:
+    if len(encoded) != 16 or len(topic_id) > _LONGEST_ID:
+        return None
+    written = short_text(uuid.UUID(bytes=encoded))
+    if written != topic_id.rstrip("="):
         return None
     return f"{group_id}:{written}:{int(rest)}"
 

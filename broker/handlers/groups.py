@@ -158,6 +158,7 @@ def _delete_states(
     for result in groups.share_offsets.begin_deletion(group_ids):
         (change,), result.state_changes = result.state_changes, []
         group_runtime.run(result, now_ms)
+        now_ms = yield group_runtime.durable(result.partition, now_ms)
         codes = yield from shares.changes.in_slices(change, now_ms)
         now_ms = yield
         done = groups.share_offsets.on_states_changed(change, codes)

@@ -109,7 +109,7 @@ def _of_partition(
     row = DescribeShareGroupOffsetsResponsePartition(
         index, UNINITIALIZED_OFFSET, 0, UNKNOWN_LAG, Code.NONE, None
     )
-    if topic_id is None or not topics.partition_exists(name, index):
+    if topic_id is None:
         return row
     summary = shares.coordinator.summary(SharePartitionKey(group_id, topic_id.bytes, index))
     row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch

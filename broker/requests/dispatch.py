@@ -143,6 +143,7 @@ _CONFIGS = ("config", "topics", "cluster", "progress")
 _TXN_OFFSETS = (
     "requests", "topics", "transactions", "endings", "transaction_ends", "groups", "group_runtime",
 )  # fmt: skip
+_STREAMS = ("requests", "groups", "group_runtime", "features", "access", "streams_topics")
 _ADDED_PARTITIONS = (
     "v3_and_below_transactional_id", "v3_and_below_producer_id", "v3_and_below_producer_epoch",
 )  # fmt: skip
@@ -226,6 +227,8 @@ ROWS: dict[int, Row] = {
     85: share_state("on_write"),
     86: share_state("on_delete"),
     87: share_state("on_read_summary"),
+    88: to("streams_groups:StreamsGroupHandler.on_streams_group_heartbeat", *_STREAMS),
+    89: to("streams_groups:StreamsGroupHandler.on_streams_group_describe", *_STREAMS),
     90: to("share_groups:on_describe_share_group_offsets",
            "requests", "features", "topics", "groups", "shares"),
     91: share_group("share_offsets", "on_alter"),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
+    from barnabas.broker.streams_topics import StreamsTopics
     from barnabas.broker.transactions.transaction_end import (
         Endings,
         TransactionEnds,
@@ -86,6 +87,7 @@ class Parts:
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
     counters: Counters
+    streams_topics: Lazy[StreamsTopics]
 
 
 class Routes:

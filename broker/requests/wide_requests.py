@@ -209,6 +209,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
         ),
     ),
     "DeleteShareGroupOffsets": (Shape(_of_rows("topics", "responses", "topic_name"), at_once=FEW),),
+    "StreamsGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
 }  # fmt: skip
 """By the request's name. The lists of other requests are one thing together, or few: their handlers
 look at all of them, and their rows in the table of APIs say how many there may be.

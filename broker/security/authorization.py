@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Answer, Encoded
-from barnabas.broker.security import guards, share_guards
+from barnabas.broker.security import guards, share_guards, streams_guards
 from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.broker.security.asks import (
     Ask,
@@ -249,6 +249,25 @@ RULES: dict[str, Rule] = {
     "WriteShareGroupState": _CLUSTER_ACTION,
     "DeleteShareGroupState": _CLUSTER_ACTION,
     "ReadShareGroupStateSummary": _CLUSTER_ACTION,
+    "StreamsGroupHeartbeat": rule(
+        whole(READ, GROUP, "group_id"),
+        by_hand(
+            streams_guards.describe_topology,
+            Ask(DESCRIBE, TOPIC, "for each of the topology of a member that joins"),
+        ),
+        in_handler(
+            Ask(CREATE, CLUSTER, "for internal topics that are to be made"),
+            Ask(CREATE, TOPIC, "or on each of them"),
+        ),
+    ),
+    "StreamsGroupDescribe": rule(
+        each(DESCRIBE, GROUP, "group_ids"),
+        in_answer(
+            streams_guards.hide_groups_of_hidden_topics,
+            Ask(DESCRIBE, TOPIC, "for all of its topology"),
+        ),
+        operations_of("groups", GROUP, "group_id", "authorized_operations"),
+    ),
     "GetTelemetrySubscriptions": OPEN,
     "PushTelemetry": OPEN,
     "ListConfigResources": rule(on_cluster(DESCRIBE_CONFIGS)),

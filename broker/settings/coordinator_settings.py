@@ -8,6 +8,7 @@ from barnabas.broker.settings.features import TRANSACTION_VERSION, FinalizedFeat
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def share_group_settings(config: BrokerConfig) -> ShareGroupSettings:
         max_size=config.group_share_max_size,
         initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
     )
+
+
+def streams_group_settings(config: BrokerConfig) -> StreamsGroupSettings:
+    """The settings of streams groups (KIP-1071) that a group cannot have of its own."""
+    return StreamsGroupSettings(max_size=config.group_streams_max_size)
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

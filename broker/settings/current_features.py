@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.settings.features import (
     GROUP_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     FinalizedFeatures,
     finalize,
     levels_of,
@@ -39,6 +40,11 @@ class CurrentFeatures:
     def speaks_share_groups(self) -> bool:
         """Whether there are share groups (KIP-932)."""
         return self.finalized.level(SHARE_VERSION) > 0
+
+    @property
+    def speaks_streams_groups(self) -> bool:
+        """Whether there are streams groups (KIP-1071)."""
+        return self.finalized.level(STREAMS_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
         """Let these levels hold from now on; features that are not named keep theirs."""

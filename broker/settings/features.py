@@ -15,6 +15,8 @@ uses the answer with the highest epoch.
 | | 1 | groups of the consumer protocol, too (KIP-848) |
 | share.version | 0 | no share groups |
 | | 1 | share groups (KIP-932) |
+| streams.version | 0 | no streams groups |
+| | 1 | streams groups (KIP-1071) |
 | metadata.version | 7 to 30 | nothing: it is of Apache Kafka's metadata log (3.3 to 4.3) |
 
 The supported features are those of a release (`releases.py`): emulated releases have others.
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 METADATA_VERSION = "metadata.version"
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # AclOperation
 
@@ -53,6 +56,7 @@ FEATURES = (
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
     Feature(SHARE_VERSION, 0, 1, 1),
+    Feature(STREAMS_VERSION, 0, 1, 1),
     Feature(METADATA_VERSION, 7, 30, 30),
 )
 

@@ -1,4 +1,5 @@
-"""The settings of a single group: of consumer groups (KIP-848) and of share groups (KIP-932).
+"""The settings of a single group: of consumer groups (KIP-848), share groups
+(KIP-932) and streams groups (KIP-1071).
 
 A setting of a group overrides the broker's `group.<setting>`, where there is one, within the
 broker's `group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
@@ -107,7 +108,39 @@ _SHARE_ROWS: tuple[Setting[Any], ...] = (
         lowest=1,
     ),
 )
-GROUP_SETTINGS = {row.name: row for row in (*_CONSUMER_ROWS, *_SHARE_ROWS)}
+_STREAMS_ROWS: tuple[Setting[Any], ...] = (
+    integer(
+        1000,
+        "How often the assignment of the streams group is computed at most; 0: at each change.",
+        name="streams.assignment.interval.ms",
+        lowest=0,
+    ),
+    integer(
+        5000,
+        "How often members of the streams group send heartbeats.",
+        name="streams.heartbeat.interval.ms",
+        lowest=1,
+    ),
+    integer(
+        3000,
+        "How long the group waits for more members after the first joined.",
+        name="streams.initial.rebalance.delay.ms",
+        lowest=0,
+    ),
+    integer(
+        0,
+        "How many copies of the state of each task other instances of the application keep.",
+        name="streams.num.standby.replicas",
+        lowest=0,
+    ),
+    integer(
+        45_000,
+        "When a member of the streams group that is silent is removed.",
+        name="streams.session.timeout.ms",
+        lowest=1,
+    ),
+)
+GROUP_SETTINGS = {row.name: row for row in (*_CONSUMER_ROWS, *_SHARE_ROWS, *_STREAMS_ROWS)}
 KINDS = tuple(dict.fromkeys(name.partition(".")[0] for name in GROUP_SETTINGS))
 
 
@@ -164,7 +197,7 @@ def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any])
 def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
     """The least and the most that the broker allows; None where it does not say."""
     kind, _, rest = name.partition(".")
-    names = [f"group.{kind}.{bound}.{rest}" for bound in ("min", "max")]
+    names = [f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max")]
     least, most = (config[bound] if bound in BROKER_SETTINGS else None for bound in names)
     return least, most
 

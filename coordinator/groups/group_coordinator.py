@@ -4,7 +4,7 @@
 writers. The parts share one `GroupTable`, which they read:
 
     this module              the writers, the start, deadlines, Heartbeat
-    group_kinds.py           the machines: classic/, consumer/, share/, and conversions
+    group_kinds.py           the machines: classic/, consumer/, share/, streams/, and conversions
     membership.py            JoinGroup, SyncGroup, LeaveGroup, ConsumerGroupHeartbeat
     offset_commits.py        OffsetCommit, TxnOffsetCommit
     offset_fetches.py        OffsetFetch
@@ -13,6 +13,7 @@ writers. The parts share one `GroupTable`, which they read:
     group_administration.py  ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups
     share_requests.py        ShareGroupHeartbeat, ShareGroupDescribe
     share_offsets.py         AlterShareGroupOffsets, DeleteShareGroupOffsets
+    streams_requests.py      StreamsGroupHeartbeat, StreamsGroupDescribe
 
 Hard state: committed and pending offsets, open transactions, the value of each classic group's
 record, and the groups of other kinds with their members. Soft state: the members of each classic
@@ -45,6 +46,7 @@ from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, S
 from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -61,7 +63,6 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.topic_patterns import (
         InvalidPatternError,
         TopicPattern,
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
     from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
     from barnabas.coordinator.groups.share.share_requests import ShareRequests
+    from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -101,7 +104,7 @@ class GroupCoordinator:
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
             offsets; topics, for subscriptions of consumer groups; new_member_suffix, a source of
             unique texts for member ids, and new_member_id, of whole ids; overrides, the settings
-            that a group has of its own; setting_of, the value of a group's setting. Eleven
+            that a group has of its own; setting_of, the value of a group's setting. Twelve
             parameters, by name: each is one thing that the host provides.
     """
 
@@ -117,6 +120,7 @@ class GroupCoordinator:
         new_member_id: Callable[[], str],
         consumer_settings: ConsumerGroupSettings,
         share_settings: ShareGroupSettings,
+        streams_settings: StreamsGroupSettings,
         overrides: Callable[[str], Mapping[str, int]],
         setting_of: Callable[[str, str], Any],
     ) -> None:
@@ -128,6 +132,7 @@ class GroupCoordinator:
             consumer_settings,
             overrides,
             share_settings,
+            streams_settings,
             setting_of,
             topics,
             self._timers,
@@ -187,6 +192,13 @@ class GroupCoordinator:
         from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
 
         return ShareOffsets(self._table, self._context.topics)
+
+    @functools.cached_property
+    def streams_requests(self) -> StreamsRequests:
+        """The requests of streams groups' members, and of administrators that describe them."""
+        from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+
+        return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
 
     # --- hard state ------------------------------------------------------------------------------
 

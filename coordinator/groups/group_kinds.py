@@ -16,14 +16,14 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
-from barnabas.coordinator.groups.group_types import SHARE_TYPE
+from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.consumer_groups import (
         ConsumerGroups,
         ConsumerGroupsContext,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_conversion import GroupConversion
     from barnabas.coordinator.groups.share.share_groups import ShareGroups
+    from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 
 
@@ -46,6 +48,7 @@ class GroupsContext(NamedTuple):
     consumer_settings: ConsumerGroupSettings
     overrides: Callable[[str], Mapping[str, int]]
     share_settings: ShareGroupSettings
+    streams_settings: StreamsGroupSettings
     setting_of: Callable[[str, str], Any]
     topics: TopicDirectory
     timers: Timers[TimerKey]
@@ -66,7 +69,7 @@ class GroupKinds:
         """The machine for the members of a group, which is not a classic one."""
         machine: GroupMachine = self.consumers
         if group.is_typed:
-            machine = {SHARE_TYPE: lambda: self.shares}[group.kind]()
+            machine = self.shares if group.kind == SHARE_TYPE else self.streams
         return machine
 
     def typed_kind(self, kind: str) -> TypedKind | None:
@@ -75,6 +78,10 @@ class GroupKinds:
             from barnabas.coordinator.groups.share.share_group import ShareKind
 
             return ShareKind()
+        if kind == STREAMS_TYPE:
+            from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+
+            return StreamsKind()
         return None
 
     # --- classic groups --------------------------------------------------------------------------
@@ -160,4 +167,21 @@ class GroupKinds:
             context.topics,
             context.timers,
             context.wall,
+        )
+
+    # --- streams groups --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def streams(self) -> StreamsGroups:
+        """The machine for members of streams groups."""
+        from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+
+        context = self._context
+        return StreamsGroups(
+            context.streams_settings.max_size,
+            context.setting_of,
+            context.topics,
+            context.timers,
+            context.wall,
+            self.new_classic_group,
         )

@@ -61,6 +61,11 @@ class TypedGroup(Protocol):
     ) -> CommitCheck:
         """Whether the member may commit offsets in that epoch."""
 
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
+        """Whether the member of a commit in an earlier epoch has had the partition since then."""
+
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
         """NONE where offsets may be fetched, else the code."""
 

@@ -20,6 +20,8 @@ from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.topology import InternalTopic
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -38,6 +40,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas.protocol.messages.streams_group_heartbeat import Subtopology, TaskIds, Topology
 from barnabas.protocol.messages.sync_group import SyncGroupRequestAssignment
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
@@ -67,12 +70,22 @@ EVENTS = {
     "ShareGroupDescribe": "share_requests.on_describe",
     "AlterShareGroupOffsets": "share_offsets.on_alter",
     "DeleteShareGroupOffsets": "share_offsets.on_delete",
+    "StreamsGroupHeartbeat": "streams_requests.on_heartbeat",
+    "StreamsGroupDescribe": "streams_requests.on_describe",
 }
 SHARE_SETTINGS = {
     "share.session.timeout.ms": 45_000,
     "share.heartbeat.interval.ms": 5_000,
     "share.assignment.interval.ms": 0,
 }
+STREAMS_SETTINGS = {
+    "streams.session.timeout.ms": 45_000,
+    "streams.heartbeat.interval.ms": 5_000,
+    "streams.assignment.interval.ms": 0,
+    "streams.initial.rebalance.delay.ms": 0,
+    "streams.num.standby.replicas": 0,
+}
+DEFAULTS = {**SHARE_SETTINGS, **STREAMS_SETTINGS}
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 
@@ -91,6 +104,10 @@ class Directory:
         self._next_id = itertools.count(1)
         self._version = 0
         self.hidden_from: dict[str, set[str]] = {}
+
+    def notice(self) -> None:
+        """Notice now that topics are gone: one that is made again has another id."""
+        assert self.version >= 0
 
     @property
     def version(self) -> int:
@@ -171,7 +188,10 @@ class GroupHost:
         checks: bool = True,
         consumer_settings: ConsumerGroupSettings | None = None,
         share_settings: ShareGroupSettings | None = None,
+        streams_settings: StreamsGroupSettings | None = None,
     ) -> None:
+        self.streams_settings = streams_settings or StreamsGroupSettings()
+        self.missing_topics: list[InternalTopic] = []
         self.share_settings = share_settings or ShareGroupSettings()
         self.share_states = ShareStates()
         self.consumer_settings = consumer_settings or ConsumerGroupSettings()
@@ -204,8 +224,9 @@ class GroupHost:
             consumer_settings=self.consumer_settings,
             share_settings=self.share_settings,
             overrides=lambda group_id: self.overrides.get(group_id, {}),
-            setting_of=lambda group_id, name: self.overrides.get(group_id, SHARE_SETTINGS).get(
-                name, SHARE_SETTINGS[name]
+            streams_settings=self.streams_settings,
+            setting_of=lambda group_id, name: self.overrides.get(group_id, DEFAULTS).get(
+                name, DEFAULTS[name]
             ),
         )
 
@@ -241,6 +262,8 @@ class GroupHost:
         for part in (result, *result.more):
             for change in part.state_changes:
                 self.share_states.pending.append(change)
+            if part.creation is not None:
+                self.missing_topics = list(part.creation.topics)
         if self.share_states.at_once:
             self.change_states()
 
@@ -369,6 +392,49 @@ class GroupHost:
     def describe_share_group(self, group: str = "g") -> Any:
         answer = self.call("ShareGroupDescribe", 1, group_ids=[group])
         return answer.groups[0]
+
+    def streams_heartbeat(
+        self,
+        member: str = "m",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topology: Topology | None = None,
+        owned: Mapping[str, Iterable[int]] | None = None,
+        standby: Mapping[str, Iterable[int]] | None = None,
+        client_id: str = CLIENT_ID,
+        **fields: Any,
+    ) -> Any:
+        """StreamsGroupHeartbeat; one that joins has the required fields, and reads "t" unless it
+        brings a topology.
+
+        Takes: owned, standby, by the subtopologies; without owned tasks it lists none.
+        """
+        if epoch == 0:
+            owned = {} if owned is None else owned
+            topology = topology or topology_of_topics("t")
+            fields = {"rebalance_timeout_ms": 10_000, "process_id": f"of-{member}", **fields}
+        if owned is not None:
+            roles = {
+                "active_tasks": _task_rows(owned),
+                "standby_tasks": _task_rows(standby or {}),
+                "warmup_tasks": [],
+            }
+            fields = {**roles, **fields}
+        ticket = self.send(
+            "StreamsGroupHeartbeat", 0, client_id, group_id=group, member_id=member,
+            member_epoch=epoch, **{"topology": topology, **fields},
+        )  # fmt: skip
+        return self.answers[ticket]
+
+    def describe_streams_group(self, group: str = "g") -> Any:
+        return self.call("StreamsGroupDescribe", 0, group_ids=[group]).groups[0]
+
+    def make_missing_topics(self) -> None:
+        """Make the internal topics of the last answer, as the broker does."""
+        for topic in self.missing_topics:
+            self.topics[topic.name] = topic.partition_count
+        self.missing_topics = []
 
     def consumer_heartbeat(
         self,
@@ -659,9 +725,19 @@ class GroupHost:
         ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
+        self.directory.notice()
         for result in self.coordinator.on_topics_deleted(names, ids):
             self.handle(result)
         self.share_states.forget(ids)
+
+
+def topology_of_topics(*names: str, epoch: int = 0) -> Topology:
+    """A topology with one subtopology, which reads these topics."""
+    return Topology(epoch, [Subtopology(subtopology_id="0", source_topics=list(names))])
+
+
+def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
+    return [TaskIds(name, list(partitions)) for name, partitions in tasks.items()]
 
 
 class GroupMember:

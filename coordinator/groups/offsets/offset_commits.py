@@ -206,12 +206,13 @@ class OffsetCommits:
             return []
         if check.partition_code is None:
             return offsets
-        consumer = self._table.by_id[group_id].require_consumer()
+        group = self._table.by_id[group_id]
+        holder = group.require_typed() if group.is_typed else group.require_consumer()
         accepted = []
         for topic, requested in offsets:
             known = self._topics.topic(topic)
             topic_id = None if known is None else known[0]
-            if consumer.has_had(check, topic_id, requested.partition_index):
+            if holder.has_had(check, topic, topic_id, requested.partition_index):
                 accepted.append((topic, requested))
             else:
                 codes[topic][requested.partition_index] = check.partition_code

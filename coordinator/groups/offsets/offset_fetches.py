@@ -28,7 +28,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
         OffsetFetchRequestGroup,

@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.share import share_group_records as records
@@ -32,6 +31,7 @@ from barnabas.coordinator.groups.share.share_group_records import (
     ShareGroupKey,
     StatesValue,
 )
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -192,6 +192,12 @@ class ShareGroup:
     ) -> CommitCheck:
         """GROUP_ID_NOT_FOUND: a share group has no committed offsets."""
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
+
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
+        """There are no commits."""
+        return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
         """NONE: it has none, as a group that does not exist."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import uuid
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory, hash_of_topics
 from barnabas.coordinator.groups.share import partition_states
 from barnabas.coordinator.groups.share import share_group_records as records
 from barnabas.coordinator.groups.share.share_group import (
@@ -22,6 +21,7 @@ from barnabas.coordinator.groups.share.share_group import (
 from barnabas.coordinator.groups.share.share_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.share.simple_assignor import MemberToAssign, assign_simple
 from barnabas.coordinator.groups.share.state_changes import StateRow
+from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
 from barnabas.coordinator.result import CoordinatorRecord
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.share.share_group import ShareGroup
@@ -23,6 +22,7 @@ from barnabas.coordinator.groups.share.share_group_change import ShareGroupChang
 from barnabas.coordinator.groups.share.share_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError

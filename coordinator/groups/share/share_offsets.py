@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share import partition_states
@@ -23,6 +22,7 @@ from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.share.share_group_records import StatesValue, states_record
 from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.coordinator.groups.share.state_changes import BY_THE_GROUP, StateChange, StateRow
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_share_group_offsets import (
@@ -71,6 +71,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
+        topics.sort(key=lambda topic: topic.topic_id is not None)  # as Kafka: unknown ones first
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -157,6 +158,7 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
+        topics.sort(key=lambda topic: topic.error_code)  # as Kafka: what is refused comes last
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -228,6 +230,18 @@ class ShareOffsets:
             states = self._states_after(change, share.states, wrong)
             if states != share.states:
                 result.records.append(states_record(change.group_id, states))
+            unwanted = [
+                row
+                for row in change.rows
+                if wrong.get((row.topic_id, row.partition)) == Code.FENCED_STATE_EPOCH
+                and row.partition not in _indexes(states, row.topic_id)
+            ]
+        else:
+            unwanted = [row for row in change.rows if (row.topic_id, row.partition) not in wrong]
+        if unwanted and not change.is_deletion:  # of an earlier group of the name, or a deleted one
+            result.state_changes.append(
+                StateChange(change.group_id, is_deletion=True, rows=tuple(unwanted))
+            )
         if change.reply is not None:
             _add_errors(change.reply.response, wrong)
             result.replies.append(change.reply)
@@ -249,6 +263,12 @@ class ShareOffsets:
         }
         states = partition_states.failed(states, failed) if failed else states
         return partition_states.done(states, done, names) if names else states
+
+
+def _indexes(states: StatesValue, topic_id: uuid.UUID) -> tuple[int, ...]:
+    """The partitions of a topic whose states are initialised."""
+    of_topic = states.initialized.get(topic_id)
+    return () if of_topic is None else of_topic.partitions
 
 
 def _states_to_delete(states: StatesValue, topic_id: uuid.UUID, count: int) -> list[StateRow]:
