@@ -160,7 +160,11 @@ def to_shares(
 
     def handle(request: Request, context: RequestContext) -> Answer:
         requests.park(context)
-        runtime.run(decide(request, context, context.now_ms), context.now_ms)
+        try:
+            runtime.run(decide(request, context, context.now_ms), context.now_ms)
+        except NotWrittenError:
+            code = Code.COORDINATOR_NOT_AVAILABLE
+            requests.reply(context.ticket, request.error_response(context.api_version, code))
         return PARKED
 
     return handle

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.group_runtime import NotWrittenError
 from barnabas.broker.share.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
@@ -70,8 +71,18 @@ class Acknowledging:
             self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
             storing, self._storing = self._storing, []
             left += 1
-            self._shares.partitions.store(storing, done, now_ms)
+            try:
+                self._shares.partitions.store(storing, done, now_ms)
+            except NotWrittenError:
+                self._refuse(storing)
+                done(now_ms)
         done(now_ms)
+
+    def _refuse(self, storing: Sequence[Storing]) -> None:
+        """There was no space: the member may acknowledge again."""
+        for one in storing:
+            place = (one.loaded.key.topic_id, one.loaded.key.partition)
+            self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
     def _decide_each(self, places: Iterable[Place], now_ms: int) -> None:
         for place in places:

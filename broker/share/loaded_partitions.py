@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.group_runtime import NotWrittenError
 from barnabas.broker.share.share_partition import (
     Acknowledgement,
     GroupLimits,
@@ -46,16 +47,25 @@ _REFUSALS = {
 class LoadedPartition:
     """A share partition and its log. idle: partitions of sessions that become ready when records
     may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
-    is_dropped: it must not be used any more.
+    is_dropped: it must not be used any more. has_unstored: there was no space for a change.
     """
 
-    __slots__ = ("idle", "is_dropped", "is_stored", "key", "leader_epoch", "log", "value")
+    __slots__ = (
+        "has_unstored",
+        "idle",
+        "is_dropped",
+        "is_stored",
+        "key",
+        "leader_epoch",
+        "log",
+        "value",
+    )
 
     def __init__(self, key: SharePartitionKey, log: Log, value: SharePartition) -> None:
         self.key, self.log, self.value = key, log, value
         self.leader_epoch = log.leader_epoch
         self.idle: dict[ShareTarget, None] = {}
-        self.is_stored, self.is_dropped = True, False
+        self.is_stored, self.is_dropped, self.has_unstored = True, False, False
 
     def is_of(self, log: Log) -> bool:
         """Whether it is a share partition of that log, under its current leader."""
@@ -112,7 +122,8 @@ class LoadedPartitions:
 
         Raises: KafkaError UNKNOWN_SERVER_ERROR where it is not initialized, as by Apache Kafka:
                 clients try again; OFFSET_NOT_AVAILABLE where the group begins with a time that no
-                record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
+                record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
+                COORDINATOR_NOT_AVAILABLE without space for a record.
         """
         loaded = self._loaded.get(key)
         if loaded is not None:
@@ -122,7 +133,7 @@ class LoadedPartitions:
         change = self._coordinator.read(key, log.leader_epoch, now_ms)
         if change.error_code:
             raise _refusal(change)
-        self._runtime.store([change], _ignore, now_ms)
+        self._store_now([change], _ignore, now_ms)
         state = self._coordinator.state(key)
         assert state is not None, "it was read"
         start_offset = state.start_offset
@@ -161,7 +172,15 @@ class LoadedPartitions:
         loaded.is_stored = False
         value = loaded.value
         first = Written(value.state_epoch, loaded.leader_epoch, value.start_offset, 0, ())
-        self._runtime.store([self._coordinator.write(loaded.key, first, now_ms)], done, now_ms)
+        self._store_now([self._coordinator.write(loaded.key, first, now_ms)], done, now_ms)
+
+    def _store_now(
+        self, changes: Sequence[Change], then: Callable[[int], None], now_ms: int
+    ) -> None:
+        try:
+            self._runtime.store(changes, then, now_ms)
+        except NotWrittenError as error:
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "the disk is full") from error
 
     def drop(self, key: SharePartitionKey, now_ms: int) -> None:
         """Drop a share partition; the next fetch loads it again."""
@@ -179,9 +198,10 @@ class LoadedPartitions:
         loaded.wake(now_ms)
 
     def drop_group(self, group_id: str, now_ms: int) -> None:
-        """Drop the share partitions of a group without sessions."""
+        """Drop the share partitions of a group without sessions, if all of them is stored."""
         for key in list(self._by_group.get(group_id, ())):
-            self.drop(key, now_ms)
+            if not self._loaded[key].has_unstored:
+                self.drop(key, now_ms)
 
     def drop_topics(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
         """Drop the share partitions of deleted topics."""
@@ -239,7 +259,7 @@ class LoadedPartitions:
                         storing.append(self._storing(loaded, made, now_ms))
                     except KafkaError as error:
                         logger.info("%s: what a member held is not released: %s", key, error)
-        self.store(storing, _ignore, now_ms)
+        self._store_or_not(storing, now_ms)
 
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
         """A transition with the change of the stored state.
@@ -266,10 +286,10 @@ class LoadedPartitions:
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
         """Store transitions and make them; call `then` once they are durable.
 
-        Raises: OSError; none of them is made then.
+        Raises: NotWrittenError where there is no space; OSError. None of them is made then.
         """
         changes = [one.change for one in storing if one.change is not None]
-        self._runtime.store(changes, then, now_ms)
+        self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
         woken = []
         for one in storing:
             if one.loaded.value.apply(one.transition):
@@ -278,6 +298,18 @@ class LoadedPartitions:
                 self.schedule(one.loaded)
         for loaded in woken:
             loaded.wake(now_ms)
+
+    def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
+        """Make transitions that no member waits for, also where there is no space to store them:
+        a start finds these records available in any case.
+        """
+        try:
+            self.store(storing, _ignore, now_ms)
+        except NotWrittenError:
+            for one in storing:
+                one.loaded.has_unstored = True
+            unstored = [Storing(one.loaded, one.transition, None) for one in storing]
+            self.store(unstored, _ignore, now_ms)
 
     # --- locks -----------------------------------------------------------------------------------
 
@@ -320,7 +352,7 @@ class LoadedPartitions:
                 continue
             self.expired_count += sum(one.last_offset - one.first_offset + 1 for one in made.stored)
             try:
-                self.store([self._storing(loaded, made, now_ms)], _ignore, now_ms)
+                self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
             except KafkaError as error:
                 logger.info("%s: the ends of locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:

@@ -2,16 +2,21 @@
 
 Records are appended and replayed at once. Answers wait until the records are on the disk, so that
 no acknowledgement that a member has the answer to is lost; a flush serves all that wait
-(broker/logs/flush_queue.py). With `barnabas.transaction.durability=os` they do not wait.
+(broker/logs/flush_queue.py). With `barnabas.transaction.durability=os` acknowledgements are
+answered at once. The begin and the end of a state wait even then: a group asks for them only once.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.group_runtime import MOST_LINES_OF_A_LOG, NotWrittenError
+from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result, ResultsByPartition
+from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_records import SharePartitionKey
     from barnabas.coordinator.share.share_state import Change
     from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.groups")
 
 LEAST_PRUNED = 1_000  # records: the start of the log is written with each pruning
 
@@ -40,15 +47,16 @@ class ShareRuntime:
         *,
         is_durable: bool,
     ) -> None:
-        """Takes: is_durable, whether answers wait for the disk."""
+        """Takes: is_durable, whether acknowledgements wait for the disk."""
         self._coordinator, self._topics = coordinator, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._is_durable = is_durable
+        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
 
-        Raises: OSError.
+        Raises: NotWrittenError where there is no space for the records. OSError.
         """
         replies = [reply for each in (result, *result.more) for reply in each.replies]
 
@@ -56,16 +64,27 @@ class ShareRuntime:
             for reply in replies:
                 self._requests.reply(reply.ticket, reply.response)
 
-        self._append([result, *result.more], send, now_ms)
+        self._append([result, *result.more], send, now_ms, waits=True)
 
-    def store(self, changes: Iterable[Change], then: Callable[[int], None], now_ms: int) -> None:
-        """Store what is decided about several share partitions; call `then` once it is durable."""
+    def store(
+        self,
+        changes: Iterable[Change],
+        then: Callable[[int], None],
+        now_ms: int,
+        *,
+        is_acknowledgement: bool = False,
+    ) -> None:
+        """Store what is decided about several share partitions; call `then` once it is durable.
+
+        Raises: NotWrittenError where there is no space; some of the records may be written then.
+        """
         results = ResultsByPartition()
         for change in changes:
             if change.record is not None:
                 results.of(change.log_partition).records.append(change.record)
         result = results.as_one()
-        self._append([result, *result.more], then, now_ms)
+        waits = self._is_durable or not is_acknowledgement
+        self._append([result, *result.more], then, now_ms, waits=waits)
 
     def initialize(
         self,
@@ -108,7 +127,14 @@ class ShareRuntime:
             self._topics.logs.write_starts()
             self._progress.on_appended(pruned, now_ms)
 
-    def _append(self, results: Sequence[Result], then: Callable[[int], None], now_ms: int) -> None:
+    def _append(
+        self,
+        results: Sequence[Result],
+        then: Callable[[int], None],
+        now_ms: int,
+        *,
+        waits: bool,
+    ) -> None:
         written: dict[Log, None] = {}
         for result in results:
             if result.records:
@@ -117,10 +143,17 @@ class ShareRuntime:
                 written[log] = None
         if written:
             self._progress.on_appended(list(written), now_ms)
-        self._flushes.wait(written if self._is_durable else (), then, now_ms)
+        self._flushes.wait(written if waits else (), then, now_ms)
 
     def _append_one(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> None:
-        append_records(log, records, now_ms)
+        try:
+            append_records(log, records, now_ms)
+        except OSError as error:
+            if may_have_lost_pages(error) or not is_out_of_resources(error):
+                raise
+            if self._lines.may_write("no space", repr(log), now_ms):
+                logger.error("%r: states of share partitions were not written: %s", log, error)
+            raise NotWrittenError(error.errno, error.strerror, error.filename) from error
         offset = log.log_end_offset - len(records)
         for key, value in records:
             self._coordinator.replay(log.partition, offset, key, value)

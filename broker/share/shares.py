@@ -8,6 +8,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from barnabas.broker.group_runtime import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.share_runtime import ShareRuntime
@@ -135,10 +136,16 @@ class Shares:
         self.partitions.on_tick(now_ms)
         deadline_ms = self.coordinator.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
-            self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
+            self._write_cold_snapshots(now_ms)
         if self._next_prune_ms <= now_ms:
             self._next_prune_ms = now_ms + self._prune_interval_ms
             self.runtime.prune(now_ms)
+
+    def _write_cold_snapshots(self, now_ms: int) -> None:
+        try:
+            self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
+        except NotWrittenError:
+            self.coordinator.on_loaded(now_ms)  # later again
 
 
 def make_shares(

@@ -137,6 +137,16 @@ def test_an_acknowledgement_is_answered_when_it_is_on_the_disk() -> None:
     assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
 
 
+def test_without_durable_transactions_it_is_answered_at_once() -> None:
+    b = queue(barnabas_transaction_durability="os")
+    one, _ = two(b)
+    one.take("t")
+    b.hold_flushes()
+    assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NONE
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
+
+
 def test_a_fetch_with_acknowledgements_is_answered_when_they_are_on_the_disk() -> None:
     b = queue()
     one, _ = two(b)

@@ -93,13 +93,11 @@ def test_a_write_is_answered_when_it_is_on_the_disk() -> None:
     assert runs_of(read(b, topic_id)) == [(0, 4, 2, 1)]
 
 
-def test_without_durable_transactions_it_is_answered_at_once() -> None:
+def test_a_state_that_begins_is_durable_also_where_transactions_are_not() -> None:
     b, topic_id = broker(barnabas_transaction_durability="os")
-    initialize(b, topic_id, 0)
-    b.hold_flushes()
-    assert b.call(write_request(topic_id, (0, 4, 2, 1)), 1)
-    b.kill()
-    assert runs_of(read(b, topic_id)) == [(0, 4, 2, 1)]
+    assert initialize(b, topic_id, 0) == [Code.NONE]
+    b.lose_power()
+    assert read(b, topic_id).error_code == Code.NONE
 
 
 def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:

@@ -145,6 +145,16 @@ TESTED_AS_A_PART = {
     "coordinator/groups/consumer/consumer_group_change.py": (
         "unit/test_coordinator_consumer_groups.py"
     ),
+    "coordinator/groups/group_types.py": "unit/test_coordinator_share_group_records.py",
+    "coordinator/groups/typed_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/partition_states.py": "unit/test_coordinator_share_offsets.py",
+    "coordinator/groups/share/share_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_change.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_settings.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_requests.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/state_changes.py": "unit/test_coordinator_share_offsets.py",
+    "broker/share/state_changes.py": "unit/test_broker_handlers_share_groups.py",
+    "broker/security/share_guards.py": "unit/test_broker_security_authorization.py",
     "coordinator/groups/classic/classic_answers.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/group_members.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/rebalance.py": "unit/test_coordinator_classic_group.py",
