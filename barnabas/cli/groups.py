@@ -159,7 +159,7 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
 
 
 def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[str, Any]:
-    """The same of a share group: where it starts, and how many records it has not finished.
+    """A row for a share group: where it starts, and how many records it has not finished.
 
     Several members may have a partition.
     """

@@ -106,7 +106,7 @@ def check_timers(coordinator: GroupCoordinator) -> None:
         if group.is_consumer:
             return set(group.require_consumer().members)
         if group.typed is not None:
-            return set(group.typed.members)
+            return set(group.typed.member_ids)
         of_classic = group.classic._members
         return {*of_classic.by_id, *of_classic.pending_ids}
 

@@ -203,3 +203,19 @@ def test_ids_are_written_in_22_letters_as_apache_kafka_does() -> None:
     """Uuid.toString: base64 of the URL alphabet, without padding."""
     assert short_text(uuid.UUID(int=0)) == "A" * 22
     assert short_text(uuid.UUID(int=(1 << 128) - 1)) == "_" * 21 + "w"
+
+
+def test_a_value_out_of_the_brokers_bounds_names_those_that_there_are() -> None:
+    config = BrokerConfig.from_properties({})
+    refusals = {
+        "streams.num.standby.replicas": ("9", "group.streams.max.standby.replicas=2"),
+        SESSION: (
+            "1",
+            "group.consumer.min.session.timeout.ms=45000, "
+            "group.consumer.max.session.timeout.ms=60000",
+        ),
+    }
+    for name, (text, bounds) in refusals.items():
+        with pytest.raises(KafkaError) as refused:
+            check_group_configs(config, {name: text})
+        assert str(refused.value).endswith(f"does not allow it: {bounds}")
