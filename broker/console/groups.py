@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
+from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.group import Group
@@ -18,6 +19,8 @@ def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, 
     group = groups.group(group_id)
     if group is None:
         return []
+    if group.kind == STREAMS_TYPE:
+        return _streams_members(groups, group)
     return _consumer_members(groups, group) if group.is_consumer else _classic_members(group)
 
 
@@ -50,4 +53,18 @@ def _consumer_members(groups: GroupCoordinator, group: Group) -> list[dict[str, 
             ],
         }
         for member in groups.describe_consumer_group(group).members[:MOST_MEMBERS]
+    ]
+
+
+def _streams_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
+    """The members of a streams group, with the partitions that their active tasks read."""
+    assigned = groups.streams_requests.assigned_partitions(group)
+    return [
+        {
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host.removeprefix("/"),
+            "assignment": [list(partition) for partition in assigned[member.member_id]],
+        }
+        for member in groups.streams_requests.describe(group).members[:MOST_MEMBERS]
     ]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
+from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.texts import is_batch_number
 
@@ -204,6 +205,10 @@ def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int
             for topic in consumer.assignment.topic_partitions:
                 yield from ((topic.topic_name, index) for index in topic.partitions)
         return
+    if group.kind == STREAMS_TYPE:
+        for partitions in groups.streams_requests.assigned_partitions(group).values():
+            yield from partitions
+        return
     for member in group.classic.describe().members:
         for name, indexes in (read_assignment(member.member_assignment) or {}).items():
             yield from ((name, index) for index in indexes)
@@ -225,11 +230,10 @@ def _look_at_group(
         if (log := topics.partition(topic, index)) is not None:
             held = log.high_watermark - log.last_stable_offset
             rows.append(CommittedOffsetState(topic, index, NO_OFFSET, held))
-    members = group.require_consumer().members if group.is_consumer else group.classic.members
     return GroupState(
         group.group_id,
         group.state_name,
-        len(members),
+        len(group.member_ids),
         tuple(rows),
         sum(map(len, group.offsets.pending.values())),
     )

@@ -118,6 +118,8 @@ TESTED_AS_A_PART = {
     "broker/control/rim/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
+    "broker/logs/new_topics.py": "unit/test_broker_handlers_topics.py",
+    "broker/streams_topics.py": "unit/test_broker_handlers_streams_groups.py",
     "broker/requests/older_fetch.py": "unit/test_protocol_message_sets.py",
     "broker/requests/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/requests/routes.py": "unit/test_broker_dispatch.py",
@@ -132,6 +134,8 @@ TESTED_AS_A_PART = {
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
     "broker/settings/properties.py": "unit/test_broker_config.py",
     "broker/settings/rows_broker.py": "unit/test_broker_config.py",
+    "broker/settings/rows_share.py": "unit/test_broker_config.py",
+    "broker/settings/rows_streams.py": "unit/test_broker_config.py",
     "broker/settings/rows_topic.py": "unit/test_broker_config.py",
     "broker/settings/rows_without_effect.py": "unit/test_broker_config.py",
     "broker/settings/setting.py": "unit/test_broker_config.py",
@@ -144,6 +148,16 @@ TESTED_AS_A_PART = {
     "coordinator/groups/consumer/consumer_group_change.py": (
         "unit/test_coordinator_consumer_groups.py"
     ),
+    "coordinator/groups/group_types.py": "unit/test_coordinator_share_group_records.py",
+    "coordinator/groups/typed_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/partition_states.py": "unit/test_coordinator_share_offsets.py",
+    "coordinator/groups/share/share_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_change.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_settings.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_requests.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/state_changes.py": "unit/test_coordinator_share_offsets.py",
+    "broker/share/state_changes.py": "unit/test_broker_handlers_share_groups.py",
+    "broker/security/share_guards.py": "unit/test_broker_security_authorization.py",
     "coordinator/groups/classic/classic_answers.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/group_members.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/rebalance.py": "unit/test_coordinator_classic_group.py",
@@ -159,6 +173,18 @@ TESTED_AS_A_PART = {
     "coordinator/groups/offsets/offset_removal.py": "unit/test_coordinator_group_coordinator.py",
     "coordinator/groups/offsets/offset_resets.py": "unit/test_coordinator_group_coordinator.py",
     "coordinator/groups/offsets/topics_by_id.py": "unit/test_coordinator_group_coordinator.py",
+    "coordinator/groups/streams/streams_endpoints.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/streams_group_change.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/streams_group_description.py": (
+        "unit/test_coordinator_streams_groups.py"
+    ),
+    "coordinator/groups/streams/streams_group_settings.py": (
+        "unit/test_coordinator_streams_groups.py"
+    ),
+    "coordinator/groups/streams/streams_requests.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/tasks.py": "unit/test_coordinator_sticky_assignor.py",
+    "coordinator/groups/streams/topology.py": "unit/test_coordinator_topic_plan.py",
+    "coordinator/groups/topic_directory.py": "unit/test_coordinator_consumer_group_change.py",
     "coordinator/internal_topics.py": "unit/test_broker_internal_topics.py",
     "coordinator/transactions/end_txn_answers.py": (
         "unit/test_coordinator_transaction_coordinator.py"

@@ -1,0 +1,124 @@
+"""DescribeShareGroupOffsets: where share groups read, and how many records are before them.
+
+And the refusals where share groups are off.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
+from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Answer
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.share.shares import Shares
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
+
+UNKNOWN_LAG = -1
+
+
+def without_share_groups(request: Message, context: RequestContext) -> Message:
+    """The refusal where share groups are off: UNSUPPORTED_VERSION, as Kafka's."""
+    return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
+
+
+def on_describe_share_group_offsets(
+    requests: Requests,
+    features: CurrentFeatures,
+    topics: TopicRegistry,
+    groups: GroupCoordinator,
+    shares: Lazy[Shares],
+    request: DescribeShareGroupOffsetsRequest,
+    context: RequestContext,
+) -> Answer:
+    """The start offsets and lags of share partitions, in slices; of all that have a state where a
+    group names no topics. What is unknown is -1.
+    """
+    if not features.speaks_share_groups:
+        return without_share_groups(request, context)
+    return requests.read_in_slices(context, _described(topics, groups, shares.get(), request))
+
+
+def _described(
+    topics: TopicRegistry,
+    groups: GroupCoordinator,
+    shares: Shares,
+    request: DescribeShareGroupOffsetsRequest,
+) -> Slices:
+    yield
+    described = []
+    rows = 0
+    for group in request.groups:
+        of_group: list[DescribeShareGroupOffsetsResponseTopic] = []
+        for name, partitions in _wanted(groups, group):
+            topic = topics.metadata.topic(name)
+            topic_id = None if topic is None else topic.topic_id
+            answered = DescribeShareGroupOffsetsResponseTopic(name, topic_id)
+            for index in partitions:
+                if rows and rows % ROWS_READ_AT_ONCE == 0:
+                    yield
+                rows += 1
+                answered.partitions.append(
+                    _of_partition(topics, shares, group.group_id, name, topic_id, index)
+                )
+            of_group.append(answered)
+        described.append(DescribeShareGroupOffsetsResponseGroup(group.group_id, of_group))
+    return DescribeShareGroupOffsetsResponse(groups=described)
+
+
+def _wanted(
+    groups: GroupCoordinator, group: DescribeShareGroupOffsetsRequestGroup
+) -> Iterator[tuple[str, Sequence[int]]]:
+    if group.topics is None:
+        yield from groups.share_requests.initialized_partitions(group.group_id).items()
+        return
+    for topic in group.topics:
+        yield topic.topic_name, topic.partitions
+
+
+def _of_partition(
+    topics: TopicRegistry,
+    shares: Shares,
+    group_id: str,
+    name: str,
+    topic_id: uuid.UUID | None,
+    index: int,
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """The row of one partition; without a state or a log its start is unknown."""
+    row = DescribeShareGroupOffsetsResponsePartition(
+        index, UNINITIALIZED_OFFSET, 0, UNKNOWN_LAG, Code.NONE, None
+    )
+    if topic_id is None:
+        return row
+    summary = shares.coordinator.summary(SharePartitionKey(group_id, topic_id.bytes, index))
+    row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch
+    count = summary.delivery_complete_count
+    if summary.start_offset == UNINITIALIZED_OFFSET or count == UNKNOWN_COUNT:
+        return row
+    log = topics.partition(name, index)
+    if log is None:
+        row.start_offset, row.leader_epoch = 0, 0
+        row.error_code = Code.KAFKA_STORAGE_ERROR
+    else:
+        row.lag = log.high_watermark - summary.start_offset - count
+    return row
