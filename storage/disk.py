@@ -50,7 +50,7 @@ class FailedFsync(OSError):
 def may_have_lost_pages(error: OSError) -> bool:
     """Whether written pages may be lost after this error, as after a failed fsync.
 
-    They are not where space, a file, a permission or a descriptor was missing for new data.
+    They are not where space, a descriptor or a permission was lacking for new data.
     """
     return isinstance(error, FailedFsync) or not (
         is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)

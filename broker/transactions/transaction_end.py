@@ -40,10 +40,7 @@ from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    END_GIVES_EPOCH,
-    end_txn_response,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import END_GIVES_EPOCH
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.coordinator.transactions.transaction_state import (
     Channel,
@@ -66,7 +63,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import CoordinatorRecord
@@ -324,8 +321,8 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the markers that partitions lack because they are off line. commits_on: set while a
-    start resumes decisions; whether a decision commits the transaction that is open in a log.
+    unwritten: the markers that partitions lack because they are off line. commits_on: whether a
+    decision commits the transaction that is open in a log; set while a start resumes decisions.
     """
 
     def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
@@ -528,7 +525,7 @@ class TransactionEnds:
             append_records(log, result.records, now_ms)
             assert len(result.transactions) == len(result.records), "a record without its content"
             for metadata in result.transactions:
-                self._coordinator.apply(metadata)
+                self._coordinator.apply(metadata, now_ms)
             self._progress.on_appended([log], now_ms)
             if result.durable and self.flushes_commits:
                 self._flushes.wait(
@@ -756,14 +753,11 @@ class TransactionEnds:
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame = ending.decision, ending.frame
         assert decision is not None and frame is not None
+        log, ends = self._log_of(ending, decision, now_ms), self._partition_ends(decision)
         ending.prepare, ending.frame = record_of(decision.prepare), None
         key, value = ending.prepare
         assert value is not None
-        frame.add(
-            JournalDecision(key, value, self._partition_ends(decision)),
-            self._log_of(ending, decision, now_ms),
-            partial(self._on, ending, Event.FLUSHED),
-        )
+        frame.add(JournalDecision(key, value, ends), log, partial(self._on, ending, Event.FLUSHED))
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
         """The ends of the transaction's partitions, for a start that finds the decision.
@@ -798,7 +792,7 @@ class TransactionEnds:
         self, log: Log, record: CoordinatorRecord, content: TransactionMetadata, now_ms: int
     ) -> None:
         append_records(log, (record,), now_ms)
-        self._coordinator.apply(content)
+        self._coordinator.apply(content, now_ms)
         self._progress.on_appended([log], now_ms)
 
     def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
@@ -809,7 +803,7 @@ class TransactionEnds:
         assert ending.decision is not None
         waiting = ending.decision.waiting
         if isinstance(waiting, WaitingEndTxn):
-            self._requests.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
+            self._requests.reply(waiting.ticket, waiting.response)
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))

@@ -38,7 +38,14 @@ from barnabas.coordinator.groups.group_records import (
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
+from barnabas.coordinator.groups.group_timers import (
+    JOIN,
+    RETENTION,
+    SESSION,
+    SYNC,
+    TimerKey,
+    cancel_member,
+)
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
@@ -258,8 +265,11 @@ class GroupCoordinator:
         if group.classic.members:  # it has just become a classic one, whose record comes next
             return
         del self._groups[group.group_id]
-        # it may be due in days: timers of ids that are used once and deleted would accumulate
+        # they may be due in days: timers of ids that are used once and deleted would accumulate
         self._timers.cancel((RETENTION, group.group_id, ""))
+        group.classic.rebalance.cancel_timers()
+        for member_id in group.classic.pending_ids:
+            cancel_member(self._timers, group.group_id, member_id)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -380,7 +390,9 @@ class GroupCoordinator:
             result = results.of(group.partition)
             if kind == SESSION:
                 group.classic.on_session_timeout(member_id, result, now_ms)
-            elif kind == JOIN and not member_id:  # else of a member, before a conversion
+            elif (
+                kind == JOIN and not member_id
+            ):  # with a member it is a timer of before a conversion
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)

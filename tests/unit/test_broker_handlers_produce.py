@@ -159,7 +159,7 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
     """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would
-    belong to nobody's transaction.
+    belong to no producer's transaction.
     """
     one, other = host.connect(1), host.connect(2)
     init = InitProducerIdRequest(
@@ -222,7 +222,7 @@ def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
     host: CoreHost, version: int
 ) -> None:
     """Kafka: ReplicaManager asks the coordinator of transactional batches alone."""
-    request = produce("t", transactional_id="nobody's")
+    request = produce("t", transactional_id="unknown")
     assert error_of(host.call(host.connect(1), request, version)) == Code.NONE
 
 
@@ -728,7 +728,7 @@ def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
     writer = Writer(host_2, 1)
     other = host_2.connect(2)
 
-    def told() -> list[tuple[Any, ...]]:
+    def reported() -> list[tuple[Any, ...]]:
         lines = [vars(line) for line in caplog.records if "offsets " in line.getMessage()]
         caplog.clear()
         return [
@@ -737,12 +737,12 @@ def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
         ]
 
     assert writer.write(("t", 0, writer.batch())) == [0]
-    assert told() == []
+    assert reported() == []
     with caplog.at_level(logging.DEBUG, "barnabas.transactions"):
         assert error_of(host_2.call(other, produce("t"), 9)) == 0
-        assert told() == []
+        assert reported() == []
         assert writer.write(("t", 0, writer.batch(sequence=1))) == [0]
-        assert [line[3] for line in told()] == [2]
+        assert [line[3] for line in reported()] == [2]
 
 
 def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> None:

@@ -30,7 +30,7 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
     def codes(group: str) -> list[int]:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         request = TxnOffsetCommitRequest(
-            transactional_id="nobody",
+            transactional_id="absent",
             group_id=group,
             producer_id=4711,
             producer_epoch=0,
