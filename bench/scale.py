@@ -1,6 +1,6 @@
 """Does the cost of a request grow with what the broker holds?
 
-    python -m bench.scale [--scale X] [--publish DIRECTORY] [--watch] [CASE …]
+    python -m bench.scale [--scale X] [--publish DIRECTORY] [CASE …]
 
 There are no sockets: frames go into `Broker.on_frame` and an outbox comes out, so that the figure
 is that of the core. Each case has brokers of several sizes side by side. All do one fixed piece of
@@ -8,9 +8,10 @@ work in turns: records produced and read, each by a request of its own, and tran
 partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
 only add to it. The longest call is the longest time for which the loop would have been blocked.
 
-With --watch each call is watched as the tests watch the daemon's event loop, and after the
-measurement twenty minutes pass for each broker, with all that falls due in them: a call that uses
-more than 50 ms of CPU, or waits for the disk, is printed, and the exit code is 1.
+`make bench-watched` (tests/torture/scale.py) watches each call as the tests watch the event loop of
+the daemon, and after the measurement lets twenty minutes pass for each broker, with all that falls
+due in them: a call that uses more than 50 ms of CPU, or waits for the disk, is printed, and the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -70,7 +70,7 @@ WATCHED_MS = 1_200_000
 class Core:
     """A broker without sockets, with one topic. longest_ns: the longest call since its reset.
 
-    watched: runs each call into it; told the call's name.
+    watched: runs each call into it. Takes: the call's name, and the call.
     """
 
     watched: Callable[[str, Callable[[], object]], object] = staticmethod(lambda _, call: call())
@@ -293,36 +293,6 @@ CASES: dict[str, Callable[[Core, int], None]] = {
 }
 
 
-# --- the watch ----------------------------------------------------------------------------------
-
-
-def watch_calls() -> list[str]:
-    """Have each call into a core watched from now on. Gives: the faults, as they come.
-
-    The watch is that of the tests, which are not installed with the product.
-    """
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from helpers import loop_watchdog
-    from helpers.watched_daemon import LoopWatch, watch_thread
-
-    from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
-
-    faults: list[str] = []
-    watch = LoopWatch(loop_watchdog.bound_ms(), faults.append)
-    watch_thread(watch)
-    gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
-
-    def watched(name: str, call: Callable[[], object]) -> None:
-        watch.is_on = True  # not for what the bench does between the calls
-        try:
-            watch.run(SimpleNamespace(_callback=name), lambda _: call())
-        finally:
-            watch.is_on = False
-
-    Core.watched = staticmethod(watched)
-    return faults
-
-
 # --- measuring ----------------------------------------------------------------------------------
 
 
@@ -407,22 +377,26 @@ def plot(results: list[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def main() -> int:
-    """Measure, print the table, and publish the plot if asked. Gives: 1 if a call was too long."""
+def main(faults: list[str] | None = None) -> int:
+    """Measure, print the table, and publish the plot if asked.
+
+    Takes: faults, to which a watch adds them; None: there is no watch.
+    Gives: 1 if there were any.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the sizes above 10")
     parser.add_argument("--publish", type=Path, help="where scale.svg is written")
-    parser.add_argument("--watch", action="store_true", help="whether a call is too long")
     options = parser.parse_args()
-    faults = watch_calls() if options.watch else []
+    watches = faults is not None
+    faults = [] if faults is None else faults
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a partition is an open file
     sizes = (SIZES[0], *(max(SIZES[0] + 1, int(size * options.scale)) for size in SIZES[1:]))
     results: list[Result] = []
     is_faulty = False
     for case in options.cases:
-        results += measured(case, sizes, watches=options.watch)
+        results += measured(case, sizes, watches=watches)
         for fault in faults:
             print(f"{case}: {fault}\n", flush=True)
         is_faulty = is_faulty or bool(faults)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import loop_watchdog, watched_daemon
+from torture.scale import watch_calls
 
 from bench import scale
 
@@ -69,6 +70,6 @@ def watched_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(
         watched_daemon, "watch_thread", lambda watch: undo.append(watch_thread(watch))
     )
-    yield scale.watch_calls()
+    yield watch_calls()
     for take_away in undo:
         take_away()
