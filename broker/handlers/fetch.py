@@ -30,7 +30,7 @@ from barnabas.protocol.hot_responses import (
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.delete_groups import (
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.outbox import Answer
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
     from barnabas.protocol.messages.message import Message

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.client_quotas import Mutations
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.features import Release

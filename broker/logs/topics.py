@@ -29,7 +29,7 @@ from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     encode_topic_id,
 )
-from barnabas.storage.log.segment import ForeignLog
+from barnabas.storage.files.segment_files import ForeignLog
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.files.segment_files import CorruptLog
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.segment import CorruptLog
     from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.broker")
@@ -134,7 +134,8 @@ class TopicRegistry:
 
     def leader_epoch(self, topic: str, index: int) -> int:
         """The leader epoch of a partition; 0, its first one, where it does not exist yet."""
-        log = self.partition(topic, index)
+        logs = self._partitions.get(topic)
+        log = None if logs is None or not 0 <= index < len(logs) else logs[index]
         return 0 if log is None else log.leader_epoch
 
     def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:

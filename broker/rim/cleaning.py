@@ -26,8 +26,8 @@ import msgpack
 from barnabas.protocol.compression import Levels
 from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import TxnIndex
-from barnabas.storage.log.segment import CorruptLog
 
 IDLE_S = 30.0
 NICENESS = 10

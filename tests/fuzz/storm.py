@@ -152,7 +152,7 @@ class Storm:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
                 asked = self.asked.pop(connection, None)
-                assert asked is not None, "an answer to nobody's request"
+                assert asked is not None, "an answer to an unknown request"
                 self.free.append(connection)
                 self.check_answer(asked, b"".join(content(piece) for piece in pieces))
             closes, outbox.closes = outbox.closes, []
@@ -295,7 +295,7 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """After a Produce that wants no answer: its error could not be told otherwise. And where a
+        """After a Produce that wants no answer: its error could not be shown otherwise. And where a
         transaction's request comes late, over a connection that its producer has given up for a
         later one: all connections use the same few transactional ids here. And where an ACL has a
         number 0, as with Apache Kafka.

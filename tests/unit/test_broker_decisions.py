@@ -45,7 +45,7 @@ def is_committed(b: DiskBroker) -> bool:
 
 
 def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
-    """The frame of the journal is durable, and the core is not told."""
+    """The frame of the journal is durable, and the core is not notified."""
     b, p = ready(**settings)
     b.hold_flushes()
     p.start_end(True)
@@ -215,7 +215,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
 
 def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
     """The records have been in the logs' own files since before the decision: of these the journal
-    tells nothing.
+    shows nothing.
     """
     b, p = ready()
     for log in b.broker.topics.logs_of("t"):
@@ -242,7 +242,7 @@ def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
         p.start_end(True)
         assert b.flush_one() and b.state("txn")[0] == "PrepareCommit"
     logs = b.broker.topics.logs_of(TRANSACTIONS)
-    path = logs[partition_for("txn", len(logs))].segments.active.path(".log")
+    path = logs[partition_for("txn", len(logs))].segments.active.batches.path(".log")
     inode = next(one for name, one in b.disk.files() if name == path)
     size = len(inode.data)
     assert inode.synced < size
@@ -401,9 +401,11 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
     assert p.add("t", 0) == 0
     log = b.broker.topics.partition("t", 0)
     assert log is not None
-    *_, (position, marker) = log.segments.active.headers()
+    *_, (position, marker) = log.segments.active.batches.headers()
     assert marker.is_control
-    file = next(inode for path, inode in b.disk.files() if path == log.segments.active.path(".log"))
+    file = next(
+        inode for path, inode in b.disk.files() if path == log.segments.active.batches.path(".log")
+    )
     file.cut(position)  # as a power loss might leave it
     b.kill()
     assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
@@ -429,7 +431,7 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     assert is_committed(b)
 
 
-def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
+def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
     b, p = ready()
     b.parts.disk_space.is_full = True
     assert p.end(True) == 0

@@ -41,7 +41,7 @@ def alter(host: AdminHost, *changes: tuple[str, int, str | None], name: str = "g
     return int(answer.responses[0].error_code)
 
 
-def told(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
+def reported(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
     resource = DescribeConfigsResource(GROUP, name, [SESSION, HEARTBEAT])
     result = host.call(DescribeConfigsRequest([resource], True), 4).results[0]
     assert result.error_code == 0
@@ -50,15 +50,15 @@ def told(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
 
 def test_settings_of_a_group_are_set_told_of_kept_and_removed(host: AdminHost) -> None:
     defaults = {SESSION: ("45000", 5), HEARTBEAT: ("5000", 5)}
-    assert told(host) == defaults
+    assert reported(host) == defaults
     assert alter(host, (HEARTBEAT, 0, "6000"), (SESSION, 0, "50000")) == Code.NONE
     changed = {SESSION: ("50000", 8), HEARTBEAT: ("6000", 8)}
-    assert told(host) == changed
+    assert reported(host) == changed
     host.restart()
-    assert told(host) == changed
-    assert told(host, "other") == defaults
+    assert reported(host) == changed
+    assert reported(host, "other") == defaults
     assert alter(host, (HEARTBEAT, 1, None), (SESSION, 1, None)) == Code.NONE
-    assert told(host) == defaults
+    assert reported(host) == defaults
     host.restart()
     assert host.broker.metadata.group_configs == {}
 

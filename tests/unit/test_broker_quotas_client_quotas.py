@@ -401,7 +401,8 @@ def test_other_clients_are_not_counted(host: CoreHost) -> None:
 
 
 def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
-    """Whoever gives each request another client id has the broker keep no more than it can use."""
+    """A client that gives each request another client id has the broker keep no more than it can
+    use."""
     quotas = put(host, (("client-id", None),), producer_byte_rate=1000.0)
     assert quotas is not None
     host.connect(2)

@@ -1,5 +1,5 @@
 """The rim of a pair's node until it leads, and of its lease: what is done in which order, and that
-each change is made under the lock, and told to those that wait.
+each change is made under the lock, and those that wait are notified.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OTHERS = NodeAddresses("10.0.0.2:9093", {"PLAINTEXT": "db2:9092"})
 
 
 class Keeper:
-    """What stands for the thread of the lease."""
+    """A thread of the lease that is not one."""
 
     node_id, leader_epoch = 1, 3
 

@@ -1,5 +1,5 @@
-"""The settings of a pair: what is refused, with a sentence that says what to do, and what is told
-to the other node.
+"""The settings of a pair: what is refused, with a sentence that says what to do, and what is
+reported to the other node.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_the_engine_of_kubernetes_has_what_its_pod_says(
 
 
 def test_addresses_that_the_other_node_tells_wrongly_are_left_out() -> None:
-    told = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
+    given = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
             "F": "a:70000"}  # fmt: skip
-    found = addresses_for_clients(NodeAddresses("", told))
+    found = addresses_for_clients(NodeAddresses("", given))
     assert found == {"A": ("10.0.0.1", 9092), "B": ("::1", 9092)}

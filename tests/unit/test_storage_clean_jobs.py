@@ -32,16 +32,16 @@ from barnabas.storage.cleaning.cleaner import (
     cleaned_path,
 )
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.segment import (
+from barnabas.storage.files.segment_files import (
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     CorruptLog,
-    IndexCache,
-    Segment,
 )
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import IndexCache
 
 DAY_MS = 86_400_000
 
@@ -130,7 +130,7 @@ def cleaned(path: Path, *batches: bytes, **changed: Any) -> CleanResult:
     return clean(OsDisk(), job_over(path, {0: batches}, [[0]], **changed))
 
 
-OLD = record(0, b"k", b"old")  # with a later record of its key the segment is written anew
+OLD = record(0, b"k", b"old")  # with a later record of its key the segment is rewritten
 
 
 # --- the files ----------------------------------------------------------------------------------
@@ -161,11 +161,11 @@ def test_the_indexes_of_a_new_segment_are_those_of_one_appended_to(
     segment.close_for_appends()
     for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES[:2]):
         name = cleaned_path(str(tmp_path), base, suffix)
-        assert Path(name).read_bytes() == Path(segment.path(suffix)).read_bytes(), suffix
+        assert Path(name).read_bytes() == Path(segment.batches.path(suffix)).read_bytes(), suffix
     assert Path(cleaned_path(str(tmp_path), base, INDEX_SUFFIXES[2])).read_bytes() == b""
-    assert output.size == segment.size
+    assert output.size == segment.batches.size
     found = output.max_timestamp, output.max_timestamp_offset
-    assert found == (segment.max_timestamp, segment.max_timestamp_offset)
+    assert found == (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset)
 
 
 def test_all_that_is_written_is_durable_and_held_in_memory_by_pieces(
@@ -326,7 +326,7 @@ def body_of(*deltas: int) -> bytes:
 def test_a_batch_that_cannot_be_read_stays_as_it_is(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
-    """Nobody can tell that it is not wanted. One that can be read has no keys here, and goes."""
+    """It is not known whether it is wanted. One that can be read has no keys here, and goes."""
     odd = at(1, broken([b"", b""], body=body))
     result = cleaned(tmp_path, OLD, odd, record(3, b"k"))
     assert result.unreadable == (() if is_readable else (1,))
@@ -387,7 +387,7 @@ def test_of_a_batch_without_records_left_the_header_stays_at_the_end_of_all(
     assert left(tmp_path) == {0: [b"old"]} | ({1: None} if is_last else {})
 
 
-def test_a_batch_that_loses_records_gets_its_highest_time_anew_and_no_delete_horizon(
+def test_a_batch_that_loses_records_gets_its_highest_time_again_and_no_delete_horizon(
     tmp_path: Path,
 ) -> None:
     times = [SECOND_MS, SECOND_MS + 7, SECOND_MS + 3]

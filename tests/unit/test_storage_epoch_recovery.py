@@ -18,7 +18,8 @@ from barnabas.storage.files.checkpoints import (
     decode_epochs,
     encode_epochs,
 )
-from barnabas.storage.log.segment import Place, Segment
+from barnabas.storage.log.batch_file import Place
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
@@ -31,7 +32,7 @@ def directory(tmp_path: Path) -> Path:
     for epoch, values in ((3, [b"v", b"v"]), (7, [b"v"])):
         log.begin_leader_epoch(epoch)
         log.append(batch(values), now_ms=NOW_MS)
-    log.segments.active.write_indexes()
+    log.segments.active.indexes.write()
     return tmp_path / "txn-0"
 
 
@@ -73,14 +74,14 @@ def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
         "no file",
     ],
 )
-def test_one_that_does_not_fit_is_built_anew_from_the_batches(directory: Path, text: str) -> None:
+def test_one_that_does_not_fit_is_rebuilt_from_the_batches(directory: Path, text: str) -> None:
     (directory / "leader-epoch-checkpoint").write_text(text)
     assert epochs_of(directory) == EPOCHS
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 51\n"
 
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
-def test_the_torn_file_of_an_empty_log_is_written_anew(tmp_path: Path, torn: bytes) -> None:
+def test_the_torn_file_of_an_empty_log_is_rewritten(tmp_path: Path, torn: bytes) -> None:
     """Nothing else would write it before the first batch, and Apache Kafka refuses such a file."""
     manager, _ = new_log(tmp_path)
     kill(manager)
@@ -92,7 +93,7 @@ def test_the_torn_file_of_an_empty_log_is_written_anew(tmp_path: Path, torn: byt
     assert path.read_text() == "0\n0\n"
 
 
-def test_a_missing_one_is_built_anew(directory: Path) -> None:
+def test_a_missing_one_is_rebuilt(directory: Path) -> None:
     (directory / "leader-epoch-checkpoint").unlink()
     assert epochs_of(directory) == EPOCHS
 
@@ -107,7 +108,7 @@ def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(direct
 def test_where_epochs_begin_is_found_among_batches_of_any_number(
     tmp_path: Path, count: int, most_records: int
 ) -> None:
-    """Without the file each batch's own epoch tells."""
+    """Without the file each batch's own epoch is used."""
     for first in range(1, count):
         manager, log = new_log(tmp_path / str(first))
         for number in range(count):
@@ -115,7 +116,7 @@ def test_where_epochs_begin_is_found_among_batches_of_any_number(
                 log.begin_leader_epoch(5)
             log.append(batch([b"v"] * (1 + number % most_records)), now_ms=NOW_MS)
         starts = [header.base_offset for header, _ in log.read_batches()]
-        log.segments.active.write_indexes()
+        log.segments.active.indexes.write()
         kill(manager)
         Path(log.directory, "leader-epoch-checkpoint").unlink()
         files = PartitionFiles(LogDirectory(OsDisk(), manager.data_dir), "t", 0)
@@ -218,7 +219,7 @@ def test_an_empty_segment_is_not_searched(tmp_path: Path, caplog: pytest.LogCapt
     """Its indexes need not be there."""
     manager, log = new_log(tmp_path)
     kill(manager)
-    index = Path(log.segments.active.path(".index"))
+    index = Path(log.segments.active.batches.path(".index"))
     index.unlink(missing_ok=True)
     files = PartitionFiles(LogDirectory(OsDisk(), str(tmp_path)), "t", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)

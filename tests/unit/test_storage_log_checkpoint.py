@@ -104,7 +104,7 @@ def written_by(disk: RecordingDisk) -> list[str]:
 
 
 def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
-    """A kill before it leaves a checkpoint that nobody believes."""
+    """A kill before it leaves a checkpoint that is not used."""
     disk = RecordingDisk()
     log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
@@ -157,10 +157,10 @@ def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
     for _ in range(5):
         log.append(batch(), now_ms=NOW_MS)
     log.checkpoint()
-    parts = [segment.manifest for segment in log.segments]
+    parts = [segment.indexes.manifest for segment in log.segments]
     assert [part is not None and part.parted for part in parts] == [True, True, False]
     log.checkpoint()
-    again = [segment.manifest for segment in log.segments]
+    again = [segment.indexes.manifest for segment in log.segments]
     assert all(part is same for part, same in zip(parts, again, strict=True))
 
 

@@ -185,9 +185,7 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
     manager.note_boot()
     kill(manager, machine=False)
     log = open_manager(tmp_path).logs["t", 0]
-    assert log.log_start_offset == 3, (
-        "a kill after that believes the manifest, so it was written anew"
-    )
+    assert log.log_start_offset == 3, "a kill after that believes the manifest, so it was rewritten"
 
 
 @pytest.mark.parametrize("by_retention", [True, False])
@@ -279,7 +277,7 @@ def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
     for segment in log.segments[1:6]:
-        segment.size = 0  # as compaction leaves it
+        segment.batches.size = 0  # as compaction leaves it
     assert log.delete_old_segments(NOW_MS, 2) == 7
     assert log.delete_old_segments(NOW_MS, 2) == 2
 
@@ -287,7 +285,7 @@ def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     _, log = new_log(tmp_path, retention_ms=60_000)
     log.append(batch(timestamp=-1), now_ms=NOW_MS)
-    written = OsDisk().modified_ms(log.segments.active.path(".log"))
+    written = OsDisk().modified_ms(log.segments.active.batches.path(".log"))
     assert log.delete_old_segments(written + 60_000) == 0
     assert log.delete_old_segments(written + 60_001) == 1
 
@@ -355,7 +353,7 @@ def test_many_indexes_do_not_stay_in_memory(tmp_path: Path) -> None:
     for number in range(20):
         log.append(batch([b"%d" % number]), now_ms=NOW_MS)
     assert len(values_of(log)) == 20
-    held = [segment for segment in log.segments if segment._offset_index is not None]
+    held = [segment for segment in log.segments if segment.indexes.loaded_offsets is not None]
     assert len(held) < 5
     assert manager.cache.bytes <= 3000
 
@@ -367,7 +365,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
         each.append(batch([b"a"]), now_ms=NOW_MS)
         each.append(batch([b"b"]), now_ms=NOW_MS)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
@@ -376,7 +374,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
     assert again.offline == {}
 
 
-def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
+def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
     tmp_path: Path,
 ) -> None:
     """The checkpoints kept the old one's start and recovery point: a restart hid the records of the
@@ -389,15 +387,15 @@ def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
     log.delete_records_before(2)
     manager.write_checkpoints(force=True)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
     delete_log(again, "t", 0, NOW_MS)
-    anew = again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
+    remade = again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
     for value in (b"new a", b"new b", b"new c"):
-        anew.append(batch([value]), now_ms=NOW_MS)
+        remade.append(batch([value]), now_ms=NOW_MS)
     again.write_starts()
     kill(again)
     last = open_manager(tmp_path)
@@ -469,9 +467,9 @@ def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*-delete"))
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("is_made_again", [False, True])
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
-    tmp_path: Path, is_made_anew: bool
+    tmp_path: Path, is_made_again: bool
 ) -> None:
     """Nor where the next of its name has no files yet: a start would take that for a copy."""
     manager, log = new_log(tmp_path)
@@ -481,13 +479,13 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     log.delete_records_before(1)
     manager.write_checkpoints(force=True)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
     delete_log(again, "t", 0, NOW_MS)
-    if is_made_anew:
+    if is_made_again:
         again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
     again.write_checkpoints(force=True)
     for name in (RECOVERY_POINT_NAME, LOG_START_NAME, REPLICATION_NAME):
@@ -645,12 +643,12 @@ def test_a_roll_is_a_checkpoint(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     for number in range(7):
         log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
-    held = log.segments.active.size
+    held = log.segments.active.batches.size
     assert len(log.segments) > 2 and 0 < log.unread_bytes < 3 * UNREAD_BATCH_BYTES
     kill(manager, machine=False)
     again = open_manager(tmp_path, LogConfig(segment_bytes=200)).logs["t", 0]
     assert again.unread_bytes == log.unread_bytes
-    assert again.segments.active.size == held
+    assert again.segments.active.batches.size == held
 
 
 def test_producers_that_expired_go_from_the_snapshot_too(tmp_path: Path) -> None:
@@ -694,10 +692,10 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     kill(manager, machine=False)
     said: list[tuple[int, int, int]] = []
     again = LogManager(OsDisk(), str(tmp_path), config=LogManagerConfig(), now_ms=NOW_MS)
-    again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *told: said.append(told))
-    assert [told[0] for told in said] == sorted(told[0] for told in said)
+    again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *reported: said.append(reported))
+    assert [reported[0] for reported in said] == sorted(reported[0] for reported in said)
     assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
-    assert len([told for told in said if told[0] == 0]) > 1  # within one log too
+    assert len([reported for reported in said if reported[0] == 0]) > 1  # within one log too
 
 
 def test_retention_looks_at_a_few_logs_at_a_time(
@@ -794,7 +792,7 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
         log.append(batch([value]), now_ms=NOW_MS)
     kill(manager)
     if is_offline:
-        path = Path(log.segments.active.path(".log"))
+        path = Path(log.segments.active.batches.path(".log"))
         path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     again = open_manager(tmp_path)
     assert bool(again.offline) is is_offline
@@ -885,7 +883,7 @@ def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
 
     manager, log = new_log(tmp_path)
     log.append(batch([b"a"]), now_ms=NOW_MS)
-    assert log.segments.active.path(".log") in open_files()
+    assert log.segments.active.batches.path(".log") in open_files()
     manager.close(NOW_MS)
     assert open_files() == set()
 
