@@ -108,9 +108,13 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
 def test_what_a_creation_waits_for() -> None:
     """For the ends of transactions; for offsets only where the topic comes again."""
     one = Deletion()
+    ends, undurable = one.parts.ends, []  # type: ignore[var-annotated]
+    ends.undurable.side_effect = lambda: list(undurable)
+    ends.is_ending_on.return_value = False
+    ends.after_ends_on.side_effect = lambda names, call, now_ms: call(now_ms)
     assert one.deletion.before_creation(["t"], NOW_MS) is None
     completion, offsets = log("completions"), log("offsets")
-    one.parts.ends.undurable.return_value = [completion, log("durable", durable=1)]
+    undurable += [completion, log("durable", durable=1)]
     one.parts.topics.logs_of.return_value = [offsets]
     one.parts.metadata.deletions = {one.topic_id: "other"}
     wait = one.deletion.before_creation(["t"], NOW_MS)
@@ -122,7 +126,18 @@ def test_what_a_creation_waits_for() -> None:
     assert wait is not None
     wait.begin(lambda now_ms: None)
     assert one.parts.flushes.wait.call_args[0][0] == [completion, offsets]
-    assert one.parts.flushes.wait.call_args[1] == {"now_ms": NOW_MS}
+    undurable.clear()
+    one.parts.metadata.deletions = {}
+    ends.is_ending_on.return_value = True  # a large transaction, whose markers come in parts
+    wait = one.deletion.before_creation(["t"], NOW_MS)
+    assert wait is not None
+    ends.after_ends_on.side_effect = None
+    one.parts.flushes.wait.reset_mock()
+    wait.begin(lambda now_ms: None)
+    one.parts.flushes.wait.assert_not_called()
+    undurable.append(completion)
+    ends.after_ends_on.call_args[0][1](NOW_MS)
+    assert one.parts.flushes.wait.call_args[0][0] == [completion], "as it is when they have ended"
 
 
 # --- a start -------------------------------------------------------------------------------------
@@ -422,6 +437,7 @@ TICK = [
     "transactions.next_deadline_ms",
     "transactions.on_tick",
     "ends.run",
+    "ends.on_tick",  # markers of large transactions, a part at each tick
     "logs.next_deadline_ms",
     "logs.on_tick",
     "compaction.on_tick",
