@@ -1010,3 +1010,18 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
     in_sync.now = frozenset({1, 2})
     leading.publish(Operation(Kind.CREATE, "f"))
     assert leading.is_applied(leading.position)
+
+
+def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
+    """Until then the standby has the former one, whole."""
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.mkdir("/data")
+    replicated = ReplicatedDisk(disk, "/data")
+    sent: list[Operation] = []
+    replicated.publish = sent.append
+    replicated.write_atomic("/data/checkpoint.new", b"next", sync=False)
+    file = replicated.open("/data/checkpoint.new")
+    file.append(b" one")
+    assert sent == []
+    replicated.rename("/data/checkpoint.new", "/data/checkpoint")
+    assert sent == [Operation(Kind.REPLACE, "checkpoint", data=b"next one")]
