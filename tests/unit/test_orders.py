@@ -18,7 +18,6 @@ from barnabas.broker.core import Broker
 from barnabas.broker.group_runtime import GroupRuntime
 from barnabas.broker.logs.start import Start
 from barnabas.broker.logs.topic_deletion import TopicDeletion
-from barnabas.broker.slices import run_through
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -69,16 +68,28 @@ class Deletion:
         parts.topics.logs_of.return_value = [log("offsets")]
         parts.ends.undurable.return_value = []
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
+        parts.topics.logs.has_removed = True
         self.deletion = TopicDeletion(
             parts.topics, parts.groups, parts.runtime, parts.ends, parts.progress, parts.flushes,
-            parts.compaction, parts.cluster,
+            parts.compaction, parts.cluster, parts.syncs,
         )  # fmt: skip
         parts.reset_mock()
 
 
 def test_the_steps_of_a_deletion_of_topics() -> None:
     one = Deletion()
-    run_through(one.deletion.delete_topics(["t"], NOW_MS), NOW_MS)
+    work = one.deletion.delete_topics(["t"], NOW_MS)
+    wait = next(work)
+    assert wait is not None
+    wait.begin(lambda now_ms: None)
+    assert steps(one.parts)[-1] == "syncs.run"
+    assert one.parts.syncs.run.call_args[0][:2] == (
+        one.parts.topics.logs.removal_steps.return_value,
+        NOW_MS,
+    )
+    with pytest.raises(StopIteration):
+        while True:
+            work.send(NOW_MS)
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on it comes about, whatever happens
         "topics.forget",  # nothing finds it any more
@@ -87,7 +98,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "progress.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
-        "topics.logs.end_removals",  # durable, before anything says that it is done
+        "topics.logs.removal_steps",
+        "syncs.run",  # durable, before anything says that it is done
         "metadata.topic",
         "groups.on_topics_deleted",
         "runtime.run",
@@ -403,7 +415,7 @@ def test_the_steps_of_opening_the_logs(
 def test_the_steps_of_a_tick_of_the_logs() -> None:
     parts = MagicMock()
     parts.log_dir.changed_starts.__bool__.return_value = True
-    names = ("_upkeep", "_write_changed_starts", "write_checkpoints", "log_dir")
+    names = ("_upkeep", "_write_changed_starts", "run_steps", "_periodic_checkpoint", "log_dir")
     manager = bare(
         LogManager, _next_checkpoint_ms=NOW_MS, data_dir="/data",
         config=SimpleNamespace(recovery_checkpoint_interval_ms=60),
@@ -414,7 +426,8 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
         "log_dir.builds.on_tick",
         "_upkeep.retain",
         "_write_changed_starts",  # before any file goes: a log start that was seen stays
-        "write_checkpoints",
+        "_periodic_checkpoint",
+        "run_steps",
         "_upkeep.expire",
         "_upkeep.checkpoint_logs",
         "_upkeep.empty_trash",
@@ -422,7 +435,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
     assert manager._next_checkpoint_ms == NOW_MS + 60
     parts.reset_mock()
     manager.on_tick(NOW_MS + 59)
-    assert "write_checkpoints" not in steps(parts)
+    assert "run_steps" not in steps(parts)
 
 
 # --- the core ------------------------------------------------------------------------------------
@@ -492,5 +505,8 @@ def test_the_steps_of_a_clean_stop_of_the_core() -> None:
 def test_a_flush_that_ends_finds_the_deferred_calls_done() -> None:
     parts = MagicMock()
     broker = bare(Broker, on_sent=parts.on_sent, outbox=parts.outbox, flushes=parts.flushes)
-    broker.on_flushed("job", NOW_MS)
+    broker.on_flushed(SimpleNamespace(then=None), NOW_MS)
     assert steps(parts) == ["on_sent", "flushes.on_flushed"]
+    parts.reset_mock()
+    broker.on_flushed(SimpleNamespace(then=parts.then), NOW_MS)
+    assert steps(parts) == ["on_sent", "then"], "of a sync that is none of the queue's"
