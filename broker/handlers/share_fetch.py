@@ -93,8 +93,7 @@ class ShareHandler:
             self._parts.shares.get().close_session(session.key, now_ms)
         while fetch.load_some(now_ms):
             now_ms = yield
-        if not fetch.try_complete(now_ms, request.max_wait_ms <= 0):
-            fetch.wait(session, context.now_ms + request.max_wait_ms)
+        fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
         return PARKED
 
     def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
