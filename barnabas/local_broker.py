@@ -54,8 +54,8 @@ class BrokerNotRunningError(RuntimeError):
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
-    Takes:  data_dir, which is kept after the end; without it a temporary directory is used, in
-            memory where the machine has room, and removed with the broker. settings: by Kafka's
+    Takes:  data_dir: kept after the end; without it a temporary directory is used, in memory
+            where the machine has room, and removed with the broker. settings: by Kafka's
             names. topics: created at the start: names, or {name: partitions}, or {name:
             {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a
             free one; a restart keeps it. control: enables `LocalBroker.control`, for faults and

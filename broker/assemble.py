@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.authorizer import Authorizer
@@ -190,7 +191,8 @@ def assemble(
     )  # fmt: skip
     start.resume(now_ms, sync)
 
-    streams_topics = Lazy(partial(_streams_topics, config, ids, topics, cluster, requests, quotas))
+    new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
+    streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))
     counters = Counters()
     telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
@@ -202,7 +204,7 @@ def assemble(
         group_configs=group_configs, transactions=transactions, producer_ids=producer_ids,
         endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
-        streams_topics=streams_topics,
+        new_topics=new_topics, streams_topics=streams_topics,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
@@ -304,17 +306,20 @@ def _shares(
     )
 
 
+def _new_topics(
+    config: BrokerConfig, ids: Ids, topics: TopicRegistry, cluster: Cluster
+) -> NewTopics:
+    from barnabas.broker.logs.new_topics import NewTopics
+
+    return NewTopics(config, ids, topics, cluster)
+
+
 def _streams_topics(
-    config: BrokerConfig,
-    ids: Ids,
-    topics: TopicRegistry,
-    cluster: Cluster,
-    requests: Requests,
-    quotas: Quotas,
+    new_topics: Lazy[NewTopics], topics: TopicRegistry, requests: Requests, quotas: Quotas
 ) -> StreamsTopics:
     from barnabas.broker.streams_topics import StreamsTopics
 
-    return StreamsTopics(config, ids, topics, cluster, requests, quotas)
+    return StreamsTopics(new_topics.get(), topics, requests, quotas)
 
 
 def _coordinator_edge(

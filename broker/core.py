@@ -368,6 +368,8 @@ class Broker:
         deadline = self.transactions.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             self._transaction_ends.run(self.transactions.on_tick(now_ms), now_ms)
+        if self._transaction_ends.in_parts:
+            self._transaction_ends.on_tick(now_ms)
         if self.logs.next_deadline_ms() <= now_ms:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
@@ -391,6 +393,8 @@ class Broker:
         requests, wide = self.requests, self.wide.made
         is_ready = requests.work.is_ready or requests.reading.queue or self.topics.is_configuring
         if is_ready or self.metadata.is_rewriting or (wide is not None and wide.queue):
+            return 0
+        if self._transaction_ends.in_parts:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (

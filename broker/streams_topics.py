@@ -20,13 +20,10 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.logs.metadata import Topic
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.under_way import Requests
-    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.coordinator.groups.streams.topology import InternalTopic
     from barnabas.protocol.messages.streams_group_heartbeat import Topology
     from barnabas.protocol.request_context import RequestContext
@@ -73,16 +70,10 @@ class StreamsTopics:
     """Makes internal topics, and keeps why one could not be made, for a while."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        ids: Ids,
-        topics: TopicRegistry,
-        cluster: Cluster,
-        requests: Requests,
-        quotas: Quotas,
+        self, new_topics: NewTopics, topics: TopicRegistry, requests: Requests, quotas: Quotas
     ) -> None:
-        self._new_topics = NewTopics(config, ids, topics, cluster)
-        self._topics, self._requests, self._quotas = topics, requests, quotas
+        self._new_topics, self._topics = new_topics, topics
+        self._requests, self._quotas = requests, quotas
         self._making: set[str] = set()
         self._reasons: dict[str, tuple[str, int]] = {}  # with the time until which each is kept
 

@@ -84,20 +84,19 @@ DIFFERENCES = {
     "ListConfigResources": "Version 0 is what Kafka 3.9 calls ListClientMetricsResources.",
     "ListTransactions": "Of RE2's syntax, `\\b` and `\\B` are refused in a pattern.",
     "OffsetFetch": "Version 0 asks for offsets in ZooKeeper, which does not exist: UNSUPPORTED_VERSION, as in Kafka.",
+    "StreamsGroupHeartbeat": "A member that lists other tasks than those that are assigned to it gets them again: it has missed an answer. A topology that Kafka fails over (UNKNOWN_SERVER_ERROR) is STREAMS_INVALID_TOPOLOGY.",
     "UnregisterBroker": "A running broker cannot be unregistered: INVALID_REQUEST.",
     "AddRaftVoter": _VOTERS, "RemoveRaftVoter": _VOTERS,
     "UpdateFeatures": "`metadata.version` has no effect.",
 }  # fmt: skip
 
 _SHARE = "There are no share groups (KIP-932)."
-_STREAMS = "There are no streams groups (KIP-1071); Kafka Streams uses classic ones."
 NOT_SPOKEN = {
     76: ("ShareGroupHeartbeat", _SHARE), 77: ("ShareGroupDescribe", _SHARE),
     78: ("ShareFetch", _SHARE), 79: ("ShareAcknowledge", _SHARE),
     83: ("InitializeShareGroupState", _SHARE), 84: ("ReadShareGroupState", _SHARE),
     85: ("WriteShareGroupState", _SHARE), 86: ("DeleteShareGroupState", _SHARE),
-    87: ("ReadShareGroupStateSummary", _SHARE), 88: ("StreamsGroupHeartbeat", _STREAMS),
-    89: ("StreamsGroupDescribe", _STREAMS), 90: ("DescribeShareGroupOffsets", _SHARE),
+    87: ("ReadShareGroupStateSummary", _SHARE), 90: ("DescribeShareGroupOffsets", _SHARE),
     91: ("AlterShareGroupOffsets", _SHARE), 92: ("DeleteShareGroupOffsets", _SHARE),
 }  # fmt: skip
 

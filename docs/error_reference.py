@@ -143,6 +143,11 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "STALE_MEMBER_EPOCH": (False, "The member has a newer epoch now; clients repeat the request with it."),
     "MISMATCHED_ENDPOINT_TYPE": (False, "The request asks for controllers, and this is a broker."),
     "UNSUPPORTED_ENDPOINT_TYPE": (False, "The request asks for neither brokers nor controllers."),
+    "STREAMS_INVALID_TOPOLOGY": (
+        False,
+        "The topology of a streams group cannot run with any topics, or names one that no "
+        "application may use.",
+    ),
     "INVALID_REGULAR_EXPRESSION": (False, "The pattern is not valid in RE2's syntax."),
     "TRANSACTION_ABORTABLE": (False, "This transaction can only be aborted; then the producer can continue."),
 }  # fmt: skip

@@ -9,6 +9,7 @@ import command_reference
 import dashboard
 import error_reference
 import metrics_reference
+import python_api
 import settings
 
 GENERATED = (
@@ -17,6 +18,7 @@ GENERATED = (
     error_reference,
     command_reference,
     metrics_reference,
+    python_api,
     dashboard,
 )
 """Each has a TARGET, and its `text()`."""

@@ -3,8 +3,9 @@
 A directory that Apache Kafka wrote has no manifests, so its index files are not trusted, and each
 is rebuilt when it is first needed: seconds for a GiB of small batches. A reader that can wait reads
 under `IndexCache.puts_off`. If a segment of more than BUILT_AT_ONCE_BYTES needs a build,
-`BuildPutOff` is raised (`segment.py`); the reader passes it to `LogDirectory.build_later`, and
-reads again when the index is built. For readers that cannot wait the index is built at once.
+`BuildPutOff` is raised (`log/segment_indexes.py`); the reader passes it to
+`LogDirectory.build_later`, and reads again when the index is built. For readers that cannot wait
+the index is built at once.
 
 A slice is a step of a generator. Its size is SLICE_COST, where a batch counts as one, plus one for
 each READ_COST_BYTES that are read of it.
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.storage.log.segment import BuildPutOff, Segment
+    from barnabas.storage.log.segment_indexes import BuildPutOff, SegmentIndexes
 
 Then = Callable[[int], None]
 
@@ -25,8 +26,8 @@ class IndexBuilds:
     """The current builds, of which the first runs in slices, and the callbacks for each."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[Segment, bool], list[Then]] = {}
-        self._steps: dict[tuple[Segment, bool], Iterator[None]] = {}
+        self._waiting: dict[tuple[SegmentIndexes, bool], list[Then]] = {}
+        self._steps: dict[tuple[SegmentIndexes, bool], Iterator[None]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -36,7 +37,7 @@ class IndexBuilds:
 
         A reader that tries again gets the error of a failed build.
         """
-        key = put_off.segment, put_off.is_for_aborted
+        key = put_off.indexes, put_off.is_for_aborted
         if key not in self._steps:
             self._steps[key] = put_off.build()
         self._waiting.setdefault(key, []).append(then)

@@ -1,6 +1,6 @@
 """kafka-python's admin client, with what it lacks: waiting for coordinators that are not there yet,
-groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which Barnabas
-adds to its answers (`barnabas.protocol.client_hosts`).
+groups of the consumer protocol (KIP-848), share groups (KIP-932), and the hosts of transactions'
+producers, which Barnabas adds to its answers (`barnabas.protocol.client_hosts`).
 
 This module imports kafka-python, so it is imported when a client is created.
 """
@@ -25,6 +25,7 @@ from kafka.protocol.metadata import CoordinatorType
 
 COORDINATOR_RETRY_S = 0.2
 _SCHEMAS = "barnabas.cli.schemas"
+SHARE, UNKNOWN = "share", -1
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -36,6 +37,30 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ig
 
     kafka-python finds the class by its API key.
     """
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1; with the lag since 4.2."""
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
 
 
 class DescribeTransactionsWithHostsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -125,18 +150,92 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 self._manager.cluster._coordinators.clear()  # else the same one again
 
     async def _async_describe_groups(self, group_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Describe groups of both protocols.
+        """Describe groups of each protocol.
 
-        DescribeGroups is for classic groups: a group of the consumer protocol is Dead or not found
-        in its answer, and is described by its own request.
+        DescribeGroups is for classic groups: a group of another protocol is Dead or not found in
+        its answer, and is described by its own request.
         """
         described = await super()._async_describe_groups(group_ids, *args, **kwargs)
         for group, row in described.items():
             if GroupIdNotFoundError.__name__ in (row["error"] or ""):
                 row |= {"error": None, "group_state": "Dead"}  # as below version 6
             if row["group_state"] == "Dead":
-                described[group] = await self._consumer_group(group) or row
+                other = await self._consumer_group(group) or await self._share_group(group)
+                described[group] = other or row
         return described
+
+    async def _share_group(self, group: str) -> dict[str, Any] | None:
+        """A share group in the form of the others; None for another group."""
+        request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        answer = await self._of_share_group(group, request)
+        if answer is None or answer.groups[0].error_code:
+            return None
+        (row,) = answer.groups
+        return {
+            "error": None,
+            "group_id": group,
+            "group_state": row.group_state,
+            "protocol_type": SHARE,
+            "protocol_data": row.assignor_name,
+            "members": [_member(member) for member in row.members],
+        }
+
+    async def _of_share_group(self, group: str, request: ApiMessage) -> Any:
+        """The answer of a share group's coordinator; None where it does not have the request."""
+        try:
+            self._manager.broker_version_data.api_version(request)
+        except IncompatibleBrokerVersion:
+            return None
+        coordinator = await self._find_coordinator_id(group)
+        return await self._manager.send(request, node_id=coordinator)
+
+    def share_group_offsets(self, group: str) -> dict[tuple[str, int], tuple[int, int]]:
+        """The start offset and the lag of each partition of a share group; -1 for unknown ones.
+
+        Raises: the error of the group.
+        """
+        row = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
+            group_id=group, topics=None
+        )
+        request = DescribeShareGroupOffsetsRequest(groups=[row])
+        answer = self._manager.run(self._of_share_group, group, request)
+        (found,) = answer.groups
+        if found.error_code:
+            raise for_code(found.error_code)(found.error_message or f"share group {group}")
+        return {
+            (topic.topic_name, one.partition_index): (
+                one.start_offset, UNKNOWN if one.lag is None else one.lag
+            )
+            for topic in found.topics
+            for one in topic.partitions
+            if not one.error_code
+        }  # fmt: skip
+
+    def alter_share_group_offsets(
+        self, group: str, offsets: dict[tuple[str, int], int]
+    ) -> dict[tuple[str, int], Exception | None]:
+        """Set where a share group without members reads. Gives: the error of each partition."""
+        made = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        topics: dict[str, list[Any]] = {}
+        for (name, index), offset in offsets.items():
+            partition = made.AlterShareGroupOffsetsRequestPartition(
+                partition_index=index, start_offset=offset
+            )
+            topics.setdefault(name, []).append(partition)
+        request = AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[made(topic_name=name, partitions=rows) for name, rows in topics.items()],
+        )
+        answer = self._manager.run(self._of_share_group, group, request)
+        if answer.error_code:
+            raise for_code(answer.error_code)(answer.error_message or f"share group {group}")
+        return {
+            (topic.topic_name, one.partition_index): for_code(one.error_code)(one.error_message)
+            if one.error_code
+            else None
+            for topic in answer.responses
+            for one in topic.partitions
+        }
 
     async def _consumer_group(self, group: str) -> dict[str, Any] | None:
         """A group of the consumer protocol in the form of the others; None for another group."""
@@ -169,7 +268,7 @@ def _member(member: Any) -> dict[str, Any]:
     ]
     return {
         "member_id": member.member_id,
-        "group_instance_id": member.instance_id,
+        "group_instance_id": getattr(member, "instance_id", None),
         "client_id": member.client_id,
         "client_host": member.client_host,
         "member_assignment": {"assigned_partitions": assigned},

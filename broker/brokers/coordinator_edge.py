@@ -25,7 +25,7 @@ With one broker this module is not imported.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from barnabas.broker.connections import CoordinatorWait
 from barnabas.broker.outbox import PARKED, Answer
@@ -45,8 +45,15 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import Result
     from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
+
+    Heartbeat = (
+        ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
+    )
 
 
 class One(NamedTuple):
@@ -198,7 +205,8 @@ class _Edge:
                 if self._edge.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             elif self._api.name in HEARTBEATS:
-                return self._handle_heartbeat(HEARTBEATS[self._api.name], request, context)
+                heartbeat = cast("Heartbeat", request)
+                return self._handle_heartbeat(HEARTBEATS[self._api.name], heartbeat, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
     def _handle_several(
@@ -244,7 +252,7 @@ class _Edge:
         return self._handle(request, context)
 
     def _handle_heartbeat(
-        self, decided: Heartbeats, request: Any, context: RequestContext
+        self, decided: Heartbeats, request: Heartbeat, context: RequestContext
     ) -> Answer:
         """Handle a heartbeat of a group whose records cannot be written: it renews the session; a
         change is refused, its records are dropped, and it is sent again with the next heartbeat.

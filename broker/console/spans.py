@@ -122,16 +122,16 @@ def take_window(
     at = max(bisect_right(segments.base_offsets, end_offset - 1), 1)
     segment, first_offset, left = segments[at - 1], log.log_start_offset, index_entries
     for segment in reversed(segments[:at]):
-        index = segment.offset_index()
+        index = segment.indexes.offset_index()
         below = bisect_left(index.offsets, end_offset - segment.base_offset)
         # the entry at `below` is of the batch with the end, which is shown if it begins below
-        stop = index.positions[below + 1] if below + 1 < len(index) else segment.size
+        stop = index.positions[below + 1] if below + 1 < len(index) else segment.batches.size
         first = max(below - left, 0)
         start = index.positions[first] if first else 0
         first_offset = segment.base_offset + (index.offsets[first - 1] + 1 if first else 0)
         first_offset = max(first_offset, log.log_start_offset)
         if stop > start:
-            slices.append(Slice(segment.file, start, stop - start))
+            slices.append(Slice(segment.batches.file, start, stop - start))
         left -= below + 1
         if left <= 0 or first_offset <= log.log_start_offset:
             break

@@ -33,7 +33,7 @@ from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NOT_SENT_NAME,
 )
-from barnabas.storage.log.segment import LOG_SUFFIX
+from barnabas.storage.files.segment_files import LOG_SUFFIX
 
 _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,

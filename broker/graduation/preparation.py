@@ -11,7 +11,6 @@ from barnabas.broker.graduation.survey import GraduationError
 from barnabas.broker.rim.daemon.opening import open_broker
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.disk import Disk
@@ -37,7 +36,18 @@ def start_and_stop(
     aborted = 0
     if aborts_transactions:
         aborted = broker.abort_transactions(now_ms)
-    _flush_all(broker, now_ms)
+    outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
+    while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
+        broker.on_sent(now_ms)  # the end of a transaction appends after its flush
+        ends.on_tick(now_ms)
+        works, outbox.work = outbox.work, []
+        for work in works:
+            broker.on_worked(work, work.run(), None, now_ms)
+        jobs, outbox.flushes = outbox.flushes, []
+        for job in jobs:
+            for file in job.files:
+                file.fsync()
+            broker.on_flushed(job, now_ms)
     damaged = list(broker.logs.offline.values())
     broker.close_logs(now_ms)
     if damaged:
@@ -45,15 +55,3 @@ def start_and_stop(
             f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
         )
     return aborted
-
-
-def _flush_all(broker: Broker, now_ms: int) -> None:
-    """Flush until the broker has nothing more to flush."""
-    outbox = broker.outbox
-    while outbox.flushes or outbox.deferred:
-        broker.on_sent(now_ms)
-        jobs, outbox.flushes = outbox.flushes, []
-        for job in jobs:
-            for file in job.files:
-                file.fsync()
-            broker.on_flushed(job, now_ms)

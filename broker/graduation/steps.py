@@ -24,7 +24,7 @@ from barnabas.storage.directory.graduated import (
     mark_of,
 )
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
-from barnabas.storage.log.segment import LOG_SUFFIX, offset_name
+from barnabas.storage.files.segment_files import LOG_SUFFIX, offset_name
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.hand_over import HandOver

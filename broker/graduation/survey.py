@@ -36,7 +36,7 @@ from barnabas.storage.files.checkpoints import (
     decode_properties,
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch, LeaderEpochs
-from barnabas.storage.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
+from barnabas.storage.files.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
 JOURNAL_NAME = "barnabas-metadata.journal"

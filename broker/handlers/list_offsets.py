@@ -19,7 +19,7 @@ from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_reader import Isolation, reading
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.segment_indexes import BuildPutOff
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 
@@ -258,9 +258,9 @@ def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
            -1: all segments, and the end of the log; -2: the first segment alone.
     """
     for segment in log.segments:
-        segment.load_times()
+        segment.indexes.load_times()
     known = [
-        (max(segment.base_offset, log.log_start_offset), segment.max_timestamp)
+        (max(segment.base_offset, log.log_start_offset), segment.indexes.max_timestamp)
         for segment in log.segments
     ]
     if log.log_end_offset > known[-1][0]:

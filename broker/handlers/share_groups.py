@@ -6,7 +6,7 @@ And the refusals where share groups are off.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 UNKNOWN_LAG = -1
 
 
-def without_share_groups(request: Any, context: RequestContext) -> Message:
+def without_share_groups(request: Message, context: RequestContext) -> Message:
     """The refusal where share groups are off: UNSUPPORTED_VERSION, as Kafka's."""
-    answer: Message = request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
-    return answer
+    return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
 def on_describe_share_group_offsets(

@@ -34,7 +34,12 @@ class StreamsGroupHandler:
     """Answers heartbeats and descriptions of streams groups, and makes their internal topics."""
 
     __slots__ = (
-        "_access", "_features", "_groups", "_is_loaded", "_requests", "_runtime",
+        "_access",
+        "_features",
+        "_group_runtime",
+        "_groups",
+        "_is_loaded",
+        "_requests",
         "_streams_topics",
     )  # fmt: skip
 
@@ -47,7 +52,7 @@ class StreamsGroupHandler:
         access: ClientAccess,
         streams_topics: Lazy[StreamsTopics],
     ) -> None:
-        self._requests, self._groups, self._runtime = requests, groups, group_runtime
+        self._requests, self._groups, self._group_runtime = requests, groups, group_runtime
         self._features, self._access = features, access
         self._streams_topics = streams_topics
         self._is_loaded = False
@@ -97,7 +102,7 @@ class StreamsGroupHandler:
     def _carry_out(self, result: Result, context: RequestContext) -> None:
         creation = result.creation
         if creation is None:
-            self._runtime.run(result, context.now_ms)
+            self._group_runtime.run(result, context.now_ms)
             return
         denied = self._not_creatable(creation.topics, context)
         topics = self._streams_topics.get()
@@ -107,7 +112,7 @@ class StreamsGroupHandler:
             why = topics.why_missing([topic.name for topic in creation.topics], context.now_ms)
         if why:
             _explain(result, why)
-        self._runtime.run(result, context.now_ms)
+        self._group_runtime.run(result, context.now_ms)
         if not denied:
             topics.make(creation.topics, context, creation.kept_ms)
 
@@ -138,7 +143,7 @@ class StreamsGroupHandler:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
         self._requests.park(context)
         result = self._groups.streams_requests.on_describe(request, context, context.now_ms)
-        self._runtime.run(result, context.now_ms)
+        self._group_runtime.run(result, context.now_ms)
         return PARKED
 
 

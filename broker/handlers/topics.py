@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Generator, Hashable, Iterable, 
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.logs.new_topics import NewTopics
 from barnabas.broker.logs.topic_names import TakenNames
 from barnabas.broker.outbox import Answer
 from barnabas.broker.requests.encoded_rows import EncodedRows
@@ -36,9 +35,10 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.client_quotas import Mutations
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.under_way import Requests
@@ -80,7 +80,7 @@ class TopicHandler:
     def __init__(
         self,
         config: BrokerConfig,
-        ids: Ids,
+        new_topics: Lazy[NewTopics],
         requests: Requests,
         quotas: Quotas,
         access: ClientAccess,
@@ -89,7 +89,7 @@ class TopicHandler:
         deletion: TopicDeletion,
     ) -> None:
         self._config = config
-        self._new_topics = NewTopics(config, ids, topics, cluster)
+        self._new_topics = new_topics
         self._requests = requests
         self._quotas = quotas
         self._access = access
@@ -111,9 +111,8 @@ class TopicHandler:
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
-        total = sum(
-            self._new_topics.requested_count(topic_request) for topic_request in request.topics
-        )
+        new_topics = self._new_topics.get()
+        total = sum(map(new_topics.requested_count, request.topics))
         if len(request.topics) > CHECKED_AT_ONCE:
             now_ms = yield
         taken = TakenNames(self._topics.metadata.topics)
@@ -140,7 +139,7 @@ class TopicHandler:
                         f"This request is for {total} partitions: ask for at most "
                         f"{MOST_PARTITIONS_AT_ONCE} at once.",
                     )
-                topic = self._new_topics.checked(topic_request, taken)
+                topic = new_topics.checked(topic_request, taken)
                 if mutations is not None:
                     mutations.record(topic.partition_count)
                 taken.add(topic.name)
@@ -407,7 +406,7 @@ class TopicHandler:
                     "assign each of the new ones.",
                 )
             for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
-                self._new_topics.check_replicas(index, assignment.broker_ids)
+                self._new_topics.get().check_replicas(index, assignment.broker_ids)
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
         """With several brokers: store the requested replicas of a topic's new partitions, if the

@@ -32,7 +32,8 @@ from barnabas.storage.files.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from barnabas.storage.log.segment import BuildPutOff, CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
@@ -179,7 +180,7 @@ class Compaction:
             (dirty_bytes, log)
             for log in logs
             if log.topic in INTERNAL_TOPICS
-            and log.segments.active.size >= most * LEAST_SHARE
+            and log.segments.active.batches.size >= most * LEAST_SHARE
             and (dirty_bytes := dirty_bytes_if_rolled(log, self._cleaned_to_of(log)))
         ]
         excess = sum(dirty_bytes for dirty_bytes, _ in dirty) - most

@@ -1,8 +1,10 @@
 """Group commit: which requests wait for which logs to be durable, and which flush serves them.
 
 At most one flush runs at a time. All requests that arrive while it runs are served together by the
-next one, so a hundred transactions that end at the same time cost the disk as much as one. Order of
-effects: the end of a log that is not durable is computed only when a flush begins.
+next one, so a hundred transactions that end at the same time cost the disk as much as one. A flush
+takes a thousand logs, since the loop reads what they have for the journal; further logs are in
+the next flushes, and a frame takes the record of a transaction when the last of its data are in it.
+Order of effects: the end of a log that is not durable is computed only when a flush begins.
 
 Where several logs have few bytes that are not durable, a flush writes these to the flush journal
 and flushes that one file. A full or old journal is rolled: the next journal is begun, and the logs
@@ -19,6 +21,7 @@ records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import FlushJob, Outbox
@@ -37,6 +40,8 @@ Continuation = Callable[[int], None]
 # flush
 MOST_BYTES_OF_A_LOG = 32 << 10
 MOST_BYTES_OF_A_FLUSH = 1 << 20
+LOGS_OF_A_FLUSH = 1024  # 5 us each, 20 where their files were closed
+BYTES_OF_A_FRAME = 4 << 20
 FULL_JOURNAL_BYTES = 64 << 20
 CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs at a time
 LONGEST_LATER_MS = 100
@@ -69,7 +74,7 @@ FrameContinuation = Callable[[Frame | None, int], None]
 class FlushQueue:
     """Callbacks by the logs that they wait for; each runs once, when these are durable.
 
-    full_journal_bytes: at which size a journal is rolled.
+    full_journal_bytes: at which size a journal is rolled. most_logs: of one flush.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class FlushQueue:
         self._journal_roll_ms = journal_roll_ms
         self._keeps_earlier_journals = keeps_earlier_journals
         self._disk_space = disk_space
-        self.full_journal_bytes = FULL_JOURNAL_BYTES
+        self.full_journal_bytes, self.most_logs = FULL_JOURNAL_BYTES, LOGS_OF_A_FLUSH
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
@@ -113,6 +118,7 @@ class FlushQueue:
         self._in_journal: dict[Log, None] = {}
         self._journal_began_ms = 0
         self._to_checkpoint: dict[Log, None] = dict.fromkeys(logs_to_checkpoint)
+        self._holder_count = 0
 
     @property
     def is_idle(self) -> bool:
@@ -166,6 +172,14 @@ class FlushQueue:
                 self._in_journal[log] = None
             if is_in_older:
                 self._to_checkpoint[log] = None
+
+    def hold_journals(self) -> None:
+        """Delete no journal before `release_journals`: effects of a record are still to come."""
+        self._holder_count += 1
+
+    def release_journals(self) -> None:
+        """All effects of a record have been passed to `flush_later`."""
+        self._holder_count -= 1
 
     def forget(self, log: Log, now_ms: int) -> None:
         """Stop waiting for a log whose topic was deleted."""
@@ -278,6 +292,7 @@ class FlushQueue:
     ) -> bool:
         """Take what the next flush makes durable: by the journal, or in the logs' own files.
 
+        After:  what exceeds one flush is left for the next one.
         Gives: whether a callback that waits for a frame was called.
         """
         journal = self._journal
@@ -290,23 +305,42 @@ class FlushQueue:
             len(next_logs) >= self._fewest_logs or self._waiting_for_frame or later
         )
         ends: dict[Log, LogEnd | None] = {**later, **dict.fromkeys(next_logs)}
+        if len(ends) > self.most_logs:
+            ends = self._in_turn(later, next_logs)
         most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(ends)))
         entries: dict[Log, JournalEntry] = {}
+        left, left_bytes = self.most_logs, BYTES_OF_A_FRAME
         for log, end in ends.items():
+            if left <= 0 or left_bytes <= 0:
+                if log in next_logs:
+                    self._next[log] = next_logs[log]
+                if log in later:
+                    self._later[log] = later[log]
+                continue
             in_place = next_logs.get(log, False)
             end_offset = log.log_end_offset if end is None else end.offset
             if not in_place and log.durability.durable_offset >= end_offset:
                 continue  # the previous flush has made it durable
+            left -= 1
             begun = None
             if uses_journal and not in_place:
                 begun = log.durability.try_begin_journal(most_bytes, end)
             if begun is None:
                 self._take_files(log, tokens, files)
             else:
-                entries[log], token = begun
+                entry, token = begun
+                entries[log] = entry
+                left_bytes -= len(entry.data)
                 tokens.append((log, token))
                 self._in_journal[log] = None
         return uses_journal and self._make_frame(entries, later, files, now_ms)
+
+    def _in_turn(
+        self, later: dict[Log, LogEnd], next_logs: dict[Log, bool]
+    ) -> dict[Log, LogEnd | None]:
+        """The logs in an order in which neither kind keeps the other out of the next flush."""
+        logs = [*islice(later, max(1, self.most_logs // 2)), *next_logs, *later]
+        return {log: None if log in next_logs else later[log] for log in logs}
 
     def _make_frame(
         self,
@@ -431,7 +465,9 @@ class FlushQueue:
 
     def _delete_journals(self) -> None:
         """Delete the older journals if no log is left to checkpoint. No flush is running."""
-        if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
+        if self._to_checkpoint or self._holder_count:
+            return
+        if self._journal is not None and self._journal.has_older:
             self._journal.forget_older(keep_earlier=self._keeps_earlier_journals())
 
 

@@ -34,7 +34,7 @@ from barnabas.coordinator.transactions.transaction_state import TransactionState
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime

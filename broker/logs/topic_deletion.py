@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,18 +64,26 @@ class TopicDeletion:
         """What has to be durable before topics of these names are made; None: it is.
 
         The tombstones of offsets of earlier topics with these names, and the Complete records of
-        transactions.
+        transactions, those included that are ending on partitions of these topics.
         """
+        logs, ends = self._undurable(names), self._transaction_ends
+        if not logs and not ends.is_ending_on(names):
+            return None
+
+        def begin(then: Callable[[int], None]) -> None:
+            ends.after_ends_on(
+                names,
+                lambda now_ms: self._flushes.wait(self._undurable(names), then, now_ms),
+                now_ms,
+            )
+
+        return Wait(begin, partial(_flush_all, logs))
+
+    def _undurable(self, names: Collection[str]) -> list[Log]:
         logs = self._transaction_ends.undurable()
         if any(name in names for name in self._topics.metadata.deletions.values()):
             logs += self._topics.logs_of(OFFSETS_TOPIC)
-        logs = [log for log in logs if log.durability.durable_offset < log.log_end_offset]
-        if not logs:
-            return None
-        return Wait(
-            partial(self._flushes.wait, logs, now_ms=now_ms),
-            partial(_flush_all, logs),
-        )
+        return [log for log in logs if log.durability.durable_offset < log.log_end_offset]
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Delete topics, a few logs in each slice."""

@@ -35,7 +35,7 @@ from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     encode_topic_id,
 )
-from barnabas.storage.log.segment import ForeignLog
+from barnabas.storage.files.segment_files import ForeignLog
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.files.segment_files import CorruptLog
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.segment import CorruptLog
     from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.broker")

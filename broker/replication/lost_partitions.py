@@ -23,7 +23,7 @@ from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_partition_metadata,
 )
-from barnabas.storage.log.segment import LOG_SUFFIX
+from barnabas.storage.files.segment_files import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

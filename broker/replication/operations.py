@@ -34,7 +34,7 @@ from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
     STANDBY_NOTE_NAME,
 )
-from barnabas.storage.log.segment import CLEANED_SUFFIX
+from barnabas.storage.files.segment_files import CLEANED_SUFFIX
 
 LOCAL = frozenset(
     {LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME, LEASE_SESSION_NAME}

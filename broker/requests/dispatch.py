@@ -136,7 +136,7 @@ _METADATA = (
     "config", "ids", "requests", "wide", "quotas", "access", "topics", "cluster", "addresses",
 )  # fmt: skip
 _TOPICS = (
-    "config", "ids", "requests", "quotas", "access", "topics", "cluster", "deletion",
+    "config", "new_topics", "requests", "quotas", "access", "topics", "cluster", "deletion",
 )  # fmt: skip
 _CLUSTER = ("topics", "cluster", "addresses", "failover")
 _CONFIGS = ("config", "topics", "cluster", "progress")

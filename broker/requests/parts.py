@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.observation.counters import Counters
@@ -87,6 +88,7 @@ class Parts:
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
     counters: Counters
+    new_topics: Lazy[NewTopics]
     streams_topics: Lazy[StreamsTopics]
 
 

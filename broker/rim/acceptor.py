@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.settings.listeners import UNIX_SCHEME
@@ -30,9 +29,15 @@ from barnabas.storage.pooled_disk import kept_from_connections
 if TYPE_CHECKING:
     import ssl
 
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.observation.counters import Counters
+    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.rim.connection_limits import ConnectionLimits, ListenerLimits
     from barnabas.broker.rim.tls import TlsSocket
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
+    from barnabas.storage.directory.log_manager import LogManager
 
 logger = logging.getLogger("barnabas.server")
 
@@ -41,10 +46,37 @@ ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
 MOST_REFUSED = 1000  # connections that are held until they are closed
 
 
+class AcceptorCore(Protocol):
+    """What the acceptor needs of the core: three inputs, and parts that it reads."""
+
+    config: BrokerConfig
+    cluster: Cluster
+    counters: Counters
+    logs: LogManager
+    metadata: ClusterMetadata
+    quotas: Quotas
+
+    def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
+        """A broker listens at a port."""
+
+    def on_connected(
+        self,
+        connection_id: int,
+        client_host: str,
+        local_host: str,
+        local_port: int,
+        node_id: int,
+        listener: ListenerConfig,
+    ) -> None:
+        """A client connected."""
+
+    def on_identified(self, connection_id: int, principal: str) -> None:
+        """A client has completed the TLS handshake."""
+
+
 class AcceptorHost(Protocol):
     """What the acceptor needs of the server."""
 
-    broker: Broker
     loop: asyncio.AbstractEventLoop
 
     def steady_ms(self) -> int:
@@ -106,10 +138,10 @@ class Listener:
         self.address = address_of(sock)
 
 
-def _listeners(broker: Broker, socks: Sequence[socket.socket]) -> list[Listener]:
+def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Listener]:
     """The listeners of the sockets, which come listener by listener, one for each broker."""
-    config = broker.config
-    places = product(config.listeners, broker.cluster.nodes)
+    config = core.config
+    places = product(config.listeners, core.cluster.nodes)
     return [
         Listener(node_id, listener, sock, config.sasl_server_max_receive_size)
         for (listener, node_id), sock in zip(places, socks, strict=True)
@@ -125,10 +157,12 @@ class Acceptor:
     _limits: ConnectionLimits | None = None  # where there are any
     _admission_timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, host: AcceptorHost, socks: Sequence[socket.socket]) -> None:
-        self._host, self._broker, self._loop = host, host.broker, host.loop
+    def __init__(
+        self, host: AcceptorHost, core: AcceptorCore, socks: Sequence[socket.socket]
+    ) -> None:
+        self._host, self._core, self._loop = host, core, host.loop
         self._accepts = True
-        self.listeners = _listeners(self._broker, socks)
+        self.listeners = _listeners(self._core, socks)
         self._set_limits_of_listeners()
         self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -141,7 +175,7 @@ class Acceptor:
     def start(self) -> None:
         """Listen."""
         for listener in self.listeners:
-            self._broker.on_listening(listener.node_id, listener.config, listener.address[1])
+            self._core.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
 
     def listener_of(self, node_id: int) -> Listener:
@@ -219,8 +253,8 @@ class Acceptor:
                 self._limits.on_closed(client_host)
             return
         self._next_connection_id += 1
-        self._broker.counters.add("barnabas_connections_opened_total")
-        self._broker.on_connected(
+        self._core.counters.add("barnabas_connections_opened_total")
+        self._core.on_connected(
             connection_id, client_host, *address, listener.node_id, listener.config
         )
         connection = self._host.add_connection(
@@ -246,15 +280,13 @@ class Acceptor:
 
     def _connection_limits(self) -> ConnectionLimits | None:
         """The limits of connections, made when the first limit is set."""
-        broker = self._broker
-        if self._limits is None and (
-            broker.quotas.have_addresses or broker.config.limits_connections
-        ):
+        core = self._core
+        if self._limits is None and (core.quotas.have_addresses or core.config.limits_connections):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
 
             self._limits = ConnectionLimits(
-                broker.config,
-                broker.metadata.client_quotas,
+                core.config,
+                core.metadata.client_quotas,
                 [host_of(connection) for connection in self._host.connections()],
                 self._host.steady_ms(),
             )
@@ -265,7 +297,7 @@ class Acceptor:
             if listener.config.limits_connections:
                 from barnabas.broker.rim.connection_limits import limits_of_listener
 
-                config, now_ms = self._broker.config, self._host.steady_ms()
+                config, now_ms = self._core.config, self._host.steady_ms()
                 listener.limits = limits_of_listener(listener.config, config, now_ms)
 
     def _pause_listener(
@@ -304,7 +336,7 @@ class Acceptor:
 
     def _await_admission(self, connection: Connection) -> None:
         """Close the connection unless it is admitted by the deadline."""
-        timeout_ms = self._broker.config.barnabas_authentication_timeout_ms
+        timeout_ms = self._core.config.barnabas_authentication_timeout_ms
         if timeout_ms < 0:
             return
         deadline_s = self._loop.time() + timeout_ms / 1000
@@ -338,7 +370,7 @@ class Acceptor:
             return config.tls.wrap(sock)
 
         def on_shaken(peer: ssl.SSLSocket) -> None:
-            self._broker.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
+            self._core.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
 
         return config.tls.wrap(sock, on_shaken)
 
@@ -372,7 +404,7 @@ class Acceptor:
 
     def _reserve_descriptors(self, count: int) -> None:
         """Have the logs close files when connections need their descriptors."""
-        self._broker.logs.disk.reserve_descriptors(count)
+        self._core.logs.disk.reserve_descriptors(count)
 
     def _try_accepting(self) -> None:
         is_full = self._limits is not None and self._limits.is_full
@@ -396,7 +428,7 @@ class Acceptor:
 
     def close(self) -> None:
         """Stop listening, and close the connections that are to be closed later."""
-        for node_id in self._broker.cluster.nodes:
+        for node_id in self._core.cluster.nodes:
             self.close_listener(node_id)
         for refused, closing in self._refused.items():
             closing.cancel()

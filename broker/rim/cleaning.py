@@ -26,8 +26,8 @@ import msgpack
 from barnabas.protocol.compression import Levels
 from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import TxnIndex
-from barnabas.storage.log.segment import CorruptLog
 
 IDLE_S = 30.0
 NICENESS = 10
@@ -135,7 +135,9 @@ def serve() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    threading.Thread(
+        target=_receive, args=(sys.stdin.buffer, jobs), name="jobs", daemon=True
+    ).start()
     disk = OsDisk()
     while True:
         job = _unpack_job(jobs.get())

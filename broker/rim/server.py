@@ -156,7 +156,8 @@ class Server:
         self.turns = self._turns_of(self.memory)
         self.greeting_memory = _greeting_memory(self.memory)
         self.greeting_turns = self._turns_of(self.greeting_memory)
-        self.acceptor = Acceptor(self, [sock] if isinstance(sock, socket.socket) else sock)
+        socks = [sock] if isinstance(sock, socket.socket) else sock
+        self.acceptor = Acceptor(self, broker, socks)
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = self.event_ns = self._catch_up_rounds = 0

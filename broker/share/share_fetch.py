@@ -19,7 +19,7 @@ from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import LoadedPartition

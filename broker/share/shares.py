@@ -18,7 +18,7 @@ from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue

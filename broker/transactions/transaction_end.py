@@ -10,11 +10,13 @@ on the disk before the decision, or in one frame of the journal with it. The ans
 the markers are appended, since there may be a thousand logs; the markers are appended before any
 other request is processed, so that a client that knows of the commit can read it. Requests of the
 transactional id are held back until the Complete record, so that the next transaction, which a
-client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. An abort waits for
-no flush: if a crash loses its decision, the transaction is aborted again. A session of two-phase
-commit (KIP-939) is the exception, since its open transactions survive a power loss: its aborts wait
-as a commit without a journal does. Where many partitions have no files for their markers, commits
-and aborts wait for these files before anything is decided.
+client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. Where a
+transaction has many partitions its markers are appended in parts, between which other requests are
+processed: then the rows of `LAW_IN_PARTS` hold, and the answer comes after the last part. An abort
+waits for no flush: if a crash loses its decision, the transaction is aborted again. A session of
+two-phase commit (KIP-939) is the exception, since its open transactions survive a power loss: its
+aborts wait as a commit without a journal does. Where many partitions have no files for their
+markers, commits and aborts wait for these files before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
 next epoch are held back until the Complete record, like every other request of the transactional
@@ -29,7 +31,8 @@ Comments in the table mark where a second node would add to it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,6 +89,7 @@ class Step(KeyEnum):
     FLUSH_DATA = "its data; nothing is decided, and a fence or an abort may come before the commit"
     FLUSH_DECISION = "its decision; from here on nothing else is decided on the transactional id"
     ANSWER = "its answer to be sent"
+    MARKERS = "the next part of its markers"
     FLUSH_MARKERS = "its markers"
     COMPLETE = "nothing: it has ended"
 
@@ -99,6 +103,7 @@ class Event(KeyEnum):
     DATA = "its data are on the disk, or in the frame of the journal that is being made"
     FLUSHED = "what it waits for is on the disk"
     SENT = "the answer is sent, and no other request was processed since"
+    MARKED = "the last part of its markers is appended"
 
 
 class CommitDurability(KeyEnum):
@@ -119,6 +124,7 @@ class Action(KeyEnum):
     ANSWER = "answer the EndTxn, if one waits"
     AFTER_ANSWER = "wait for SENT"
     WRITE_MARKERS = "append the markers, then try the fetches that wait for them"
+    WRITE_PARTS = "do so with a part of the markers at each tick, and wait for MARKED"
     FLUSH_MARKERS = "wait for FLUSHED: the logs with the markers"
     FLUSH_MARKERS_LATER = "have the markers flushed soon; the journal is kept until then"
     WRITE_COMPLETE = "append the Complete record, and begin the session that waits for it"
@@ -173,6 +179,35 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     },
 }
 
+_MARK_IN_PARTS = Row(_S.MARKERS, (_A.WRITE_PARTS,))
+_PREPARE_AND_MARK = Row(_S.MARKERS, (_A.WRITE_PREPARE, _A.WRITE_PARTS))
+
+# The rows of a transaction with many partitions. Between two parts anything may happen: other
+# requests, a kill, a power loss. A start carries the decision out as if no marker were written; it
+# serves no client before that, and has no parts. Markers that the journal answers for are flushed
+# soon after each part, and the journal is kept until the last one.
+LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
+    (_S.FLUSH_DATA, _E.DATA): LAW[_S.FLUSH_DATA, _E.DATA],
+    (_S.OPEN, _E.COMMIT): {_D.OS: _PREPARE_AND_MARK},
+    (_S.OPEN, _E.ABORT): {
+        _D.FLUSH: LAW[_S.OPEN, _E.ABORT][_D.FLUSH],
+        _D.OS: _PREPARE_AND_MARK,
+    },
+    (_S.FLUSH_DECISION, _E.FLUSHED): {
+        _D.JOURNAL: _PREPARE_AND_MARK,
+        _D.FLUSH: _MARK_IN_PARTS,
+    },
+    (_S.MARKERS, _E.MARKED): {
+        _D.JOURNAL: Row(_S.COMPLETE, (_A.WRITE_COMPLETE, _A.ANSWER)),
+        _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.ANSWER, _A.FLUSH_MARKERS)),
+        _D.OS: Row(_S.COMPLETE, (_A.WRITE_COMPLETE, _A.ANSWER)),
+    },
+    (_S.FLUSH_MARKERS, _E.FLUSHED): LAW[_S.FLUSH_MARKERS, _E.FLUSHED],
+}
+# A marker of a commit takes 15 us. One of an abort may make a file, the index of aborted
+# transactions, which takes more than a ms where the disk is busy.
+MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
+
 
 # --- the state of an ending transaction ---------------------------------------------------------
 
@@ -186,7 +221,8 @@ class Ending:
     frame: the journal's frame, while it is being made.
     prepare: the encoded record of the decision; None until then. log: the one of
     __transaction_state that gets the record; None until then.
-    logs: those that got a marker. topics_version: the registry's version when they got it.
+    logs: those that got a marker. topics_version: the registry's version when the first got it.
+    law: LAW, or LAW_IN_PARTS. tried: the number of partitions whose marker was tried, in parts.
     held_back: calls that are made when the transaction has ended, in the order of arrival.
     """
 
@@ -196,6 +232,7 @@ class Ending:
         "durability",
         "frame",
         "held_back",
+        "law",
         "log",
         "logs",
         "prepare",
@@ -204,6 +241,7 @@ class Ending:
         "topics_version",
         "transaction",
         "transactional_id",
+        "tried",
     )
 
     def __init__(
@@ -211,6 +249,7 @@ class Ending:
     ) -> None:
         self.transactional_id = transactional_id
         self.step = Step.OPEN
+        self.law = LAW
         self.durability = durability
         self.request: EndTxnRequest | None = None
         self.context: RequestContext | None = None
@@ -220,8 +259,12 @@ class Ending:
         self.prepare: CoordinatorRecord | None = None
         self.log: Log | None = None
         self.logs: list[Log] = []
-        self.topics_version = 0
+        self.topics_version = self.tried = 0
         self.held_back: list[Callable[[int], None]] = []
+
+
+def _cost_of_marker(decision: Decision) -> int:
+    return 1 if decision.commit else COSTS_OF_ABORT
 
 
 def _trace_step(ending: Ending, before: Step, event: Event) -> None:
@@ -433,8 +476,10 @@ def _can_make_files(log: Log) -> bool:
 class TransactionEnds:
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
-    flushes_commits: whether commits survive a power loss. It has a parameter for each part that an
-    action of the law works on.
+    flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
+    are appended in parts; if there are any, `on_tick` has work. markers_at_once: the most markers
+    of one call, of which one that aborts counts as COSTS_OF_ABORT. It has a parameter for each part
+    that an action of the law works on.
     """
 
     def __init__(
@@ -456,6 +501,8 @@ class TransactionEnds:
         self._topics, self._flushes, self._progress = topics, flushes, progress
         self._requests, self._outbox, self._files_ahead = requests, outbox, files_ahead
         self._completions: dict[Log, int] = {}
+        self.markers_at_once, self._soon_marked_count = MARKERS_AT_ONCE, 0
+        self.in_parts: deque[Ending] = deque()
         self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
             Action.FLUSH_DATA: self._flush_data,
             Action.FRAME_DECISION: self._frame_decision,
@@ -464,6 +511,7 @@ class TransactionEnds:
             Action.ANSWER: self._answer,
             Action.AFTER_ANSWER: self._await_sent,
             Action.WRITE_MARKERS: self._write_markers,
+            Action.WRITE_PARTS: self._write_parts,
             Action.FLUSH_MARKERS: self._flush_markers,
             Action.FLUSH_MARKERS_LATER: self._flush_markers_later,
             Action.WRITE_COMPLETE: self._write_complete,
@@ -551,6 +599,8 @@ class TransactionEnds:
         if overtaken is not None:
             ending.held_back = self._calls_of(overtaken)
         self._by_id[decision.transactional_id] = ending
+        if len(decision.partitions) * _cost_of_marker(decision) > self.markers_at_once:
+            ending.law = LAW_IN_PARTS
         event = Event.COMMIT if decision.commit else Event.ABORT
         self._with_files(decision, partial(self._on, ending, event), now_ms)
 
@@ -579,7 +629,7 @@ class TransactionEnds:
     def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
         """Move the ending transaction to the next step of the law, and do the row's actions."""
         before = ending.step
-        ending.step, actions = LAW[before, event][ending.durability]
+        ending.step, actions = ending.law[before, event][ending.durability]
         if logger.isEnabledFor(logging.DEBUG):
             _trace_step(ending, before, event)
         for action in actions:  # the last one may lead to an event, which calls this method again
@@ -655,6 +705,12 @@ class TransactionEnds:
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
+        # all that become durable with the same flush may get their markers in one call
+        count = self._soon_marked_count + len(decision.partitions)
+        if count > self.markers_at_once:
+            ending.law = LAW_IN_PARTS
+        else:
+            self._soon_marked_count = count
         self._on(ending, Event.DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
@@ -763,14 +819,53 @@ class TransactionEnds:
 
         A fetch that waits for several of the partitions gets the whole transaction in one answer.
         """
-        assert ending.decision is not None
+        decision = ending.decision
+        assert decision is not None
+        if ending.request is not None:  # `_on_data` has counted it
+            self._soon_marked_count -= len(decision.partitions)
         ending.topics_version = self._topics.version
-        ending.logs = self._markers.write(ending.decision, now_ms)
+        ending.logs = self._markers.write(decision, now_ms)
         if ending.durability is CommitDurability.JOURNAL:
             # all data before the markers are on the disk, and the markers will be soon
             self._progress.try_fetches(ending.logs, now_ms)
         else:
             self._progress.on_appended(ending.logs, now_ms)
+
+    def _write_parts(self, ending: Ending, now_ms: int) -> None:
+        ending.topics_version = self._topics.version
+        if ending.durability is CommitDurability.JOURNAL:
+            self._flushes.hold_journals()
+        self.in_parts.append(ending)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Append the next markers of transactions whose markers are appended in parts."""
+        left = self.markers_at_once
+        while left > 0 and self.in_parts:
+            ending = self.in_parts[0]
+            assert ending.decision is not None
+            partitions, cost = ending.decision.partitions, _cost_of_marker(ending.decision)
+            part = partitions[ending.tried : ending.tried + max(1, left // cost)]
+            left -= len(part) * cost
+            self._write_part(ending, part, now_ms)
+            if ending.tried == len(partitions):
+                self.in_parts.popleft()
+                if ending.durability is CommitDurability.JOURNAL:
+                    self._flushes.release_journals()
+                self._on(ending, Event.MARKED, now_ms)
+
+    def _write_part(
+        self, ending: Ending, partitions: tuple[TopicPartition, ...], now_ms: int
+    ) -> None:
+        """Append the markers of some partitions: `_write_markers` for a part of the decision."""
+        assert ending.decision is not None
+        logs = self._markers.write(ending.decision._replace(partitions=partitions), now_ms)
+        ending.tried += len(partitions)
+        ending.logs += logs
+        if ending.durability is CommitDurability.JOURNAL:
+            self._progress.try_fetches(logs, now_ms)
+            self._flushes.flush_later(logs, now_ms)
+        else:
+            self._progress.on_appended(logs, now_ms)
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
         self._flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
@@ -806,7 +901,8 @@ class TransactionEnds:
         After a power loss that takes a Complete record, the decision is carried out again. If there
         is another topic of the same name then, a later transaction that is open there could not be
         distinguished: the marker was deleted with the topic. So no topic is made before these
-        records are durable (`undurable`).
+        records are durable (`undurable`), nor while a decision on partitions of its name is being
+        carried out.
         """
         if not self.flushes_commits:  # a power loss then aborts open transactions in any case
             return
@@ -817,6 +913,27 @@ class TransactionEnds:
         ]
         self._completions.update((log, log.log_end_offset) for log in logs)
         self._flushes.wait(logs, lambda _: None, now_ms)
+
+    def is_ending_on(self, topics: Collection[str]) -> bool:
+        """Whether a decision on partitions of these topics is being carried out."""
+        return self._ending_on(topics) is not None
+
+    def _ending_on(self, topics: Collection[str]) -> Ending | None:
+        for ending in self._by_id.values():
+            decision = ending.decision
+            if decision is not None and any(name in topics for name, _ in decision.partitions):
+                return ending
+        return None
+
+    def after_ends_on(
+        self, topics: Collection[str], call: Callable[[int], None], now_ms: int
+    ) -> None:
+        """Make the call when no decision on partitions of these topics is being carried out."""
+        ending = self._ending_on(topics)
+        if ending is None:
+            call(now_ms)
+        else:
+            ending.held_back.append(lambda now_ms: self.after_ends_on(topics, call, now_ms))
 
     def undurable(self) -> list[Log]:
         """The logs with Complete records that have to be durable before a topic is made."""

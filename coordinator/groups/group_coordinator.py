@@ -266,7 +266,7 @@ class GroupCoordinator:
         if group is None:
             return
         group.metadata_value = None
-        self._maybe_forget(group)
+        self._table.maybe_forget(group)
 
     def _replay_consumer_group(
         self, partition: int, encoded_key: bytes, value: bytes | None
@@ -287,7 +287,7 @@ class GroupCoordinator:
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
             if not group.classic.pending_ids:  # else it is about to become a classic one
-                self._maybe_forget(group)
+                self._table.maybe_forget(group)
 
     def _replay_typed_group(
         self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
@@ -307,19 +307,7 @@ class GroupCoordinator:
         typed.replay(key, value)
         if value is None and typed_kind.is_group_key(key):
             group.typed = None
-            self._maybe_forget(group)
-
-    def _maybe_forget(self, group: Group) -> None:
-        """Remove a group that has no state."""
-        if group.offsets or group.metadata_value is not None:
-            return
-        if group.consumer is not None or group.typed is not None:
-            return
-        if group.classic.members:  # it has just become a classic one, whose record comes next
-            return
-        del self._groups[group.group_id]
-        # it may be due in days: timers of ids that are used once and deleted would accumulate
-        self._timers.cancel((RETENTION, group.group_id, ""))
+            self._table.maybe_forget(group)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool

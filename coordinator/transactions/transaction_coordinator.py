@@ -77,8 +77,7 @@ if TYPE_CHECKING:
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that is of version 2 of the protocol
 _END_KNOWS_FENCED = 2  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
-DUE_AT_ONCE = 64  # deadlines that are handled by one tick; each takes a third of a ms
-_PARTITIONS_AS_A_DEADLINE = 8  # a marker for so many partitions costs as much as a deadline
+DUE_AT_ONCE = 32  # deadlines of one tick, and markers of these: a third of a ms each
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -536,7 +535,8 @@ class TransactionCoordinator:
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout is over, and remove the ids that have expired.
 
-        At most DUE_AT_ONCE of them: the next tick continues, and requests come in between.
+        About DUE_AT_ONCE of them, markers included: the next tick continues, and requests come in
+        between.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -546,7 +546,7 @@ class TransactionCoordinator:
             budget -= 1
             if self._table.is_ending(transaction):
                 continue  # it ended in time; replaying that sets its next deadline
-            budget -= len(transaction.partitions) // _PARTITIONS_AS_A_DEADLINE
+            budget -= len(transaction.partitions)
             if transaction.state is TransactionState.ONGOING:
                 fence = self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
                 effects.append(self._table.decision(fence))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.cleaning.cleaner import CleanJob
 from barnabas.storage.files.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from barnabas.storage.log.segment import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.log_config import NEVER_MS
 
 if TYPE_CHECKING:
@@ -63,15 +63,15 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
         if following > stable:
             break
         if log.config.min_compaction_lag_ms > 0:
-            segment.load_times()
-            if segment.max_timestamp > youngest_ms:
+            segment.indexes.load_times()
+            if segment.indexes.max_timestamp > youngest_ms:
                 break
         dirty.append(segment)
         end = following
-    dirty_bytes = sum(segment.size for segment in dirty)
+    dirty_bytes = sum(segment.batches.size for segment in dirty)
     if not dirty_bytes:
         return None
-    clean_bytes = sum(segment.size for segment in segments[:begin])
+    clean_bytes = sum(segment.batches.size for segment in segments[:begin])
     return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, wall_ms))
 
 
@@ -85,11 +85,11 @@ def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
     """
     segments = log.segments
     waits = log.last_stable_offset < segments.active.base_offset
-    if waits or not segments.active.size or log.config.min_compaction_lag_ms > 0:
+    if waits or not segments.active.batches.size or log.config.min_compaction_lag_ms > 0:
         return 0
     _, begin = _first_dirty(log, cleaned_to)
-    dirty_bytes = sum(segment.size for segment in segments[begin:])
-    all_bytes = sum(segment.size for segment in segments[:begin]) + dirty_bytes
+    dirty_bytes = sum(segment.batches.size for segment in segments[begin:])
+    all_bytes = sum(segment.batches.size for segment in segments[:begin]) + dirty_bytes
     is_enough = dirty_bytes / all_bytes > log.config.min_cleanable_dirty_ratio
     return dirty_bytes if is_enough else 0
 
@@ -106,7 +106,7 @@ def _first_dirty(log: Log, cleaned_to: int | None) -> tuple[int, int]:
 def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
     if log.config.max_compaction_lag_ms >= NEVER_MS:
         return False
-    times = [time for segment in dirty if (time := segment.first_batch_timestamp()) > 0]
+    times = [time for segment in dirty if (time := segment.indexes.first_batch_timestamp()) > 0]
     return bool(times) and min(times) < wall_ms - log.config.max_compaction_lag_ms
 
 
@@ -124,7 +124,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
         job_id=job_id,
         directory=log.directory,
         groups=tuple(
-            tuple((segment.base_offset, segment.size) for segment in group)
+            tuple((segment.base_offset, segment.batches.size) for segment in group)
             for group in _groups(log, sources, dirt.end_offset)
         ),
         first_dirty_offset=dirt.first_dirty_offset,
@@ -156,14 +156,14 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
     for segment, end in zip(sources, ends, strict=True):
         if (
             groups
-            and group_bytes + segment.size <= most_bytes
+            and group_bytes + segment.batches.size <= most_bytes
             and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET
         ):
             groups[-1].append(segment)
-            group_bytes += segment.size
+            group_bytes += segment.batches.size
         else:
             groups.append([segment])
-            group_bytes = segment.size
+            group_bytes = segment.batches.size
     return groups
 
 

@@ -50,9 +50,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.files.offset_index import OffsetIndex
-from barnabas.storage.files.time_index import TimeIndex
-from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
-from barnabas.storage.log.segment import (
+from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIX,
@@ -63,6 +61,8 @@ from barnabas.storage.log.segment import (
     CorruptLog,
     offset_name,
 )
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 
 KEY_BYTES = (
     200  # the size of a key in the map: its bytes or hash, its offset, its share of the table

@@ -35,8 +35,7 @@ from barnabas.storage.files.checkpoints import (
     Manifest,
     SegmentNote,
 )
-from barnabas.storage.files.time_index import TimeIndex
-from barnabas.storage.log.segment import (
+from barnabas.storage.files.segment_files import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -45,9 +44,10 @@ from barnabas.storage.log.segment import (
     TIME_SUFFIX,
     TXN_SUFFIX,
     CorruptLog,
-    Segment,
     offset_name,
 )
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.log.segment import Segment
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
@@ -146,11 +146,12 @@ def _replace(
         manifest=manifest,
     )
     _rename_to_final(log.disk, log.directory, cleaned.base_offset)
-    new.max_timestamp, new.max_timestamp_offset = (
+    indexes = new.indexes
+    indexes.max_timestamp, indexes.max_timestamp_offset = (
         cleaned.max_timestamp,
         cleaned.max_timestamp_offset,
     )
-    new.has_times = new.txn_trusted = new.index_trusted = new.rebuilt = (
+    indexes.has_times = indexes.txn_trusted = indexes.index_trusted = indexes.rebuilt = (
         True  # this process wrote the index files
     )
     log.turnover.replace(old, new)

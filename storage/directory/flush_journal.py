@@ -65,7 +65,7 @@ from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_partition_metadata,
 )
-from barnabas.storage.log.segment import LOG_SUFFIX, CorruptLog, offset_name
+from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog, offset_name
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")

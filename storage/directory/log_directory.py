@@ -21,13 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import Disk
-from barnabas.storage.log.segment import (
-    DELETED_SUFFIX,
-    SEGMENT_SUFFIXES,
-    BuildPutOff,
-    IndexCache,
-    Segment,
-)
+from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import BuildPutOff, IndexCache
 
 if TYPE_CHECKING:
     from barnabas.storage.index_builds import IndexBuilds
@@ -84,9 +80,9 @@ class LogDirectory:
     def discard_segments(self, segments: Iterable[Segment], due_ms: int) -> None:
         """Rename the files of unused segments; they are deleted at `due_ms`."""
         for segment in segments:
-            self.cache.forget(segment)
+            self.cache.forget(segment.indexes)
             for suffix in SEGMENT_SUFFIXES:
-                self.discard(segment.path(suffix), due_ms)
+                self.discard(segment.batches.path(suffix), due_ms)
 
     def discard(self, path: str, due_ms: int) -> None:
         """Rename an unused file; it is deleted at `due_ms`."""

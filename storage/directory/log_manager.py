@@ -53,8 +53,10 @@ from barnabas.storage.files.checkpoints import (
     Offsets,
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch, LeaderEpochs
+from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
 from barnabas.storage.log.log import Log, LogContents
-from barnabas.storage.log.segment import CorruptLog, ForeignLog, IndexCache, Segment
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import IndexCache
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.opening.log_loader import Opening

@@ -26,8 +26,9 @@ from collections.abc import Mapping
 from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
 from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import BuildPutOff, CorruptLog
+from barnabas.storage.log.segment_indexes import BuildPutOff
 from barnabas.storage.log_config import LogManagerConfig
 
 MUCH_READ_BYTES = 1 << 20  # bytes of a log whose reading costs more than its checkpoint

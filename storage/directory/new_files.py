@@ -28,7 +28,7 @@ from barnabas.storage.files.checkpoints import (
     encode_epochs,
     encode_partition_metadata,
 )
-from barnabas.storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_SUFFIX, offset_name
+from barnabas.storage.files.segment_files import INDEX_SUFFIX, LOG_SUFFIX, TIME_SUFFIX, offset_name
 
 logger = logging.getLogger(__name__)
 

@@ -115,6 +115,6 @@ def append_marker(
         producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
     )
     if completed is not None and completed.aborted:
-        log.segments.active.append_aborted(aborted_entry(completed))
+        log.segments.active.indexes.append_aborted(aborted_entry(completed))
     log.advance(offset + 1)
     return AppendInfo(offset, offset, -1, False)

@@ -27,7 +27,8 @@ from typing import NamedTuple
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.flush_journal import JournalEntry
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
-from barnabas.storage.log.segment import LOG_SUFFIX, Segment
+from barnabas.storage.files.segment_files import LOG_SUFFIX
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 
 
@@ -90,7 +91,7 @@ class Durability:
         self._segments = segments
         self.recovery_point = self.durable_offset = recovery_point
         is_all_durable = recovery_point == segments.end_offset
-        self._durable_position = segments.active.size if is_all_durable else -1
+        self._durable_position = segments.active.batches.size if is_all_durable else -1
         self._unflushed = [
             segment
             for segment in segments
@@ -107,7 +108,7 @@ class Durability:
     def end(self) -> LogEnd:
         """The log's current end."""
         segments, active = self._segments, self._segments.active
-        return LogEnd(segments.end_offset, active.base_offset, active.size)
+        return LogEnd(segments.end_offset, active.base_offset, active.batches.size)
 
     @property
     def names_changed(self) -> bool:
@@ -152,7 +153,7 @@ class Durability:
         has_new_names = self._name_changes > self._durable_names
         if self.recovery_point >= end.offset and not has_new_names:
             return None
-        files: list[Syncable] = [segment.to_sync() for segment in self._unflushed]
+        files: list[Syncable] = [segment.batches.to_sync() for segment in self._unflushed]
         if has_new_names:
             files += [FileSync(self._disk, path) for path in self._new_paths]
             files.append(DirectorySync(self._disk, self._directory))
@@ -179,8 +180,9 @@ class Durability:
         assert end.base_offset == segment.base_offset, (
             f"{self.partition} is not durable up to {end}, which is in an earlier segment"
         )
-        data = segment.file.pread(size, position)
-        assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
+        batches = segment.batches
+        data = (batches.open_file or batches.file).pread(size, position)
+        assert len(data) == size, f"{batches.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
         entry = JournalEntry(*self.partition, segment.base_offset, position, data)
         return entry, FlushToken((), *end, False)
 

@@ -53,6 +53,7 @@ from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.durability import Durability, FlushToken
@@ -60,7 +61,6 @@ from barnabas.storage.log.log_checkpoint import LogCheckpoint
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, Slice, unreadable
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.segment_turnover import SegmentTurnover
 from barnabas.storage.log_config import LogConfig
@@ -174,7 +174,7 @@ class Log:
         if not self.durability.waits_for_disk:
             self.high_watermark = self.log_end_offset
             self._update_stable()
-        self.segments.active.index_interval_bytes = config.index_interval_bytes
+        self.segments.active.indexes.index_interval_bytes = config.index_interval_bytes
 
     @property
     def rules(self) -> Rules:
@@ -584,6 +584,6 @@ class Log:
         Files are closed when their last slice was sent.
         """
         for segment in self.segments:
-            self.log_dir.cache.forget(segment)
+            self.log_dir.cache.forget(segment.indexes)
         self._changed_logs.pop(self, None)
         self._changed_logs = {}

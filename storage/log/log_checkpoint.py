@@ -24,7 +24,8 @@ from barnabas.storage.files.checkpoints import (
     encode_epochs,
 )
 from barnabas.storage.files.leader_epochs import LeaderEpochs
-from barnabas.storage.log.segment import INDEX_SUFFIXES, Segment, offset_name
+from barnabas.storage.files.segment_files import INDEX_SUFFIXES, offset_name
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerStateManager
@@ -72,7 +73,7 @@ class LogCheckpoint:
 
     def write(self, log_start_offset: int) -> None:
         """Bring index files, snapshot and manifest up to date."""
-        self._segments.active.write_indexes()
+        self._segments.active.indexes.write()
         self._bring_snapshot_up()
         self.write_manifest(log_start_offset)
 
@@ -102,7 +103,7 @@ class LogCheckpoint:
 
     def write_closing(self, log_start_offset: int) -> list[Syncable]:
         """Write the files of a clean stop. Gives: the files to fsync."""
-        self._segments.active.add_last_time()
+        self._segments.active.indexes.add_last_time()
         self.write(log_start_offset)
         return [
             self._disk.open(f"{self._directory}/{MANIFEST_NAME}"),
@@ -132,28 +133,29 @@ class LogCheckpoint:
         Gives: the part of the manifest for a closed segment, which is encoded once; None where the
                segment was added to `manifest` itself.
         """
-        base_offset, earlier = segment.base_offset, segment.manifest
+        indexes = segment.indexes
+        base_offset, earlier = segment.base_offset, indexes.manifest
         is_active = segment is self._segments.active
         if earlier is not None and earlier.parted:
             return earlier
         names = [f"{offset_name(base_offset)}{suffix}" for suffix in INDEX_SUFFIXES]
         if earlier is not None and not is_active and all(name in earlier.files for name in names):
-            segment.manifest = earlier.part(base_offset, names)
-            return segment.manifest
+            indexes.manifest = earlier.part(base_offset, names)
+            return indexes.manifest
         end_offset = self._segments.end_of(segment)
-        if not (segment.has_times and segment.txn_trusted):
+        if not (indexes.has_times and indexes.txn_trusted):
             manifest.segments[base_offset] = SegmentNote(
-                base_offset, segment.size, -1, base_offset, end_offset
+                base_offset, segment.batches.size, -1, base_offset, end_offset
             )
             return None
         manifest.segments[base_offset] = SegmentNote(
             base_offset,
-            segment.size,
-            segment.max_timestamp,
-            segment.max_timestamp_offset,
+            segment.batches.size,
+            indexes.max_timestamp,
+            indexes.max_timestamp_offset,
             end_offset,
         )
-        manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
+        manifest.files.update({name: (size, crc) for name, size, crc in indexes.files.checksums()})
         if not is_active:
-            segment.manifest = manifest.part(base_offset, names)
+            indexes.manifest = manifest.part(base_offset, names)
         return None

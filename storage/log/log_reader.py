@@ -82,14 +82,14 @@ class LogReader:
             if place is None:
                 return segment, None
             segment, position, first_size = place
-        size = segments.end_position(segment, limit) - position
+        size, file = segments.end_position(segment, limit) - position, segment.batches.file
         if size > max_bytes:
             if not first_size:
-                first_size = batch_size_of(segment.file.pread(LENGTH_END, position))
+                first_size = batch_size_of(file.pread(LENGTH_END, position))
             if first_size > max_bytes:
-                return segment, Slice(segment.file, position, first_size) if min_one_batch else None
+                return segment, Slice(file, position, first_size) if min_one_batch else None
             size = max_bytes
-        return segment, Slice(segment.file, position, size) if size > 0 else None
+        return segment, Slice(file, position, size) if size > 0 else None
 
     def aborted(self, offset: int, segment: Segment, slice: Slice) -> list[AbortedTxn]:
         """The aborted transactions between `offset` and the end of a slice of the segment.
@@ -99,7 +99,7 @@ class LogReader:
         aborted: list[AbortedTxn] = []
         if segment is self._segments.active and not self.txn_index(segment):
             return aborted
-        upper = segment.upper_bound_offset(slice.position + slice.size)
+        upper = segment.indexes.upper_bound_offset(slice.position + slice.size)
         if upper is None:
             upper = self._segments.end_of(segment)
         for later in self._segments.since(segment):
@@ -112,11 +112,12 @@ class LogReader:
 
         Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
         """
-        if not segment.has_txn_index() and not segment.try_load_txn_index():
-            segment.check_builds_now(lambda: self._building(segment), is_for_aborted=True)
+        indexes = segment.indexes
+        if not indexes.has_txn_index() and not indexes.try_load_txn_index():
+            indexes.check_builds_now(lambda: self._building(segment), is_for_aborted=True)
             for _ in self._building(segment):
                 pass
-        return segment.txn_index()
+        return indexes.txn_index()
 
     def _building(self, segment: Segment) -> Iterator[None]:
         """Rebuild the aborted index of a segment, a slice at each step."""
@@ -128,16 +129,16 @@ class LogReader:
                 and earlier.base_offset < segment.base_offset
             ):
                 yield from replaying(state, earlier, state.end_offset, segment.base_offset, 0, [])
-                if segment.is_forgotten:
+                if segment.indexes.is_forgotten:
                     return
         end_offset = self._segments.end_offset
         yield from replaying(state, segment, segment.base_offset, end_offset, 0, completed)
-        if segment.is_forgotten:
+        if segment.indexes.is_forgotten:
             return
         for transaction in completed:
             if transaction.aborted:
                 index.append(aborted_entry(transaction))
-        segment.set_txn_index(index)
+        segment.indexes.set_txn_index(index)
 
     def has_marker_before(self, first_offset: int, producer_id: int, decided_ms: int) -> bool:
         """Whether the producer's last marker before an offset is of that decision, or a later one.
@@ -149,7 +150,7 @@ class LogReader:
             if segment.base_offset >= first_offset:
                 continue
             last: BatchHeader | None = None
-            for _, header in segment.headers():
+            for _, header in segment.batches.headers():
                 if header.base_offset >= first_offset:
                     break
                 if header.producer_id == producer_id and header.is_control:
@@ -170,10 +171,10 @@ class LogReader:
             return
         for segment in self._segments.since(place.segment):
             start = place.position if segment is place.segment else 0
-            for position, header in segment.headers(start):
-                batch = segment.file.pread(header.size_bytes, position)
+            for position, header in segment.batches.headers(start):
+                batch = segment.batches.file.pread(header.size_bytes, position)
                 if not has_right_crc(batch, header):
-                    raise segment.corrupt(position, "the CRC of a batch is wrong")
+                    raise segment.batches.corrupt(position, "the CRC of a batch is wrong")
                 yield header, batch
 
 

@@ -63,9 +63,10 @@ def _beyond_size(segments: SegmentList, retention_bytes: int, most: int) -> int:
     if surplus > 0:
         segments.check_sizes()
     for segment in segments:
-        if surplus < segment.size or count >= most or _is_empty_and_active(segments, segment):
+        size = segment.batches.size
+        if surplus < size or count >= most or _is_empty_and_active(segments, segment):
             break
-        surplus -= segment.size
+        surplus -= size
         count += 1
     return count
 
@@ -77,7 +78,7 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
     for number, segment in enumerate(segments):
         if count >= most:
             break
-        if not segment.size:
+        if not segment.batches.size:
             continue  # compaction emptied it, so it is deleted with the next one; or it is active
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break
@@ -86,9 +87,10 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
 
 
 def _is_empty_and_active(segments: SegmentList, segment: Segment) -> bool:
-    return segment is segments.active and not segment.size
+    return segment is segments.active and not segment.batches.size
 
 
 def _youngest_ms(segment: Segment) -> int:
-    segment.load_times()
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.last_modified_ms()
+    segment.indexes.load_times()
+    youngest_ms = segment.indexes.max_timestamp
+    return youngest_ms if youngest_ms >= 0 else segment.batches.last_modified_ms()

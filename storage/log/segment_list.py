@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from barnabas.protocol.records import BatchHeader
-from barnabas.storage.log.segment import LOG_SUFFIX, CorruptLog, Segment
+from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog
+from barnabas.storage.log.segment import Segment
 
 _MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
 
@@ -51,7 +52,7 @@ class SegmentList(Sequence[Segment]):
         self.active = segments[-1]
         self.end_offset = end_offset
         self._bases = [segment.base_offset for segment in segments]
-        self._closed_bytes = sum(segment.size for segment in segments[:-1])
+        self._closed_bytes = sum(segment.batches.size for segment in segments[:-1])
         self._end: tuple[int, Segment, int] = (-1, self.active, 0)
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class SegmentList(Sequence[Segment]):
     @property
     def size_bytes(self) -> int:
         """The size of all log files together."""
-        return self._closed_bytes + self.active.size
+        return self._closed_bytes + self.active.batches.size
 
     def end_of(self, segment: Segment) -> int:
         """The base offset of the next segment, or the log's end."""
@@ -92,7 +93,7 @@ class SegmentList(Sequence[Segment]):
 
     def add(self, segment: Segment) -> None:
         """Make a new, empty segment the active one."""
-        self._closed_bytes += self.active.size
+        self._closed_bytes += self.active.batches.size
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -103,7 +104,7 @@ class SegmentList(Sequence[Segment]):
         removed = self._segments[:count]
         del self._segments[:count]
         del self._bases[:count]
-        self._closed_bytes -= sum(segment.size for segment in removed)
+        self._closed_bytes -= sum(segment.batches.size for segment in removed)
         self._end = (-1, self.active, 0)
         return removed
 
@@ -116,7 +117,7 @@ class SegmentList(Sequence[Segment]):
         )
         self._segments[at:end] = [new]
         self._bases[at:end] = [new.base_offset]
-        self._closed_bytes += new.size - sum(segment.size for segment in old)
+        self._closed_bytes += new.batches.size - sum(segment.batches.size for segment in old)
         self._end = (-1, self.active, 0)
 
     # --- search ----------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class SegmentList(Sequence[Segment]):
             place = segment.find(offset)
             if place is not None:
                 if place.last_offset >= self.end_of(segment):
-                    raise segment.corrupt(
+                    raise segment.batches.corrupt(
                         place.position,
                         f"a batch reaches to offset {place.last_offset}, beyond the segment's end",
                     )
@@ -141,30 +142,30 @@ class SegmentList(Sequence[Segment]):
     def end_position(self, segment: Segment, limit: int) -> int:
         """The position in a segment where reading ends for readers that may read up to `limit`."""
         if limit == self.end_offset:
-            return segment.size
+            return segment.batches.size
         end = self._end
         if end[0] != limit:
             place = self.find(limit)
             end = self._end = (
                 (limit, place.segment, place.position)
                 if place is not None
-                else (limit, self.active, self.active.size)
+                else (limit, self.active, self.active.batches.size)
             )
-        return end[2] if end[1] is segment else segment.size
+        return end[2] if end[1] is segment else segment.batches.size
 
     def headers_before(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of the batches below `offset`, latest first, at most 262,144."""
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
-            index = segment.trusted_offset_index()
+            index = segment.indexes.trusted_offset_index()
             # This entry's batch and all later ones are above.
             below = bisect_left(index.offsets, offset - segment.base_offset)
-            end = index.positions[below] if below < len(index) else segment.size
+            end = index.positions[below] if below < len(index) else segment.batches.size
             stops = [0, *index.positions[:below], end]
             for start, stop in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
                 headers = [
                     header
-                    for _, header in segment.headers(start, stop)
+                    for _, header in segment.batches.headers(start, stop)
                     if header.last_offset < offset
                 ]
                 yield from reversed(headers)
@@ -181,16 +182,18 @@ class SegmentList(Sequence[Segment]):
         """
         total = 0
         for segment in self._segments:
-            path = segment.path(LOG_SUFFIX)
-            size = segment.disk.size(path) if segment.disk.exists(path) else -1
-            if size != segment.size:
+            batches = segment.batches
+            path = batches.path(LOG_SUFFIX)
+            size = batches.disk.size(path) if batches.disk.exists(path) else -1
+            if size != batches.size:
                 raise CorruptLog(
                     path,
-                    segment.size,
-                    f"the file has {size} bytes, not {segment.size}",
+                    batches.size,
+                    f"the file has {size} bytes, not {batches.size}",
                     "Nothing is deleted for the log's size meanwhile.",
                 )
-            total += segment.size
+            total += batches.size
         assert self.size_bytes == total, (
-            f"{self.active.directory}: its segments hold {total} bytes, not {self.size_bytes}"
+            f"{self.active.batches.directory}: "
+            f"its segments hold {total} bytes, not {self.size_bytes}"
         )

@@ -88,7 +88,7 @@ class SegmentTurnover:
         """
         closed = self._segments.active
         self._checkpoint.write_snapshot()
-        closed.complete_indexes()
+        closed.indexes.complete()
         segment = Segment.create(
             self._log_dir.disk,
             self._directory,
@@ -97,7 +97,7 @@ class SegmentTurnover:
             cache=self._log_dir.cache,
             index_interval_bytes=self._config.index_interval_bytes,
         )
-        closed.manifest = None  # the file has grown since
+        closed.indexes.manifest = None  # the file has grown since
         self._segments.add(segment)
         self._durability.add_segment(segment)
         closed.seal()

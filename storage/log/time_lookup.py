@@ -70,8 +70,8 @@ class TimeLookup:
     def first_at(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is not before `timestamp`; None where there is none."""
         for segment in list(self._segments):
-            segment.load_times()
-            if segment.max_timestamp < timestamp or self._is_below_start(segment):
+            segment.indexes.load_times()
+            if segment.indexes.max_timestamp < timestamp or self._is_below_start(segment):
                 continue
             record = self._first_in_segment(segment, timestamp)
             if record is not None:
@@ -84,8 +84,8 @@ class TimeLookup:
         for segment in self._segments:
             if self._is_below_start(segment):
                 continue
-            segment.load_times()
-            timestamp, offset = segment.max_timestamp, segment.max_timestamp_offset
+            segment.indexes.load_times()
+            timestamp, offset = segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset
             if self._is_begun_below_start(segment, offset):
                 timestamp, offset = self._highest_from_start(segment)
             if timestamp >= 0 and (best is None or timestamp > best[0]):
@@ -96,7 +96,7 @@ class TimeLookup:
         place = segment.find(offset)
         if place is None:
             return None
-        for position, header in segment.headers(place.position):
+        for position, header in segment.batches.headers(place.position):
             if header.max_timestamp >= timestamp and header.record_count:
                 record = self._first_in_batch(segment, position, header, timestamp)
                 if record is not None:
@@ -118,7 +118,7 @@ class TimeLookup:
         place = segment.find(self._log_start_offset)
         highest, at = -1, segment.base_offset
         if place is not None:
-            for position, header in segment.headers(place.position):
+            for position, header in segment.batches.headers(place.position):
                 timestamp = header.max_timestamp if header.record_count else -1
                 if timestamp > highest and header.base_offset < self._log_start_offset:
                     timestamp = self._highest_in_rest(segment, position, header)
@@ -144,12 +144,12 @@ class TimeLookup:
 
     def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
         # No batch up to an entry has a higher timestamp than the entry.
-        entry = segment.time_index().lookup(timestamp - 1)
+        entry = segment.indexes.time_index().lookup(timestamp - 1)
         indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
         place = segment.find(max(indexed, self._log_start_offset))
         if place is None:
             return None
-        for position, header in segment.headers(place.position):
+        for position, header in segment.batches.headers(place.position):
             if header.max_timestamp >= timestamp and header.record_count:
                 record = self._first_in_batch(segment, position, header, timestamp)
                 if record is not None:
@@ -174,7 +174,9 @@ class TimeLookup:
             header.codec,
             header.record_count,
             self._max_decompressed_bytes,
-            lambda: segment.file.pread(header.size_bytes - HEADER_SIZE, position + HEADER_SIZE),
+            lambda: segment.batches.file.pread(
+                header.size_bytes - HEADER_SIZE, position + HEADER_SIZE
+            ),
         )
         result = search.result(self._searched)
         if isinstance(result, TooLargeError):

@@ -30,7 +30,8 @@ from barnabas.storage.files.checkpoints import (
     encode_epochs,
 )
 from barnabas.storage.files.leader_epochs import LeaderEpochs
-from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 logger = logging.getLogger(__name__)
@@ -81,10 +82,10 @@ class _BatchPlace(NamedTuple):
     position: int
 
     def base_offset(self) -> int:
-        return base_offset_of(self.segment.file.pread(LENGTH_END, self.position))
+        return base_offset_of(self.segment.batches.file.pread(LENGTH_END, self.position))
 
     def leader_epoch(self) -> int:
-        return leader_epoch_of(self.segment.file.pread(HEADER_SIZE, self.position))
+        return leader_epoch_of(self.segment.batches.file.pread(HEADER_SIZE, self.position))
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
@@ -125,7 +126,7 @@ def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
     """
     at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in segments[at:]:
-        place = segment.find(offset) if segment.size else None
+        place = segment.find(offset) if segment.batches.size else None
         if place is not None:
             return _BatchPlace(segment, place.position)
     return None

@@ -25,13 +25,9 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, has_right_crc, read_header
 from barnabas.storage.directory.flush_journal import Redo
 from barnabas.storage.directory.last_run import TRUST, LastRun
+from barnabas.storage.files.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, TXN_SUFFIX
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES
-from barnabas.storage.log.segment import (
-    LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
-    TXN_SUFFIX,
-    Segment,
-)
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX, PartitionFiles
 from barnabas.storage.opening.torn_tail import (
     fault_of,
@@ -113,7 +109,7 @@ class LogLoader:
             number += 1
             end_before[segment.base_offset] = state.end_offset
             if position == 0 and segment.base_offset < state.end_offset:
-                raise segment.corrupt(
+                raise segment.batches.corrupt(
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
@@ -147,21 +143,21 @@ class LogLoader:
         for base_offset, note in manifest.segments.items():
             number = numbers.get(base_offset)
             if number is not None:  # otherwise retention deleted it
-                size = self.segments[number].size
+                size = self.segments[number].batches.size
                 if size < note.size or (size != note.size and base_offset != last):
                     return None
         number = numbers[last]
         segment = self.segments[number]
         note = manifest.segments[last]
         state = self.files.snapshots.read(manifest.log_end_offset, self.now_ms)
-        size = segment.size
+        size = segment.batches.size
         if state is None or not segment.reopen(note):
             return None
-        segment.size = size
+        segment.batches.size = size
         if size > note.size:
             logger.info(
                 "%s: %d bytes were written after the last checkpoint",
-                segment.path(LOG_SUFFIX),
+                segment.batches.path(LOG_SUFFIX),
                 size - note.size,
             )
         return number, note.size, state
@@ -174,8 +170,8 @@ class LogLoader:
     def _forget_grown(self) -> None:
         """Trust no index of a segment that has grown since: it may lack the end."""
         for segment in self.segments:
-            if self._note_size(segment) not in (-1, segment.size):
-                segment.manifest = None
+            if self._note_size(segment) not in (-1, segment.batches.size):
+                segment.indexes.manifest = None
 
     def _first_suspect(self) -> int:
         """The number of the first segment that is checked."""
@@ -184,7 +180,7 @@ class LogLoader:
             if segment.base_offset > self.trusted_point:
                 break
             suspect = number
-            if segment.size < self._note_size(segment):
+            if segment.batches.size < self._note_size(segment):
                 break
         return suspect
 
@@ -194,9 +190,9 @@ class LogLoader:
         """Check each batch of a segment from `position` on; write again or cut a torn end."""
         if position == 0:
             segment.start_empty()
-            segment.manifest = None
-            segment.written_entries = segment.written_times = -1
-            self.disk.unlink(segment.path(TXN_SUFFIX))
+            segment.indexes.manifest = None
+            segment.indexes.written_entries = segment.indexes.written_times = -1
+            self.disk.unlink(segment.batches.path(TXN_SUFFIX))
             state.end_offset = max(state.end_offset, segment.base_offset)
         position, why = self._check_batches(segment, position, state)
         while self._write_again(segment, position, state.end_offset):
@@ -204,13 +200,13 @@ class LogLoader:
             position, why = self._check_batches(segment, position, state)
             if position == before:
                 break
-        if position < segment.size:
+        if position < segment.batches.size:
             self._cut(segment, position, why, state.end_offset)
         self._remove_left_over(segment, state.end_offset)
         if segment is not self.segments[-1]:
             segment.close_for_appends()
         elif self.was_closed:  # unchanged, the log can be closed without a write
-            segment.write_indexes()
+            segment.indexes.write()
         # otherwise the untrusted index files are written with the next checkpoint
 
     def _check_batches(
@@ -221,7 +217,7 @@ class LogLoader:
         Gives:  the position of their end, and the reason if that is not the end of the file.
         Raises: CorruptLog where an offset is wrong, which no CRC covers.
         """
-        end = segment.size
+        end = segment.batches.size
         chunk, chunk_at = b"", position
         why = ""
         while position < end:
@@ -237,7 +233,7 @@ class LogLoader:
             if why:
                 is_torn = lacks_start(segment, position, state.end_offset)
                 if is_whole(header, segment, position) and not is_torn:
-                    raise segment.corrupt(position, why)
+                    raise segment.batches.corrupt(position, why)
                 break
             if at + size > len(chunk):
                 chunk, chunk_at = self._read(segment, max(size, _READ_BYTES), position), position
@@ -247,7 +243,7 @@ class LogLoader:
                 why = "the CRC of a batch is wrong"
                 break
             if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
-                raise segment.corrupt(
+                raise segment.batches.corrupt(
                     position, f"the offset {header.base_offset} follows {state.end_offset - 1}"
                 )
             self.read_bytes += size + UNREAD_BATCH_BYTES
@@ -260,7 +256,7 @@ class LogLoader:
         return position, why
 
     def _read(self, segment: Segment, size: int, position: int) -> bytes:
-        data = segment.file.pread(size, position)
+        data = segment.batches.file.pread(size, position)
         if self.on_read is not None:
             self.on_read(len(data))
         return data
@@ -284,8 +280,8 @@ class LogLoader:
         if header.producer_id >= 0:
             ended = replay_batch(state, header, lambda: batch, self.now_ms)
             if ended is not None and ended.aborted:
-                segment.append_aborted(aborted_entry(ended))
-        segment.index_batch(
+                segment.indexes.append_aborted(aborted_entry(ended))
+        segment.indexes.index_batch(
             position,
             header.size_bytes,
             header.last_offset,
@@ -310,18 +306,18 @@ class LogLoader:
         fault = fault_of(header, end_offset, segment.base_offset, len(data))
         if fault or header.base_offset != end_offset:
             return False
-        beyond = segment.file.pread(segment.size, position + len(data))
+        beyond = segment.batches.file.pread(segment.batches.size, position + len(data))
         logger.warning(
             "%s: %d bytes from byte %d on, which a power failure took, are written again from the "
             "flush journal",
-            segment.path(LOG_SUFFIX),
+            segment.batches.path(LOG_SUFFIX),
             len(data),
             position,
         )
-        segment.truncate(position)
-        segment.file.append(data + beyond)
-        segment.size = segment.file.size
-        segment.file.fsync()
+        segment.batches.truncate(position)
+        segment.batches.file.append(data + beyond)
+        segment.batches.size = segment.batches.file.size
+        segment.batches.file.fsync()
         return True
 
     # --- what is cut -----------------------------------------------------------------------------
@@ -329,12 +325,14 @@ class LogLoader:
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
         """Cut a torn end. Raises: CorruptLog for more than that."""
         if end_offset < self.recovery_point:
-            raise segment.corrupt(
+            raise segment.batches.corrupt(
                 position, f"{why}, although all below offset {self.recovery_point} was durable"
             )
         behind = good_batch_after(segment, position)
         if behind >= 0 and not is_hole(segment, position, end_offset):
-            raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
+            raise segment.batches.corrupt(
+                position, f"{why}, but a good batch follows at byte {behind}"
+            )
         self.files.remove_manifest()
         self.files.snapshots.drop_above(end_offset)
         if behind >= 0:
@@ -342,15 +340,15 @@ class LogLoader:
         self._set_later_aside(segment, position, why)
         logger.warning(
             "%s: %s at byte %d: the torn end of %d bytes is cut off; the log ends at offset %d",
-            segment.path(LOG_SUFFIX),
+            segment.batches.path(LOG_SUFFIX),
             why,
             position,
-            segment.size - position,
+            segment.batches.size - position,
             end_offset,
         )
-        segment.truncate(position)
+        segment.batches.truncate(position)
         # Otherwise a power failure may bring it back, below later durable data.
-        segment.file.fsync()
+        segment.batches.file.fsync()
         self.disk.fsync_dir(self.files.directory)
 
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
@@ -365,17 +363,17 @@ class LogLoader:
         return (
             not self.is_compacted
             or self.gaps_are_lost
-            or all(segment.size == 0 for segment in self.segments[number:])
+            or all(segment.batches.size == 0 for segment in self.segments[number:])
         )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
         """End the log with a whole segment, because the next one begins at a later offset."""
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
-        self._set_later_aside(segment, segment.size, why)
+        self._set_later_aside(segment, segment.batches.size, why)
         logger.warning(
             "%s: %s, and all between was lost: the log ends at offset %d",
-            segment.path(LOG_SUFFIX),
+            segment.batches.path(LOG_SUFFIX),
             why,
             end_offset,
         )
@@ -384,7 +382,7 @@ class LogLoader:
 
     def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
         """Remove emptied last segments, if the offsets before them are missing, too."""
-        while len(self.segments) > 1 and self.segments[-1].size == 0:
+        while len(self.segments) > 1 and self.segments[-1].batches.size == 0:
             base_offset = self.segments[-1].base_offset
             end_offset = end_before.get(base_offset, base_offset)
             if end_offset == base_offset or end_offset < self.recovery_point:
@@ -395,13 +393,13 @@ class LogLoader:
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
         """Remove empty files within this segment's offsets, which a roll on a full disk left."""
         later = self.segments[self.segments.index(segment) + 1 :]
-        if any(following.size for following in later):
+        if any(following.batches.size for following in later):
             return
         for following in later:
             if following.base_offset < end_offset:
                 logger.info(
                     "%s is empty, of a segment that found no space: it is removed",
-                    following.path(LOG_SUFFIX),
+                    following.batches.path(LOG_SUFFIX),
                 )
                 following.remove_files()
                 self.segments.remove(following)
@@ -409,20 +407,22 @@ class LogLoader:
     def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
         """Set aside the segments after the one with which the log ends."""
         for following in self.segments[self.segments.index(segment) + 1 :]:
-            if following.size:
-                _report_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
-                self.disk.rename(following.path(LOG_SUFFIX), following.path(SET_ASIDE_SUFFIX))
+            if following.batches.size:
+                _report_set_aside(following.batches.path(SET_ASIDE_SUFFIX), why, segment, position)
+                self.disk.rename(
+                    following.batches.path(LOG_SUFFIX), following.batches.path(SET_ASIDE_SUFFIX)
+                )
             for suffix in SEGMENT_SUFFIXES:
-                self.disk.unlink(following.path(suffix))
+                self.disk.unlink(following.batches.path(suffix))
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
         """Copy the end that will be cut, if it has good batches. Gives: the copy's path."""
-        path = f"{segment.path(SET_ASIDE_SUFFIX)}-{position}"
+        path = f"{segment.batches.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)
         try:
-            while chunk := segment.file.pread(_READ_BYTES, position):
+            while chunk := segment.batches.file.pread(_READ_BYTES, position):
                 copy.append(chunk)
                 position += len(chunk)
             copy.fsync()
@@ -447,7 +447,7 @@ def _report_set_aside(path: str, why: str, segment: Segment, position: int) -> N
     logger.error(
         "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was "
         "not durable, is set aside in %s",
-        segment.path(LOG_SUFFIX),
+        segment.batches.path(LOG_SUFFIX),
         why,
         position,
         path,

@@ -27,16 +27,16 @@ from barnabas.storage.files.checkpoints import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from barnabas.storage.log.segment import (
+from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     CorruptLog,
-    Segment,
     offset_name,
 )
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 
@@ -195,16 +195,17 @@ class PartitionFiles:
         )
         note = self.manifest.segments.get(base_offset) if self.manifest is not None else None
         if note is not None:
-            segment.manifest = self.manifest
-            if note.max_timestamp >= 0 and note.size == segment.size:
-                segment.max_timestamp = note.max_timestamp
-                segment.max_timestamp_offset = note.max_timestamp_offset
-                segment.has_times = True
+            indexes = segment.indexes
+            indexes.manifest = self.manifest
+            if note.max_timestamp >= 0 and note.size == segment.batches.size:
+                indexes.max_timestamp = note.max_timestamp
+                indexes.max_timestamp_offset = note.max_timestamp_offset
+                indexes.has_times = True
         return segment
 
     def sizes(self) -> dict[int, int]:
         """The size of each segment's log file, by its base offset."""
-        return {segment.base_offset: segment.size for segment in self.segments}
+        return {segment.base_offset: segment.batches.size for segment in self.segments}
 
     def is_as_noted(self) -> bool:
         """Whether the segments have the sizes of the manifest: nothing was written since."""

@@ -22,7 +22,8 @@ from barnabas.protocol.records import (
     has_right_crc,
     read_header,
 )
-from barnabas.storage.log.segment import HIGHEST_RELATIVE_OFFSET, Segment
+from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
+from barnabas.storage.log.segment import Segment
 
 _SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a good one is searched
 _SECTOR_BYTES = 512
@@ -47,9 +48,12 @@ def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int)
 
 def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
     """Whether a batch with a right checksum is there, with any offset."""
-    if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
+    if (
+        header.magic != MAGIC
+        or not HEADER_SIZE <= header.size_bytes <= segment.batches.size - position
+    ):
         return False
-    return has_right_crc(segment.file.pread(header.size_bytes, position), header)
+    return has_right_crc(segment.batches.file.pread(header.size_bytes, position), header)
 
 
 def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
@@ -57,13 +61,13 @@ def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 
     No flush was completed after such a batch was written, so nothing after it was durable.
     """
-    size = batch_size_of(segment.file.pread(LENGTH_END, position).ljust(LENGTH_END, b"\0"))
-    end = min(position + max(size, HEADER_SIZE), segment.size)
+    size = batch_size_of(segment.batches.file.pread(LENGTH_END, position).ljust(LENGTH_END, b"\0"))
+    end = min(position + max(size, HEADER_SIZE), segment.batches.size)
     if lacks_start(segment, position, next_offset):
         return True
     boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
     while boundary < end:
-        if not any(segment.file.pread(_SECTOR_BYTES, boundary)):
+        if not any(segment.batches.file.pread(_SECTOR_BYTES, boundary)):
             return True
         boundary += _SECTOR_BYTES
     return False
@@ -74,13 +78,13 @@ def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
 
     It may be a few bytes of its offset, which no CRC covers.
     """
-    first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
+    first = segment.batches.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))
 
 
 def good_batch_after(segment: Segment, position: int) -> int:
     """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
-    data = segment.file.pread(min(_SEARCH_BYTES, segment.size - position), position)
+    data = segment.batches.file.pread(min(_SEARCH_BYTES, segment.batches.size - position), position)
     view = memoryview(data)
     at = data.find(MAGIC, 1 + MAGIC_AT)
     while at >= 0:

@@ -14,8 +14,10 @@ from itertools import pairwise
 
 from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker
 from barnabas.storage.disk import Disk
+from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, Segment, in_slices, offset_name
+from barnabas.storage.log.batch_file import in_slices
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.producer_state import (
     CompletedTxn,
     CorruptSnapshot,
@@ -151,20 +153,23 @@ def replaying(
     Takes:  completed, a list for the transactions that ended there.
     Raises: CorruptLog.
     """
-    place = segment.find(from_offset) if segment.size else None
+    place = segment.find(from_offset) if segment.batches.size else None
     if place is None:
         return
-    for position, header in in_slices(segment, place.position, segment.base_offset):
+    for position, header in in_slices(segment.batches, place.position, segment.base_offset):
         if header is None:
             yield
-            if segment.is_forgotten:
+            if segment.indexes.is_forgotten:
                 return
             continue
         if header.base_offset >= to_offset:
             return
         if header.producer_id >= 0:
             ended = replay_batch(
-                state, header, partial(segment.file.pread, header.size_bytes, position), now_ms
+                state,
+                header,
+                partial(segment.batches.file.pread, header.size_bytes, position),
+                now_ms,
             )
             if ended is not None:
                 completed.append(ended)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import REMEMBERED_BATCHES, BatchMeta, ProducerEntry
 
@@ -44,7 +44,7 @@ def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
         logger.error(
             "batches of producer %d cannot be looked for in %s: %s",
             entry.producer_id,
-            segments.active.directory,
+            segments.active.batches.directory,
             error,
         )
     entry.batches = [*reversed(earlier), *entry.batches]

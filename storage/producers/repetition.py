@@ -27,7 +27,7 @@ from barnabas.protocol.compression import (
 )
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import CODEC_MASK, HEADER_SIZE, has_right_crc, read_header
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
 
@@ -54,7 +54,7 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
         place = segments.find(written.first_offset)
         if place is None:
             return None
-        batch = place.segment.file.pread(place.size, place.position)
+        batch = place.segment.batches.file.pread(place.size, place.position)
     except CorruptLog:
         return None
     header = read_header(batch)

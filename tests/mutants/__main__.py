@@ -41,6 +41,8 @@ def main() -> int:
             for mutant in eligible
             if any(fnmatchcase(f"{mutant.module}:{mutant.function}", each) for each in options.only)
         ]
+    if options.own:
+        eligible = [mutant for mutant in eligible if mutant.is_own]
     judgements = judged.load()
     effects = judged.effects(judgements)
     if options.judged:
@@ -137,6 +139,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--judged", action="store_true", help="those alone that judged.toml knows to do harm"
     )
+    parser.add_argument(
+        "--own", action="store_true", help="those of steps, order and conditions alone"
+    )
     parser.add_argument("--key", action="append", help="this mutant alone")
     parser.add_argument(
         "--tests",
@@ -161,14 +166,7 @@ def _options() -> argparse.Namespace:
 
 
 def _mutated_modules() -> dict[str, MutatedModule]:
-    names = sorted(
-        {
-            path.relative_to(ROOT).as_posix()
-            for pattern in targets.TARGETS
-            for path in ROOT.glob(pattern)
-        }
-    )
-    modules = {name: _mutated_module(name) for name in names}
+    modules = {name: _mutated_module(name) for name in targets.modules(ROOT)}
     return {name: module for name, module in modules.items() if module.mutants}
 
 

@@ -13,32 +13,40 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from mutants.mutations import key_of, stripped
+
 PATH = Path(__file__).with_name("judged.toml")
 NONE = "none"
 EFFECTS = ("loses", "doubles", "hides", "reveals", NONE)
 
 
 class Judged(NamedTuple):
-    """One entry. key: the mutant's, since a function may have the same lines twice. old, new: the
-    changed lines; how: what happens, in words. seed: one that found it, which is tried first; -1:
+    """One entry. old, new: the changed lines; number: which of those, where the function has them
+    several times. how: what happens, in words. seed: one that found it, which is tried first; -1:
     none is known.
     """
 
-    key: str
     module: str
     function: str
     old: str
     new: str
     effect: str
     how: str
-    seed: int
+    seed: int = -1
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        """The mutant's."""
+        return key_of(self.module, self.function, self.old, self.new, self.number)
 
 
 def load() -> list[Judged]:
     """All entries. Raises TypeError where one lacks a field, ValueError for an unknown effect."""
     entries = []
     for entry in tomllib.loads(PATH.read_text())["judged"]:
-        judged = Judged(**{"seed": -1} | {field: entry[field] for field in entry})
+        judged = Judged(**entry)
+        judged = judged._replace(old=stripped(judged.old), new=stripped(judged.new))
         if judged.effect not in EFFECTS:
             raise ValueError(f"{judged.module} {judged.function}: no such effect: {judged.effect}")
         entries.append(judged)

@@ -129,16 +129,13 @@ class MutatedModule:
         first = self._line_starts[line - 1]
         last = self.source.find("\n", end)
         old, new = (
-            _stripped(self.source[first:last]),
-            _stripped(self.source[first:start] + replacement + self.source[end:last]),
+            stripped(self.source[first:last]),
+            stripped(self.source[first:start] + replacement + self.source[end:last]),
         )
         if old == new:
             return
-        text = f"{self.module} {function}\n{old}\n{new}"
         number = 0
-        while (
-            key := hashlib.blake2b(f"{number} {text}".encode(), digest_size=6).hexdigest()
-        ) in self._sites:
+        while (key := key_of(self.module, function, old, new, number)) in self._sites:
             number += 1
         self._sites[key] = _Site(start, end, replacement, *(lines or (line, line)))
         self.mutants.append(
@@ -146,7 +143,13 @@ class MutatedModule:
         )
 
 
-def _stripped(text: str) -> str:
+def key_of(module: str, function: str, old: str, new: str, number: int) -> str:
+    """The key of a mutant. Takes: number, where a function has the same lines several times."""
+    text = f"{number} {module} {function}\n{old}\n{new}"
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def stripped(text: str) -> str:
     """Its lines without their indentation."""
     return "\n".join(line.strip() for line in text.splitlines())
 

@@ -182,7 +182,7 @@ class History:
 
     def check_structure(self) -> None:
         log = self.log
-        assert log.segments.size_bytes == sum(segment.size for segment in log.segments)
+        assert log.segments.size_bytes == sum(segment.batches.size for segment in log.segments)
         assert log.segments[-1] is log.segments.active
         assert [
             name for name in self.disk.list(log.directory) if name.endswith((".cleaned", ".swap"))

@@ -202,7 +202,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def forget_indexes(self) -> None:
         for segment in self.log.segments:
-            segment.drop_indexes()
+            segment.indexes.drop()
 
     @rule()
     def stop_and_start(self) -> None:
@@ -216,7 +216,7 @@ class LogMachine(RuleBasedStateMachine):
         self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
         if self.log.durability.durable_offset >= self.log.log_end_offset:
             self.manager.write_checkpoints()
-        path = self.log.segments.active.path(".log")
+        path = self.log.segments.active.batches.path(".log")
         with open(path, "ab") as file:
             file.write(garbage)
         self.manager, self.log = reopened(self.manager, self.config, clean=False)

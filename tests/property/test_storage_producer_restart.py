@@ -40,7 +40,7 @@ def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
     """Each step as far as the log takes it: refusals are verdicts like others."""
     for name, *values in all_steps:
         if name == "roll":
-            if log.segments.active.size:
+            if log.segments.active.batches.size:
                 log._roll(NOW_MS)
             continue
         pid, later, *rest = values

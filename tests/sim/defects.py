@@ -756,7 +756,7 @@ def failed_rolls_count() -> Iterator[None]:
         try:
             roll(self, now_ms)
         except OSError:
-            self.segments._closed_bytes += self.segments.active.size
+            self.segments._closed_bytes += self.segments.active.batches.size
             raise
 
     with changed(Log, "_roll", roll_and_count):

@@ -27,8 +27,8 @@ from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.log_directory import DamagedFlushJournalError
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log_reader import Slice
-from barnabas.storage.log.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
 from sim.quotas import Throttles
@@ -44,6 +44,10 @@ _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
 DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or as many as they like
+LOGS_OF_A_FLUSH = (2, 3, 1024, 1024)
+# In this share of the schedules small transactions have their markers appended in parts, so much
+# time apart.
+PARTS_SHARE, MOST_PART_DELAY_MS = 0.3, 25
 MOST_WORK_NS = 8_000_000  # between two looks
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
@@ -113,6 +117,8 @@ class Node:
         self._pumping: set[int] = set()
         self.stops: list[tuple[int, int]] = []
         self.throttles: Throttles | None = None
+        delays = random.Random(f"{world.seed} parts")
+        self._part_delays = delays if delays.random() < PARTS_SHARE else None
         self._work_chance, self._worked_ns = random.Random(f"{world.seed} work"), 0
         self._is_stopped = False
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
@@ -159,6 +165,12 @@ class Node:
                 # a thread makes the files of all partitions, unless a coordinator writes before
                 files_ahead = self.broker.routes.parts.files_ahead.get()
                 files_ahead.fewest, files_ahead.most_by_request = 1, 0
+            if self._part_delays is not None:
+                ends = self.broker.routes.parts.transaction_ends
+                ends.markers_at_once = self._part_delays.choice((1, 1, 2, 3))
+            self.broker.flushes.most_logs = random.Random(f"{self.world.seed} flushes").choice(
+                LOGS_OF_A_FLUSH
+            )
             self.heed_quotas()
             self._carry_out()
         except Crash:
@@ -582,6 +594,8 @@ class Node:
         if deadline is None:
             return
         when_ms = max(deadline + self._zero_ms, self.world.loop.now_ms)
+        if self._part_delays is not None and self.broker.routes.parts.transaction_ends.in_parts:
+            when_ms = self.world.loop.now_ms + self._part_delays.randint(0, MOST_PART_DELAY_MS)
         if self._timer_ms < 0 or when_ms < self._timer_ms:
             self._timer_ms = when_ms
             self.world.loop.at(when_ms, self._on_timer, self.generation, when_ms)

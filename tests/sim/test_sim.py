@@ -20,14 +20,15 @@ from checkers import NEVER_MS, Life, Partition
 
 from barnabas.broker.group_runtime import GroupRuntime, NotWrittenError
 from barnabas.broker.handlers import metadata, transactions
-from barnabas.broker.logs import topic_deletion, topics
+from barnabas.broker.logs import flush_queue, topic_deletion, topics
 from barnabas.broker.requests import purgatory
+from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.log import segment
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log import batch_file, segment_indexes
+from barnabas.storage.log.segment_indexes import BuildPutOff
 from sim import focuses, wire
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
@@ -378,14 +379,16 @@ ONE_AT_A_TIME = (
     (group_coordinator, "DUE_AT_ONCE"),
     (group_administration, "ROWS_AT_ONCE"),
     (transaction_coordinator, "DUE_AT_ONCE"),
+    (transaction_end, "MARKERS_AT_ONCE"),
     (transaction_listing, "ROWS_AT_ONCE"),
     (topics, "LOGS_MADE_AT_ONCE"),
+    (flush_queue, "LOGS_OF_A_FLUSH"),
     (topics, "LOGS_CONFIGURED_AT_ONCE"),
     (topic_deletion, "LOGS_DELETED_AT_ONCE"),
     (metadata, "ROWS_READ_AT_ONCE"),
     (transactions, "ROWS_READ_AT_ONCE"),
-    (segment, "BUILT_AT_ONCE_BYTES"),
-    (segment, "SLICE_COST"),
+    (segment_indexes, "BUILT_AT_ONCE_BYTES"),
+    (batch_file, "SLICE_COST"),
 )
 
 

@@ -20,7 +20,7 @@ from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.records import records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
-from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
 from sim import sharers, two_phase

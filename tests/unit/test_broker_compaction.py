@@ -33,6 +33,7 @@ from barnabas.coordinator.internal_topics import (
 from barnabas.storage.cleaning.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import decode_offsets
+from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
@@ -300,7 +301,7 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     path = tmp_path / "t-0/00000000000000000000.log"
     path.write_bytes(b"\xff" * path.stat().st_size)
     damaged = log.segments[0]
-    damaged.txn_trusted, damaged.manifest, damaged._txn_index = (
+    damaged.indexes.txn_trusted, damaged.indexes.manifest, damaged.indexes.loaded_aborted = (
         False,
         None,
         None,
@@ -319,14 +320,14 @@ def test_a_log_that_no_descriptor_is_left_to_read_with_is_compacted_later(
     log = host.log()
     fill(log)
     log.flush()
-    log.segments[0]._txn_index = log.segments[0].manifest = None
-    log.segments[0].txn_trusted = False
+    log.segments[0].indexes.loaded_aborted = log.segments[0].indexes.manifest = None
+    log.segments[0].indexes.txn_trusted = False
 
     def refuse(self: Segment, *_: Any, **__: Any) -> Any:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Segment, "headers", refuse)
+        patched.setattr(BatchFile, "headers", refuse)
         if code == errno.EIO:
             with pytest.raises(OSError, match=os.strerror(code)):
                 host.tick()
@@ -421,11 +422,11 @@ def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Pat
     assert len(entries(log)) == 50
     cleaned, _ = log.segments
     while len(log.segments) == 2:
-        dirty_bytes = log.segments.active.size
-        assert dirty_bytes <= cleaned.size
+        dirty_bytes = log.segments.active.batches.size
+        assert dirty_bytes <= cleaned.batches.size
         fill(log, 1)
         host.tick()
-    assert log.segments[1].size > cleaned.size >= dirty_bytes
+    assert log.segments[1].batches.size > cleaned.batches.size >= dirty_bytes
     assert host.clean() == f"{OFFSETS_TOPIC}-0"
 
 
@@ -442,7 +443,7 @@ def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: 
     ]
     for log in logs:
         fill(log, count)
-    most = int(logs[0].segments.active.size * 2 / count / LEAST_SHARE)
+    most = int(logs[0].segments.active.batches.size * 2 / count / LEAST_SHARE)
     host.compaction._config = BrokerConfig.from_properties(
         {"barnabas.internal.topics.dirty.bytes": str(most)}
     )

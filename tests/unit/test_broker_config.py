@@ -647,7 +647,8 @@ TYPES = {
 }
 # Read by names that are put together: of a group's bounds, of a listener's tokens.
 READ_BY_PREFIX = (
-    "group.consumer.min.", "group.consumer.max.", "group.share.", "sasl.oauthbearer.",
+    "group.consumer.min.", "group.consumer.max.", "group.share.", "group.streams.",
+    "sasl.oauthbearer.",
 )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def test_a_damaged_index_of_a_partition_hides_that_partition_alone(
 
     def damaged(log: Any, *arguments: Any) -> Any:
         if log.partition == 1:
-            raise log.segments.active.corrupt(0, "no batch begins there")
+            raise log.segments.active.batches.corrupt(0, "no batch begins there")
         return real(log, *arguments)
 
     monkeypatch.setattr(endpoint, "take_window", damaged)

@@ -129,9 +129,9 @@ def test_offsets_that_are_not_there_are_a_gap(log: Log) -> None:
 
 def test_what_is_damaged_ends_the_strip_and_is_said(log: Log) -> None:
     log.append(batch([b"v"]), now_ms=NOW_MS)
-    size = log.segments.active.size
+    size = log.segments.active.batches.size
     log.append(batch([b"v"]), now_ms=NOW_MS)
-    with open(log.segments.active.file.path, "r+b") as file:
+    with open(log.segments.active.batches.file.path, "r+b") as file:
         file.seek(size + 16)
         file.write(b"\x09")  # the magic
     strip = read_strip(take_window(log), 100)

@@ -242,7 +242,7 @@ def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
         p.start_end(True)
         assert b.flush_one() and b.state("txn")[0] == "PrepareCommit"
     logs = b.broker.topics.logs_of(TRANSACTIONS)
-    path = logs[partition_for("txn", len(logs))].segments.active.path(".log")
+    path = logs[partition_for("txn", len(logs))].segments.active.batches.path(".log")
     inode = next(one for name, one in b.disk.files() if name == path)
     size = len(inode.data)
     assert inode.synced < size
@@ -401,9 +401,11 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
     assert p.add("t", 0) == 0
     log = b.broker.topics.partition("t", 0)
     assert log is not None
-    *_, (position, marker) = log.segments.active.headers()
+    *_, (position, marker) = log.segments.active.batches.headers()
     assert marker.is_control
-    file = next(inode for path, inode in b.disk.files() if path == log.segments.active.path(".log"))
+    file = next(
+        inode for path, inode in b.disk.files() if path == log.segments.active.batches.path(".log")
+    )
     file.cut(position)  # as a power loss might leave it
     b.kill()
     assert b.state("txn") == ("Ongoing", p.pid, p.epoch)

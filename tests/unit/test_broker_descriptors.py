@@ -19,7 +19,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.storage.disk import File, OsDisk
-from barnabas.storage.log import segment as segment_module
+from barnabas.storage.log import segment_indexes
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
@@ -70,9 +70,9 @@ def log_of(b: DiskBroker) -> Log:
 
 
 def close_file(segment: Segment) -> None:
-    if segment._file is not None:
-        segment._file.close()
-        segment._file = None
+    if segment.batches.open_file is not None:
+        segment.batches.open_file.close()
+        segment.batches.open_file = None
 
 
 def refuse(b: DiskBroker) -> None:
@@ -119,7 +119,7 @@ def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if is_in_slices:
-        monkeypatch.setattr(segment_module, "BUILT_AT_ONCE_BYTES", 0)
+        monkeypatch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", 0)
     expected = list_offsets(b, timestamp, version)
     b.kill()  # no times are in memory
     for path, _ in list(b.disk.files()):
@@ -147,7 +147,7 @@ def test_retention_that_finds_none_waits(b: DiskBroker, caplog: pytest.LogCaptur
     log = log_of(b)
     log.config = dataclasses.replace(log.config, retention_ms=1)
     for segment in log.segments:
-        segment.has_times = False
+        segment.indexes.has_times = False
     b.hold_flushes()
     refuse(b)
     b.tick(10 * 60_000)

@@ -74,7 +74,7 @@ def test_a_log_that_ends_before_its_recovery_point_is_no_mere_kill(tmp_path: Pat
     log.append(batch([b"b"]), now_ms=NOW_MS)
     log.flush()
     manager.on_tick(NOW_MS + 10**6)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[: log.segments.size_bytes // 2])
     kill(manager, machine=False)
     again = open_manager(tmp_path)

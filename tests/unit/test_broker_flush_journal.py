@@ -488,3 +488,95 @@ def test_what_an_earlier_run_left_is_checkpointed_first(tmp_path: Path) -> None:
         outbox.flushes.clear()
         later.on_tick(NOW_MS)
     assert queue.journals() == [] and [log.durability.recovery_point for log in logs] == [2, 2, 1]
+
+
+# --- more logs than one flush takes ---------------------------------------------------------------
+
+
+class Decisions:
+    """Waits for a frame, and adds a decision to it: its effects are appended to the same logs."""
+
+    def __init__(self, queue: Queue, name: str, *logs: Log) -> None:
+        self.queue, self.name, self.logs = queue, name, logs
+        queue.queue.wait_for_frame(logs, self.add, NOW_MS)
+
+    def add(self, frame: Frame | None, _now_ms: int) -> None:
+        assert frame is not None
+        frame.add(JournalDecision(self.name.encode(), b"", ()), self.logs[0], self.on_durable)
+
+    def on_durable(self, now_ms: int) -> None:
+        self.queue.done.append(self.name)
+        self.queue.append(*self.logs)
+        self.queue.queue.flush_later(self.logs, now_ms)
+
+
+def test_a_flush_takes_so_many_logs_and_the_next_one_takes_the_rest(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, logs=5)
+    queue.queue.most_logs = 2
+    queue.append()
+    queue.wait("all")
+    queue.wait("first", queue.logs[0])
+    counts = []
+    while queue.outbox.flushes:
+        counts.append(len(queue.job().tokens))
+        queue.end_flush()
+    assert counts == [2, 2, 1]
+    assert sorted(queue.done) == ["all", "first"] and queue.queue.is_idle
+
+
+def test_a_record_is_in_the_frame_that_takes_the_last_of_its_data(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, logs=5)
+    queue.queue.most_logs = 2
+    queue.append()
+    Decisions(queue, "all", *queue.logs)
+    assert queue.queue._journal is not None
+    frames = 0
+    while queue.outbox.flushes:
+        frames += 1
+        queue.end_flush()
+        assert bool(queue.done) == (frames == 3)
+    assert queue.done == ["all"]
+    redo = FlushJournal(OsDisk(), str(tmp_path)).read()
+    assert [key for key, *_ in redo.decisions] == [b"all"]
+
+
+def test_no_record_is_written_before_all_effects_of_an_earlier_one(tmp_path: Path) -> None:
+    """Its author may have read any of them."""
+    queue = Queue(tmp_path, logs=5)
+    queue.append()
+    Decisions(queue, "first", *queue.logs)
+    queue.end_flush()
+    queue.queue.most_logs = 2
+    other = queue.manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    other.files.make()
+    other.flush()
+    queue.append(other)
+    Decisions(queue, "second", other)
+    ends = [log.log_end_offset for log in queue.logs]
+    while "second" not in queue.done:
+        queue.end_flush()
+    assert [log.durability.durable_offset for log in queue.logs] == ends
+
+
+def test_effects_do_not_keep_out_what_a_request_waits_for(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, logs=6)
+    queue.append()
+    Decisions(queue, "first", *queue.logs[:5])
+    queue.end_flush()
+    queue.queue.most_logs = 2
+    queue.append(queue.logs[5])
+    queue.wait("request", queue.logs[5])
+    queue.end_flush()
+    assert queue.done == ["first", "request"]
+
+
+def test_a_frame_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_queue, "BYTES_OF_A_FRAME", 5_000)
+    queue = Queue(tmp_path, logs=4)
+    queue.append(size=3_000)
+    queue.wait("all")
+    assert len(queue.job().tokens) == 2
+    queue.end_flush()
+    assert len(queue.job().tokens) == 2
+    queue.end_flush()
+    assert queue.done == ["all"]

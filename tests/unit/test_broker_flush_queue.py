@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -203,13 +203,22 @@ class JournaledLog(FakeLog):
         end = end or self.end
         if self.is_closed or end.offset - self.flushed > most_bytes:
             return None
-        return (self.name, end.offset), FlushToken((), end.offset, 0, 0, False)
+        return FakeEntry(self.name, end.offset), FlushToken((), end.offset, 0, 0, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
         self.flushed = max(self.flushed, token.end_offset)
         if token.in_place:
             self.recovery_point = max(self.recovery_point, token.end_offset)
         return True
+
+
+class FakeEntry(NamedTuple):
+    """What a log has for the journal; its bytes do not count."""
+
+    name: str
+    end: int
+
+    data = b""
 
 
 class FakeJournal:

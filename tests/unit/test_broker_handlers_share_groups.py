@@ -321,6 +321,23 @@ def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> 
         assert join(b) == [0, 1]
 
 
+def test_offsets_are_deleted_in_order() -> None:
+    """First the group's record says so on the disk, then the states go."""
+    for flushes in range(6):
+        b, topic_id = broker()
+        join(b)
+        leave(b)
+        b.hold_flushes()
+        topics = [DeleteShareGroupOffsetsRequestTopic("t")]
+        b.send(READER, DeleteShareGroupOffsetsRequest("g", topics), 0)
+        for _ in range(flushes):
+            b.flush_one()
+            b.tick()
+        b.lose_power()
+        for index in b.broker.groups.share_requests.initialized_partitions("g").get("t", ()):
+            assert state(b, topic_id, index) is not None, flushes
+
+
 def test_states_with_acknowledgements_do_not_begin_again_after_a_power_loss() -> None:
     for flushes in range(6):
         b, topic_id = broker()

@@ -518,7 +518,7 @@ def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
     log.append(bytearray(encode_batch([NewRecord(None, b"a", NOW_MS)])), now_ms=NOW_MS)
     work.run()
     host.broker.on_worked(work, None, None, host.now_ms)
-    assert log.log_end_offset == 1 and os.path.getsize(log.segments.active.path(".log"))
+    assert log.log_end_offset == 1 and os.path.getsize(log.segments.active.batches.path(".log"))
     assert with_files(logs) == 10
     host.tick(1000)
     assert not unfinished(host)

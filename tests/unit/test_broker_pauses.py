@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers import loop_watchdog
+from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Topic
@@ -23,8 +24,13 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionState,
 )
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -38,10 +44,17 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 
 READER, OTHER = 1, 2
 IDS, OPEN, PRODUCERS, LOGS, OFFSETS = 20_000, 2_000, 60_000, 4_000, 10_000
+MARKED, PRODUCED = 1_000, 250
 DAY_MS = 86_400_000
 
 
@@ -77,6 +90,13 @@ class TimedHost(CoreHost):
         """Ask, and wait for the answer."""
         self.ask(READER, request, version)
         self.work_off(lambda: len(self.answers[READER]) == 1)
+
+    def call_when_flushed(self, request: Message, version: int) -> Any:
+        """The answer to a request that may be parked."""
+        before = len(self.answers[READER])
+        self.ask(READER, request, version)
+        self.work_off(lambda: len(self.answers[READER]) > before)
+        return self.answers[READER][-1]
 
     def add_ids(self, count: int, state: TransactionState) -> None:
         self.broker.topics.ensure_internal_topic(TRANSACTIONS_TOPIC, self.now_ms)
@@ -168,11 +188,44 @@ def rewrite_metadata(host: TimedHost) -> None:
     assert metadata._frames > OFFSETS
 
 
+def abort_large(host: TimedHost) -> None:
+    """Each of the partitions gets an index of aborted transactions."""
+    host.create("many", MARKED)
+    producer = host.call_when_flushed(InitProducerIdRequest("x", 60_000), 2)
+    pid, epoch = producer.producer_id, producer.producer_epoch
+    for first in range(0, MARKED, PRODUCED):
+        indexes = list(range(first, first + PRODUCED))
+        host.call_when_flushed(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_producer_id=pid,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="many", partitions=indexes)],
+            ),
+            3,
+        )
+        batch = encode_batch(
+            [NewRecord(None, b"v", NOW_MS)],
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        rows = [PartitionProduceData(index=index, records=bytes(batch)) for index in indexes]
+        data = [TopicProduceData(name="many", partition_data=rows)]
+        request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=1000, topic_data=data)
+        host.call_when_flushed(request, 9)
+    host.longest_ms = 0
+    assert host.call_when_flushed(EndTxnRequest("x", pid, epoch, False), 3).error_code == 0
+    log = host.broker.topics.partition("many", MARKED - 1)
+    assert log is not None and log.last_stable_offset == 2
+
+
 @pytest.mark.parametrize(
     "work",
     [
         expire, time_out, list_transactions, describe_producers, set_for_all, commit_offsets,
-        rewrite_metadata,
+        rewrite_metadata, abort_large,
     ],
 )  # fmt: skip
 def test_no_call_is_long_while_large_state_is_worked_on(

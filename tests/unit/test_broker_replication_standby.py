@@ -5,18 +5,33 @@ from __future__ import annotations
 import io
 import logging
 import signal
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.ports import refusing_port
 
 from barnabas.broker.replication import standby_steps
 from barnabas.broker.replication.rim import standby
+from barnabas.broker.replication.rim.link_security import LinkSecurityError
 from barnabas.broker.replication.rim.standby import SIGNALS, Standby
+from barnabas.broker.replication.standby_steps import (
+    Connect,
+    HangUp,
+    LinkError,
+    Receive,
+    Send,
+    Steps,
+    Wait,
+)
+from barnabas.broker.rim.tls import TlsError
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.directory.log_directory import LogDirectoryError
 
 
 class SignalledWhileWriting(io.StringIO):
@@ -49,3 +64,205 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
         standby_steps.logger.removeHandler(handler)
         for number, before in handlers.items():
             signal.signal(number, before)
+
+
+# --- each step on the connection -----------------------------------------------------------------
+
+
+class Wire:
+    """A connection that is none. said: what was done, in that order. failures: what the next calls
+    of a name raise.
+    """
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.failures: dict[str, BaseException] = {}
+        self._timeout_s: float | None = None
+
+    def note(self, name: str, *arguments: Any) -> None:
+        self.said.append((name, *arguments) if arguments else name)
+        failure = self.failures.pop(name, None)
+        if failure is not None:
+            raise failure
+
+    def connect(self, address: Any, timeout: float) -> Wire:
+        self.note("connect", address, timeout)
+        self._timeout_s = timeout
+        return self
+
+    def setsockopt(self, *arguments: int) -> None:
+        assert arguments == (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.note("small messages")
+
+    def gettimeout(self) -> float | None:
+        return self._timeout_s
+
+    def settimeout(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def sendall(self, data: bytes) -> None:
+        self.note("send", data, self._timeout_s)
+
+    def recv(self, count: int) -> bytes:
+        self.note("receive", count, self._timeout_s)
+        return b"answer"
+
+    def close(self) -> None:
+        self.note("close")
+
+    def finish(self) -> None:
+        """The sync's."""
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
+        self.note("finish sync")
+
+    def release(self) -> None:
+        """The lock's."""
+        self.note("release lock")
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    wire = Wire()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    monkeypatch.setattr(standby.socket, "create_connection", wire.connect)
+    monkeypatch.setattr(standby.time, "sleep", lambda seconds: wire.note("wait", seconds))
+    yield wire
+    for number, before in handlers.items():
+        signal.signal(number, before)
+
+
+@pytest.fixture
+def node(tmp_path: Path, wire: Wire) -> Iterator[Standby]:
+    properties = {"log.dirs": str(tmp_path), "barnabas.replication.timeout.ms": "4000"}
+    node = Standby(BrokerConfig.from_properties(properties), ("127.0.0.1", 9))
+    lock = node._lock
+    made: Any = wire
+    node._sync = node._lock = made
+    yield node
+    lock.release()
+
+
+def test_each_step_is_done_on_the_connection_with_its_own_timeout(
+    node: Standby, wire: Wire
+) -> None:
+    results: list[Any] = []
+
+    def steps() -> Steps:
+        for step in (
+            Connect(("127.0.0.1", 9), 0.5),
+            Send(b"a"),
+            Receive(0.25),
+            Send(b"b"),
+            HangUp(),
+            HangUp(),
+            Wait(3.0),
+            Connect(("127.0.0.1", 9), 0.5),
+        ):
+            results.append((yield step))
+        return "led"
+
+    assert node.carry_out(steps()) == "led"
+    connected = [("connect", ("127.0.0.1", 9), 0.5), "small messages"]
+    assert wire.said == [
+        *connected,
+        ("send", b"a", 4.0),
+        ("receive", standby.RECEIVED_BYTES, 0.25),
+        ("send", b"b", 4.0),
+        "close",
+        ("wait", 3.0),
+        *connected,
+        "close",  # whatever the steps leave
+    ]
+    assert results == [None, None, b"answer", None, None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("failure", "thrown", "says"),
+    [
+        (ConnectionResetError(104, "reset"), ConnectionResetError, "reset"),
+        (ssl.SSLError(1, "no shared cipher"), LinkError, "TLS: no shared cipher; both sides need"),
+        (LinkSecurityError("not encrypted"), LinkError, "not encrypted"),
+        (TlsError("no key"), LinkError, "no key"),
+    ],
+)
+def test_a_failure_is_the_steps_to_judge_and_the_next_step_is_done(
+    node: Standby, wire: Wire, failure: BaseException, thrown: type[BaseException], says: str
+) -> None:
+    wire.failures["receive"] = failure
+
+    def steps() -> Steps:
+        yield Connect(("127.0.0.1", 9), 0.5)
+        with pytest.raises(thrown, match=says):
+            yield Receive(1.0)
+        assert (yield Send(b"a")) is None
+        assert (yield Receive(1.0)) == b"answer"
+
+    node.carry_out(steps())
+    assert wire.said[2:] == [
+        ("receive", standby.RECEIVED_BYTES, 1.0),
+        ("send", b"a", 4.0),
+        ("receive", standby.RECEIVED_BYTES, 1.0),
+        "close",
+    ]
+
+
+def test_a_leader_on_another_machine_needs_tls(node: Standby, wire: Wire) -> None:
+    def steps() -> Steps:
+        with pytest.raises(LinkError, match="would not be encrypted"):
+            yield Connect(("10.0.0.1", 9), 0.5)
+
+    node.carry_out(steps())
+    assert wire.said == []
+
+
+def test_steps_that_fail_end_with_their_connection(node: Standby, wire: Wire) -> None:
+    ended: list[str] = []
+
+    def steps() -> Steps:
+        try:
+            yield Connect(("127.0.0.1", 9), 0.5)
+            raise OSError(5, "of this disk")
+        finally:
+            ended.append("ended")
+
+    with pytest.raises(OSError, match="of this disk"):
+        node.carry_out(steps())
+    assert ended == ["ended"]
+    assert wire.said[-1] == "close"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_standby_that_is_stopped_flushes_its_copy_and_then_gives_the_directory_up(
+    node: Standby, wire: Wire, number: int
+) -> None:
+    def steps() -> Steps:
+        try:
+            yield Connect(("127.0.0.1", 9), 0.5)
+            signal.raise_signal(number)
+            pytest.fail("it goes on after the signal")
+        finally:
+            wire.note("steps end")
+
+    node.steps.run = steps  # type: ignore[method-assign]
+    node.run()
+    assert wire.said[2:] == ["steps end", "close", "finish sync", "release lock"]
+
+
+def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) -> None:
+    def steps() -> Steps:
+        yield Connect(("127.0.0.1", 9), 0.5)
+        raise LogDirectoryError("another cluster's")
+
+    node.steps.run = steps  # type: ignore[method-assign]
+    with pytest.raises(LogDirectoryError, match="another cluster's"):
+        node.run()
+    assert wire.said[2:] == ["close", "finish sync", "release lock"]
+
+
+def test_a_directory_has_one_standby(tmp_path: Path) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path / "new")})
+    first = Standby(config, ("127.0.0.1", 9))
+    with pytest.raises(LogDirectoryError, match="is in use by another broker"):
+        Standby(config, ("127.0.0.1", 9))
+    first._lock.release()
+    Standby(config, ("127.0.0.1", 9))._lock.release()

@@ -6,7 +6,7 @@ import errno
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -17,10 +17,12 @@ from helpers.our_messages import request_frame
 import barnabas
 from barnabas.broker.transactions.transaction_end import (
     LAW,
+    LAW_IN_PARTS,
     Action,
     CommitDurability,
     Ending,
     Event,
+    Row,
     Step,
 )
 from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
@@ -36,40 +38,62 @@ WAITS = {
     Action.FLUSH_PREPARE: Event.FLUSHED,
     Action.AFTER_ANSWER: Event.SENT,
     Action.FLUSH_MARKERS: Event.FLUSHED,
+    Action.WRITE_PARTS: Event.MARKED,
 }
+LAWS = [LAW, LAW_IN_PARTS]
+Law = Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]]
 BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME)
 
 
-def walks(durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
-    """Each way from an event that begins an end to COMPLETE: all its actions, in order."""
+def walks(law: Law, durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
+    """Each way from an event that begins an end to COMPLETE: all its actions, in order.
+
+    What goes on in parts began by the other rows: a commit that waits for its data.
+    """
     for begins in BEGINS:
-        row = LAW[Step.OPEN, begins].get(durability)
+        row = law.get((Step.OPEN, begins), {}).get(durability)
+        if row is None and begins is Event.COMMIT:
+            row = LAW[Step.OPEN, begins][durability]
         if row is None:
             continue
         actions = list(row.actions)
         while row.step is not Step.COMPLETE:
-            row = LAW[row.step, WAITS[row.actions[-1]]][durability]
+            row = law[row.step, WAITS[row.actions[-1]]][durability]
             actions += row.actions
         yield begins, actions
 
 
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("durability", CommitDurability)
 def test_each_way_ends_with_markers_before_the_complete_record(
-    durability: CommitDurability,
+    durability: CommitDurability, law: Law
 ) -> None:
-    for begins, actions in walks(durability):
-        assert actions.count(Action.WRITE_MARKERS) == actions.count(Action.WRITE_COMPLETE) == 1
-        assert actions.index(Action.WRITE_MARKERS) < actions.index(Action.WRITE_COMPLETE)
+    markers = Action.WRITE_MARKERS if law is LAW else Action.WRITE_PARTS
+    for begins, actions in walks(law, durability):
+        assert actions.count(markers) == actions.count(Action.WRITE_COMPLETE) == 1
+        assert actions.index(markers) < actions.index(Action.WRITE_COMPLETE)
         is_resumed = begins is Event.RESUME
         assert actions.count(Action.WRITE_PREPARE) == (0 if is_resumed else 1)
         assert actions.count(Action.ANSWER) == (0 if is_resumed else 1)
+
+
+@pytest.mark.parametrize("durability", CommitDurability)
+def test_what_is_marked_in_parts_is_answered_when_all_of_it_can_be_read(
+    durability: CommitDurability,
+) -> None:
+    ways = list(walks(LAW_IN_PARTS, durability))
+    assert ways
+    for _, actions in ways:
+        assert actions.index(Action.WRITE_PARTS) < actions.index(Action.ANSWER)
+        assert Action.AFTER_ANSWER not in actions
 
 
 @pytest.mark.parametrize("durability", [CommitDurability.JOURNAL, CommitDurability.FLUSH])
 def test_a_commit_that_survives_a_power_loss_is_answered_when_it_is_on_the_disk(
     durability: CommitDurability,
 ) -> None:
-    actions = dict(walks(durability))[Event.COMMIT]
+    in_parts = dict(walks(LAW_IN_PARTS, durability))[Event.COMMIT]
+    actions = dict(walks(LAW, durability))[Event.COMMIT]
     is_durable = {
         CommitDurability.JOURNAL: Action.FRAME_DECISION,
         CommitDurability.FLUSH: Action.FLUSH_PREPARE,
@@ -77,10 +101,11 @@ def test_a_commit_that_survives_a_power_loss_is_answered_when_it_is_on_the_disk(
     order = [Action.FLUSH_DATA, is_durable, Action.ANSWER, Action.AFTER_ANSWER]
     assert [action for action in actions if action in order] == order
     assert actions.index(Action.AFTER_ANSWER) < actions.index(Action.WRITE_MARKERS)
+    assert [action for action in in_parts if action in order] == order[:-1]
 
 
 def test_only_the_last_action_of_a_row_waits() -> None:
-    for (step, event), cells in LAW.items():
+    for (step, event), cells in [*LAW.items(), *LAW_IN_PARTS.items()]:
         for durability, row in cells.items():
             assert not set(row.actions[:-1]) & set(WAITS), (step, event, durability)
             waits = row.actions[-1] in WAITS
@@ -88,9 +113,9 @@ def test_only_the_last_action_of_a_row_waits() -> None:
 
 
 def test_every_step_event_and_action_is_in_the_law() -> None:
-    rows = [row for cells in LAW.values() for row in cells.values()]
-    assert {step for step, _ in LAW} | {row.step for row in rows} == set(Step)
-    assert {event for _, event in LAW} == set(Event)
+    rows = [row for law in LAWS for cells in law.values() for row in cells.values()]
+    assert {step for law in LAWS for step, _ in law} | {row.step for row in rows} == set(Step)
+    assert {event for law in LAWS for _, event in law} == set(Event)
     assert {action for row in rows for action in row.actions} == set(Action)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ MODULES = (
     "error_reference",
     "command_reference",
     "metrics_reference",
+    "python_api",
     "pages",
 )
 
@@ -48,3 +50,10 @@ def test_every_code_that_is_answered_has_a_meaning(pages: ModuleType) -> None:
     assert {"PRODUCER_FENCED", "UNSTABLE_OFFSET_COMMIT", "UNKNOWN_TOPIC_OR_PARTITION"} <= answered
     assert answered <= {code.name for code in Code}
     assert sorted(answered - set(reference.MEANINGS)) == [], "say what they mean"
+
+
+def test_each_import_of_the_python_page_works(pages: ModuleType) -> None:
+    lines = re.findall(r"^from (\S+) import (\S+)$", (DOCS / "PYTHON_API.md").read_text(), re.M)
+    assert ("barnabas", "LocalBroker") in lines
+    for module, name in lines:
+        assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"

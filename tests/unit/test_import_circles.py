@@ -105,10 +105,8 @@ def test_imports_for_types_and_within_functions_count(
 
 # --- who has the whole broker --------------------------------------------------------------------
 
-HOLDERS = {  # of core.Broker; two modules make it and open its directory, the others serve it
+HOLDERS = {  # of core.Broker; two modules make it and open its directory, two serve it
     "barnabas.broker.assemble",
-    "barnabas.broker.graduation.preparation",
-    "barnabas.broker.rim.acceptor",
     "barnabas.broker.rim.daemon.opening",
     "barnabas.broker.rim.daemon.serving",
     "barnabas.broker.rim.server",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,36 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
     disk.may_end.set()
     early.finish()
     assert disk.count == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_written_after_an_early_sync_is_synced_early_too(fails: bool) -> None:
+    """However the one before ended; and while one runs, no other begins."""
+    begun: list[Callable[[], None]] = []
+    synced: list[str] = []
+
+    def sync() -> None:
+        synced.append("synced")
+        if len(synced) == 1:
+            early.on_written()  # amid it
+        if fails:
+            raise OSError(5, "Input/output error")
+
+    def run_beside(call: Callable[[], None]) -> Callable[[], None]:
+        begun.append(call)
+        return lambda: None
+
+    early = EarlySync(sync, run_beside)
+    early.begin()
+    early.begin()
+    assert len(begun) == 1
+    begun[0]()
+    early.begin()
+    assert len(begun) == 2
+    begun[1]()
+    early.begin()
+    assert len(begun) == (3 if fails else 2)
+    assert synced == ["synced", "synced"]
 
 
 def test_an_early_sync_that_fails_is_told_at_the_end() -> None:

@@ -32,16 +32,16 @@ from barnabas.storage.cleaning.cleaner import (
     cleaned_path,
 )
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.segment import (
+from barnabas.storage.files.segment_files import (
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     CorruptLog,
-    IndexCache,
-    Segment,
 )
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import IndexCache
 
 DAY_MS = 86_400_000
 
@@ -161,11 +161,11 @@ def test_the_indexes_of_a_new_segment_are_those_of_one_appended_to(
     segment.close_for_appends()
     for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES[:2]):
         name = cleaned_path(str(tmp_path), base, suffix)
-        assert Path(name).read_bytes() == Path(segment.path(suffix)).read_bytes(), suffix
+        assert Path(name).read_bytes() == Path(segment.batches.path(suffix)).read_bytes(), suffix
     assert Path(cleaned_path(str(tmp_path), base, INDEX_SUFFIXES[2])).read_bytes() == b""
-    assert output.size == segment.size
+    assert output.size == segment.batches.size
     found = output.max_timestamp, output.max_timestamp_offset
-    assert found == (segment.max_timestamp, segment.max_timestamp_offset)
+    assert found == (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset)
 
 
 def test_all_that_is_written_is_durable_and_held_in_memory_by_pieces(

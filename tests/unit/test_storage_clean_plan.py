@@ -20,7 +20,7 @@ from barnabas.storage.cleaning.clean_plan import (
     plan,
 )
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import SegmentIndexes
 from barnabas.storage.log_config import LogConfig
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
@@ -59,7 +59,7 @@ def test_what_is_not_stable_stays(tmp_path: Path) -> None:
 
 def test_what_could_be_cleaned_if_the_active_segment_were_closed(tmp_path: Path) -> None:
     log = compacted(tmp_path, min_cleanable_dirty_ratio=0.5)
-    size = log.segments.active.size
+    size = log.segments.active.batches.size
     assert size and dirty_bytes_if_rolled(log, None) == sum(SIZES[:3]) + size
     assert dirty_bytes_if_rolled(log, 31) == 0, "most is clean"
     ratio = size / (sum(SIZES[:3]) + size)
@@ -117,7 +117,7 @@ def test_a_log_that_was_cleaned_to_its_very_end_has_no_dirt(tmp_path: Path) -> N
 def test_segments_that_came_out_empty_are_no_dirt(tmp_path: Path) -> None:
     log = compacted(tmp_path)
     for segment in log.segments[:-1]:
-        segment.size = 0
+        segment.batches.size = 0
     assert assess(log, None, LATE_MS) is None
 
 
@@ -145,7 +145,7 @@ def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
     log = compacted(tmp_path, max_compaction_lag_ms=9_000)
     times = dict(zip(log.segments.base_offsets, first_times, strict=False))
     monkeypatch.setattr(
-        Segment, "first_batch_timestamp", lambda segment: times[segment.base_offset]
+        SegmentIndexes, "first_batch_timestamp", lambda indexes: times[indexes.base_offset]
     )
     dirt = assess(log, None, 10_000)
     assert dirt is not None and dirt.is_overdue is is_overdue
@@ -157,10 +157,10 @@ def test_without_a_longest_lag_no_segment_is_read_for_its_time(
     """A look at a log of many dirty segments does not open them all."""
     log = compacted(tmp_path)
 
-    def refuse(segment: Segment) -> int:
+    def refuse(indexes: SegmentIndexes) -> int:
         raise AssertionError("the segment is read")
 
-    monkeypatch.setattr(Segment, "first_batch_timestamp", refuse)
+    monkeypatch.setattr(SegmentIndexes, "first_batch_timestamp", refuse)
     assert assess(log, None, LATE_MS) is not None
 
 
@@ -169,9 +169,12 @@ def groups_of(
 ) -> list[list[tuple[int, int]]]:
     """Which of the segments, given as base offset and size, are cleaned into one."""
     log: Any = SimpleNamespace(config=LogConfig(**config))  # type: ignore[arg-type]
-    sources: Any = [SimpleNamespace(base_offset=base, size=size) for base, size in segments]
+    sources: Any = [
+        SimpleNamespace(base_offset=base, batches=SimpleNamespace(size=size))
+        for base, size in segments
+    ]
     return [
-        [(segment.base_offset, segment.size) for segment in group]
+        [(segment.base_offset, segment.batches.size) for segment in group]
         for group in _groups(log, sources, end_offset)
     ]
 

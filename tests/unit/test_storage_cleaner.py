@@ -50,11 +50,11 @@ from barnabas.storage.cleaning.cleaner import _places, clean
 from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedEntry
 from barnabas.storage.log.broker_appends import append_marker, append_records
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 
@@ -288,7 +288,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
     fill(log)
     put(log, b"i", b"v" * 200)
     fill(log)
-    kept = log.segments[12].file
+    kept = log.segments[12].batches.file
     cleaned_to = compact(manager, log, cleaned_to)
     assert [segment.base_offset for segment in log.segments] == [
         0,
@@ -298,7 +298,7 @@ def test_small_segments_become_one_and_one_that_stays_as_it_is_is_left_alone(
         16,
     ]  # now that they are empty they do
     assert offsets(log) == [11, 12, 15]
-    assert log.segments[1].file is kept
+    assert log.segments[1].batches.file is kept
     assert log.segments.size_bytes == sum(
         path.stat().st_size for path in tmp_path.glob("t-0/*.log")
     )
@@ -678,7 +678,7 @@ def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path
     cleaned_to = compact(manager, log)
     log.config = replace(log.config, delete_retention_ms=0)
     assert compact(manager, log, 0, NOW_MS + 10 * DAY_MS) is not None
-    assert (log.segments.active.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
+    assert (log.segments.active.batches.size, cleaned_to, log.log_end_offset) == (0, 3, 3)
     for isolation in Isolation:
         at = 0
         while at < log.log_end_offset:
@@ -801,7 +801,7 @@ def test_deletion_and_compaction_go_together(tmp_path: Path) -> None:
         put(log, b"k", value, timestamp=NOW_MS)
     put(log, b"filler", b".", timestamp=NOW_MS)
     cleaned_to = compact(manager, log, None, NOW_MS)
-    assert [segment.size > 0 for segment in log.segments] == [True, False, True, True]
+    assert [segment.batches.size > 0 for segment in log.segments] == [True, False, True, True]
     log.config = replace(log.config, retention_ms=50_000)
     log.delete_old_segments(NOW_MS)
     assert (log.log_start_offset, offsets(log)) == (1, [2])
@@ -919,7 +919,7 @@ def test_a_batch_that_cannot_follow_stops_the_cleaning(
     manager, log = compacted_log(tmp_path, segment_bytes=500)
     starts = []
     for number in range(20):
-        starts.append(log.segments.active.size)
+        starts.append(log.segments.active.batches.size)
         put(log, b"k%d" % number, b"v")
     log.flush()
     path = tmp_path / "t-0" / f"{0:020d}.log"
@@ -990,13 +990,17 @@ def test_a_cleaned_log_opens_again_without_being_read_anew(
     fill(log)
     compact(manager, log)
     wanted, committed = values_of(log), committed_values(log)
-    sizes = [(segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments]
+    sizes = [
+        (segment.base_offset, segment.batches.size, segment.indexes.max_timestamp)
+        for segment in log.segments
+    ]
     manager, log = reopened(manager, log.config, clean=clean_stop)
     assert (values_of(log), committed_values(log)) == (wanted, committed)
     for segment in log.segments:
-        segment.load_times()
+        segment.indexes.load_times()
     assert [
-        (segment.base_offset, segment.size, segment.max_timestamp) for segment in log.segments
+        (segment.base_offset, segment.batches.size, segment.indexes.max_timestamp)
+        for segment in log.segments
     ] == sizes
     assert [record.message for record in caplog.records if "anew" in record.message] == []
 
@@ -1028,7 +1032,7 @@ def test_settings_that_make_small_indexes_bound_what_is_merged(tmp_path: Path) -
         put(log, b"%d" % number, b"v")
     log.config = replace(log.config, segment_bytes=100_000)
     compact(manager, log)
-    assert all(len(segment.offset_index()) <= 60 // 8 for segment in log.segments)
+    assert all(len(segment.indexes.offset_index()) <= 60 // 8 for segment in log.segments)
     assert offsets(log) == list(range(20))
     assert LogConfig().roll_ms == LogConfig().segment_ms
 
@@ -1046,7 +1050,7 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "data", config)
     removed = 0
     for log in manager.logs.values():
-        if log.segments.active.size:
+        if log.segments.active.batches.size:
             log._roll(NOW_MS)
         log.append(batch(keys=[b"one more"]), now_ms=NOW_MS)
         before, latest, ends = (

@@ -38,7 +38,7 @@ def test_all_is_durable_where_nothing_came(log: Log) -> None:
 def test_a_flush_in_place_covers_what_was_written_before_it_began(log: Log) -> None:
     append(log)
     token = log.durability.begin_flush()
-    assert token is not None and token.files == (log.segments.active.file,)
+    assert token is not None and token.files == (log.segments.active.batches.file,)
     append(log)
     log.finish_flush(token)
     assert points(log) == (1, 1)
@@ -71,7 +71,7 @@ def test_a_roll_is_flushed_with_both_segments_and_the_names(log: Log) -> None:
     token = log.durability.begin_flush()
     assert token is not None
     assert [file for file in token.files if not isinstance(file, DirectorySync)] == [
-        segment.file for segment in log.segments
+        segment.batches.file for segment in log.segments
     ]
     assert sum(isinstance(file, DirectorySync) for file in token.files) == 2
     log.finish_flush(token)
@@ -139,7 +139,7 @@ def test_a_start_flushes_what_is_not_known_to_be_durable(
     assert durability.try_begin_journal(1 << 20) is None, "where it is durable is not known"
     token = durability.begin_flush()
     assert token is not None
-    files = [segment.file for segment in log.segments if segment.base_offset in unflushed]
+    files = [segment.batches.file for segment in log.segments if segment.base_offset in unflushed]
     assert list(token.files) == files
     assert (durability.recovery_point, durability.durable_offset) == (recovery_point,) * 2
 
@@ -177,7 +177,9 @@ def test_segments_that_are_gone_are_not_flushed(log: Log) -> None:
     log.durability.remove_segments([first, second])
     token = log.durability.begin_flush()
     assert token is not None
-    assert [file for file in token.files if not isinstance(file, DirectorySync)] == [active.file]
+    assert [file for file in token.files if not isinstance(file, DirectorySync)] == [
+        active.batches.file
+    ]
 
 
 def test_an_older_flush_that_ends_later_takes_nothing_back(log: Log) -> None:

@@ -18,7 +18,8 @@ from barnabas.storage.files.checkpoints import (
     decode_epochs,
     encode_epochs,
 )
-from barnabas.storage.log.segment import Place, Segment
+from barnabas.storage.log.batch_file import Place
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
@@ -31,7 +32,7 @@ def directory(tmp_path: Path) -> Path:
     for epoch, values in ((3, [b"v", b"v"]), (7, [b"v"])):
         log.begin_leader_epoch(epoch)
         log.append(batch(values), now_ms=NOW_MS)
-    log.segments.active.write_indexes()
+    log.segments.active.indexes.write()
     return tmp_path / "txn-0"
 
 
@@ -115,7 +116,7 @@ def test_where_epochs_begin_is_found_among_batches_of_any_number(
                 log.begin_leader_epoch(5)
             log.append(batch([b"v"] * (1 + number % most_records)), now_ms=NOW_MS)
         starts = [header.base_offset for header, _ in log.read_batches()]
-        log.segments.active.write_indexes()
+        log.segments.active.indexes.write()
         kill(manager)
         Path(log.directory, "leader-epoch-checkpoint").unlink()
         files = PartitionFiles(LogDirectory(OsDisk(), manager.data_dir), "t", 0)
@@ -218,7 +219,7 @@ def test_an_empty_segment_is_not_searched(tmp_path: Path, caplog: pytest.LogCapt
     """Its indexes need not be there."""
     manager, log = new_log(tmp_path)
     kill(manager)
-    index = Path(log.segments.active.path(".index"))
+    index = Path(log.segments.active.batches.path(".index"))
     index.unlink(missing_ok=True)
     files = PartitionFiles(LogDirectory(OsDisk(), str(tmp_path)), "t", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)

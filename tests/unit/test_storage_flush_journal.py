@@ -40,9 +40,9 @@ from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
 
 OTHER_ID = uuid.UUID(int=77)
@@ -81,7 +81,7 @@ def flushed_log(path: Path, **config: object) -> tuple[LogManager, Log]:
 
 
 def cut(log: Log, size: int) -> None:
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:size])
 
 
@@ -105,7 +105,7 @@ def test_what_a_power_loss_took_is_written_again(
         log.durability.durable_offset >= 7,
         log.durability.recovery_point >= 3,
     ) == (2, 7, True, False)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     whole = path.read_bytes()
     if keep == "a hole":
         path.write_bytes(whole[: size + 10] + bytes(60) + whole[size + 70 :])
@@ -128,7 +128,7 @@ def test_what_was_written_later_stays_where_it_is_whole(tmp_path: Path) -> None:
     append(log, 2)
     flush_to_journal(manager, log)
     append(log, 2)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     whole = path.read_bytes()
     path.write_bytes(whole[:size] + bytes(100) + whole[size + 100 :])
     kill(manager)
@@ -226,7 +226,7 @@ def test_a_segment_that_was_closed_is_flushed_in_place(tmp_path: Path) -> None:
     token = log.durability.begin_flush()
     assert token is not None
     paths = [getattr(file, "path", "") for file in token.files]
-    assert [segment.path(".log") for segment in log.segments] == paths[:2]
+    assert [segment.batches.path(".log") for segment in log.segments] == paths[:2]
     sync(list(token.files))
     log.finish_flush(token)
     assert log.durability.recovery_point == log.durability.durable_offset == log.log_end_offset

@@ -24,10 +24,10 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.index_builds import IndexBuilds
-from barnabas.storage.log import segment
+from barnabas.storage.log import batch_file, segment_indexes
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.segment_indexes import BuildPutOff
 
 MAX_TIMESTAMP = -3
 BATCHES, SEGMENT_BYTES = 400, 16_384
@@ -69,7 +69,7 @@ def as_kafka_left_it(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Small builds are put off as large ones are. Holds: the batches that each slice looked at."""
     looked_at: list[int] = []
-    in_slices = segment.in_slices
+    in_slices = batch_file.in_slices
 
     def counted(*arguments: Any) -> Iterator[Any]:
         looked_at.append(0)
@@ -79,9 +79,9 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             if header is None:
                 looked_at.append(0)
 
-    monkeypatch.setattr(segment, "BUILT_AT_ONCE_BYTES", SEGMENT_BYTES // 2)
-    monkeypatch.setattr(segment, "SLICE_COST", 20)
-    monkeypatch.setattr(segment, "in_slices", counted)
+    monkeypatch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", SEGMENT_BYTES // 2)
+    monkeypatch.setattr(batch_file, "SLICE_COST", 20)
+    monkeypatch.setattr(segment_indexes, "in_slices", counted)
     monkeypatch.setattr("barnabas.storage.producers.producer_snapshots.in_slices", counted)
     yield looked_at
     assert max(looked_at, default=0) <= 20
@@ -138,7 +138,7 @@ def test_others_are_served_while_indexes_are_built(
     ask, version = ASKED[what]
     at_once = opened(as_kafka_left_it, tmp_path / "at-once")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment, "BUILT_AT_ONCE_BYTES", 1 << 30)
+        patch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", 1 << 30)
         expected = at_once.call(READER, ask(), version)
     slices.clear()
     host = opened(as_kafka_left_it, tmp_path / "later")
@@ -163,9 +163,9 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
         if not host.broker.logs.log_dir.builds and host.broker.next_deadline_ms() != 0:
             break
     for log in logs:
-        log.segments[0].load_times()
+        log.segments[0].indexes.load_times()
         assert log.log_start_offset > 0
-        assert log.segments[0].max_timestamp >= NOW_MS + BATCHES // 2
+        assert log.segments[0].indexes.max_timestamp >= NOW_MS + BATCHES // 2
     assert len(slices) > 10
 
 
@@ -214,11 +214,11 @@ def test_a_segment_that_is_damaged_is_told_of_when_its_build_ends(
 ) -> None:
     host = opened(as_kafka_left_it, tmp_path)
     log = host.broker.topics.logs_of("t")[0]
-    file = log.segments[1].path(".log")
+    file = log.segments[1].batches.path(".log")
     with open(file, "r+b") as opened_file:
         opened_file.seek(SEGMENT_BYTES // 2)
         opened_file.write(bytes(1000))
-    Path(log.segments[1].path(".index")).unlink()
+    Path(log.segments[1].batches.path(".index")).unlink()
     host.ask(READER, fetch({"t": {0: log.segments[1].base_offset}}), 11)
     finish(host)
     assert code_of(host.answers[READER][0]) == Code.KAFKA_STORAGE_ERROR
@@ -253,4 +253,4 @@ def test_builds_are_done_one_after_the_other_and_each_waiter_hears_once() -> Non
         builds.on_tick(now_ms)
     assert heard == [("a", 2), ("b", 5)] and not builds
     builds.on_tick(9)
-    assert segment.SLICE_COST <= 5000
+    assert batch_file.SLICE_COST <= 5000

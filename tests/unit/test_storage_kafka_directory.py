@@ -176,7 +176,7 @@ def test_all_indexes_built_anew_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, LogConfig(segment_bytes=2048))
     for log in manager.logs.values():
         for segment in log.segments:
-            segment.offset_index()
+            segment.indexes.offset_index()
             log.reader.txn_index(segment)
     manager.close(NOW_MS)
     compared = 0

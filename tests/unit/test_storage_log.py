@@ -597,7 +597,7 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     assert token is not None
     assert token.end_offset == 4
     paths = [getattr(file, "path", None) for file in token.files]
-    assert [segment.path(".log") for segment in log.segments] == paths[:4]
+    assert [segment.batches.path(".log") for segment in log.segments] == paths[:4]
     assert len(paths) > 4  # the directory: the new files' names
     send(log)
     assert log.durability.durable_offset < 4
@@ -866,7 +866,7 @@ def test_what_a_start_would_read_is_all_that_was_written_since_the_checkpoint(
     manager, log = new_log(tmp_path)
     for _ in range(3):
         send(log)
-    size = log.segments.active.size
+    size = log.segments.active.batches.size
     assert log.unread_bytes == size + 3 * UNREAD_BATCH_BYTES
     manifest = Path(log.directory, MANIFEST_NAME)
     assert not manifest.exists()
@@ -958,7 +958,7 @@ def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: P
     send(log)
     log.config = replace(log.config, index_interval_bytes=0)
     send(log)
-    assert len(log.segments.active.offset_index()) == 1
+    assert len(log.segments.active.indexes.offset_index()) == 1
 
 
 def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Path) -> None:
@@ -1043,7 +1043,7 @@ def test_a_closed_log_is_durable_and_has_no_file_open(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     send(log)
     flushed: list[str] = []
-    file = log.segments.active.file
+    file = log.segments.active.batches.file
 
     class Watched:
         def fsync(self) -> None:
@@ -1053,10 +1053,10 @@ def test_a_closed_log_is_durable_and_has_no_file_open(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(file, name)
 
-    log.segments.active._file = Watched()  # type: ignore[assignment]
+    log.segments.active.batches.open_file = Watched()  # type: ignore[assignment]
     log.close()
     assert flushed == ["log"]
-    assert log.segments.active._file is None
+    assert log.segments.active.batches.open_file is None
 
 
 def test_a_deleted_log_is_due_for_no_checkpoint(tmp_path: Path) -> None:
@@ -1065,8 +1065,8 @@ def test_a_deleted_log_is_due_for_no_checkpoint(tmp_path: Path) -> None:
     assert log in log.log_dir.changed_logs
     log._roll(NOW_MS)
     log.segments[0].seal()
-    log.segments[0].drop_indexes()
-    log.segments[0].offset_index()
+    log.segments[0].indexes.drop()
+    log.segments[0].indexes.offset_index()
     assert log.log_dir.cache.bytes > 0
     log.forget()
     assert log.log_dir.cache.bytes == 0

@@ -157,10 +157,10 @@ def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
     for _ in range(5):
         log.append(batch(), now_ms=NOW_MS)
     log.checkpoint()
-    parts = [segment.manifest for segment in log.segments]
+    parts = [segment.indexes.manifest for segment in log.segments]
     assert [part is not None and part.parted for part in parts] == [True, True, False]
     log.checkpoint()
-    again = [segment.manifest for segment in log.segments]
+    again = [segment.indexes.manifest for segment in log.segments]
     assert all(part is same for part, same in zip(parts, again, strict=True))
 
 

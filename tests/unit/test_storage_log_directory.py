@@ -36,11 +36,11 @@ def test_a_deleted_segment_leaves_the_cache_and_nothing_is_built_for_it(tmp_path
     log = kafka_log(tmp_path)
     first, second = log.segments[0], log.segments[1]
     for segment in (first, second):
-        segment.drop_indexes()
-        segment.offset_index()
+        segment.indexes.drop()
+        segment.indexes.offset_index()
     bytes_of_both = log.log_dir.cache.bytes
     log.log_dir.discard_segments([second], 500)
-    assert second.is_forgotten and not first.is_forgotten
+    assert second.indexes.is_forgotten and not first.indexes.is_forgotten
     assert 0 < log.log_dir.cache.bytes < bytes_of_both
     log.log_dir.discard_segments([first], 500)
     assert log.log_dir.cache.bytes == 0

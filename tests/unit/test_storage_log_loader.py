@@ -17,8 +17,8 @@ from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
-from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader, Opening
@@ -111,7 +111,7 @@ def test_where_the_files_fit_the_manifest_nothing_is_read(
 def test_the_times_of_what_is_not_read_are_the_manifests(log: Log) -> None:
     loader = loader_over(log, last_run=LastRun.KILLED)
     loader.load()
-    assert loader.segments[-1].max_timestamp == SECOND_MS
+    assert loader.segments[-1].indexes.max_timestamp == SECOND_MS
 
 
 def test_what_came_since_the_checkpoint_is_read(log: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +139,9 @@ def test_what_is_noted_of_a_segments_indexes_does_not_hold_once_it_has_grown(log
     Path(log.snapshots.path(7)).unlink()
     loader = loader_over(log, recovery_point=8)
     assert loader.load().end_offset == 9
-    known = {segment.base_offset: segment.try_load_txn_index() for segment in loader.segments}
+    known = {
+        segment.base_offset: segment.indexes.try_load_txn_index() for segment in loader.segments
+    }
     assert known == {0: True, 2: True, 4: True, 6: False, 8: True}
 
 
@@ -175,10 +177,10 @@ def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastR
     index.write_bytes(b"what is left of another")
     loader = loader_over(log, last_run=last_run)
     loader.load()
-    assert loader.segments[-1].is_closed is False
-    assert all(segment.is_closed for segment in loader.segments[:-1])
+    assert loader.segments[-1].indexes.is_closed is False
+    assert all(segment.indexes.is_closed for segment in loader.segments[:-1])
     assert (index.read_bytes() == b"") == (last_run == LastRun.CLEAN)
-    loader.segments[-1].write_indexes()
+    loader.segments[-1].indexes.write()
     assert index.read_bytes() == b""
 
 
@@ -186,8 +188,8 @@ def test_a_batch_of_which_compaction_left_no_record_has_no_time(log: Log) -> Non
     file_of(log, 6).write_bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
     loader = loader_over(log)
     assert loader.load().end_offset == 7
-    assert loader.segments[-1].max_timestamp == -1
-    assert loader.segments[-2].max_timestamp == SECOND_MS
+    assert loader.segments[-1].indexes.max_timestamp == -1
+    assert loader.segments[-2].indexes.max_timestamp == SECOND_MS
 
 
 def test_an_oldest_segment_that_retention_took_is_not_missed(log: Log) -> None:
@@ -626,7 +628,7 @@ def test_a_segment_of_which_all_was_cut_goes_where_it_begins_later(
     state = loader.load()
     end_offset = 6 if 6 in bases else bases[-1] + 2
     assert state.end_offset == end_offset and bases_of(loader) == bases
-    assert loader.segments[-1].is_closed is False
+    assert loader.segments[-1].indexes.is_closed is False
     assert f"the log ends at offset {end_offset}, but it once reached to 7" in caplog.text
 
 
@@ -675,4 +677,4 @@ def test_a_batch_that_reaches_beyond_what_is_read_at_once_is_read_whole(
     kill(manager)
     loader = loader_over(log)
     assert loader.load().end_offset == 12
-    assert loader.segments[0].size == file_of(log, 0).stat().st_size
+    assert loader.segments[0].batches.size == file_of(log, 0).stat().st_size

@@ -279,7 +279,7 @@ def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
     for segment in log.segments[1:6]:
-        segment.size = 0  # as compaction leaves it
+        segment.batches.size = 0  # as compaction leaves it
     assert log.delete_old_segments(NOW_MS, 2) == 7
     assert log.delete_old_segments(NOW_MS, 2) == 2
 
@@ -287,7 +287,7 @@ def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     _, log = new_log(tmp_path, retention_ms=60_000)
     log.append(batch(timestamp=-1), now_ms=NOW_MS)
-    written = OsDisk().modified_ms(log.segments.active.path(".log"))
+    written = OsDisk().modified_ms(log.segments.active.batches.path(".log"))
     assert log.delete_old_segments(written + 60_000) == 0
     assert log.delete_old_segments(written + 60_001) == 1
 
@@ -355,7 +355,7 @@ def test_many_indexes_do_not_stay_in_memory(tmp_path: Path) -> None:
     for number in range(20):
         log.append(batch([b"%d" % number]), now_ms=NOW_MS)
     assert len(values_of(log)) == 20
-    held = [segment for segment in log.segments if segment._offset_index is not None]
+    held = [segment for segment in log.segments if segment.indexes.loaded_offsets is not None]
     assert len(held) < 5
     assert manager.cache.bytes <= 3000
 
@@ -367,7 +367,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
         each.append(batch([b"a"]), now_ms=NOW_MS)
         each.append(batch([b"b"]), now_ms=NOW_MS)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
@@ -389,7 +389,7 @@ def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
     log.delete_records_before(2)
     manager.write_checkpoints(force=True)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
@@ -481,7 +481,7 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     log.delete_records_before(1)
     manager.write_checkpoints(force=True)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
@@ -645,12 +645,12 @@ def test_a_roll_is_a_checkpoint(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     for number in range(7):
         log.append(batch([b"%d" % number], pid=1, epoch=0, seq=number), now_ms=NOW_MS)
-    held = log.segments.active.size
+    held = log.segments.active.batches.size
     assert len(log.segments) > 2 and 0 < log.unread_bytes < 3 * UNREAD_BATCH_BYTES
     kill(manager, machine=False)
     again = open_manager(tmp_path, LogConfig(segment_bytes=200)).logs["t", 0]
     assert again.unread_bytes == log.unread_bytes
-    assert again.segments.active.size == held
+    assert again.segments.active.batches.size == held
 
 
 def test_producers_that_expired_go_from_the_snapshot_too(tmp_path: Path) -> None:
@@ -794,7 +794,7 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
         log.append(batch([value]), now_ms=NOW_MS)
     kill(manager)
     if is_offline:
-        path = Path(log.segments.active.path(".log"))
+        path = Path(log.segments.active.batches.path(".log"))
         path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
     again = open_manager(tmp_path)
     assert bool(again.offline) is is_offline
@@ -885,7 +885,7 @@ def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
 
     manager, log = new_log(tmp_path)
     log.append(batch([b"a"]), now_ms=NOW_MS)
-    assert log.segments.active.path(".log") in open_files()
+    assert log.segments.active.batches.path(".log") in open_files()
     manager.close(NOW_MS)
     assert open_files() == set()
 

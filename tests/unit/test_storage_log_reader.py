@@ -8,9 +8,11 @@ import pytest
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import SegmentIndexes
 from barnabas.storage.log.segment_list import SegmentList
 
 
@@ -68,7 +70,7 @@ def test_a_damaged_aborted_index_is_built_anew_from_the_log(tmp_path: Path) -> N
 
 def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
     assert [header.base_offset for header, _ in log.reader.batches(26)] == list(range(26, TXN_END))
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -130,7 +132,7 @@ def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
     def refuse(segment: Segment, position: int) -> None:
         raise AssertionError("the index is asked")
 
-    monkeypatch.setattr(Segment, "upper_bound_offset", refuse)
+    monkeypatch.setattr(SegmentIndexes, "upper_bound_offset", refuse)
     assert log.reader.aborted(0, segment, data) == []
 
 
@@ -140,5 +142,5 @@ def test_the_aborted_index_is_loaded_once(log: Log, monkeypatch: pytest.MonkeyPa
     def refuse(segment: Segment) -> bool:
         raise AssertionError("the file is read again")
 
-    monkeypatch.setattr(Segment, "try_load_txn_index", refuse)
+    monkeypatch.setattr(SegmentIndexes, "try_load_txn_index", refuse)
     assert log.reader.txn_index(log.segments[1]) is first

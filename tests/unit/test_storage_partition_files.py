@@ -17,7 +17,7 @@ from barnabas.storage.files.checkpoints import (
     decode_partition_metadata,
     decode_topic_id,
 )
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.partition_files import PartitionFiles
 
@@ -60,7 +60,7 @@ def test_segments_have_the_sizes_of_their_files_and_nothing_is_believed(tmp_path
     files = files_of(tmp_path)
     files.open_segments(LogConfig(), 0, NOW_MS)
     assert files.sizes() == {base: Path(files.log_path(base)).stat().st_size for base in TXN_BASES}
-    assert not files.is_as_noted() and not any(each.has_times for each in files.segments)
+    assert not files.is_as_noted() and not any(each.indexes.has_times for each in files.segments)
 
 
 def test_an_empty_directory_gets_a_segment_at_the_log_start(tmp_path: Path) -> None:
@@ -174,10 +174,12 @@ def test_the_times_of_a_segment_are_believed_while_it_is_as_noted(stopped: Path)
     for base, time in ((0, -1), (3, 0), (28, 5), (31, 5)):
         notes[base] = notes[base]._replace(max_timestamp=time, max_timestamp_offset=base + 1)
     files.open_segments(LogConfig(), 0, NOW_MS)
-    assert [each.has_times for each in files.segments] == [False, True, True, False]
-    times = [(each.max_timestamp, each.max_timestamp_offset) for each in files.segments]
+    assert [each.indexes.has_times for each in files.segments] == [False, True, True, False]
+    times = [
+        (each.indexes.max_timestamp, each.indexes.max_timestamp_offset) for each in files.segments
+    ]
     assert times[1:3] == [(0, 4), (5, 29)]
-    assert all(each.manifest is files.manifest for each in files.segments)
+    assert all(each.indexes.manifest is files.manifest for each in files.segments)
 
 
 def test_a_damaged_manifest_is_none(stopped: Path) -> None:

@@ -9,8 +9,9 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log, state_at
 
+from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Place, Segment
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, replay_segment
 from barnabas.storage.producers.producer_state import ProducerStateManager
 
@@ -53,7 +54,7 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
     first, second = log.segments
-    first.truncate(len(batch()))
+    first.batches.truncate(len(batch()))
     log.snapshots.offsets = []
     state = log.snapshots.state_at_segment([first, second], 1, 0)
     assert state.end_offset == second.base_offset == 2

@@ -68,7 +68,7 @@ def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> 
 
 def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
-    Path(log.segments[1].path(".log")).write_bytes(b"\0" * 2002)
+    Path(log.segments[1].batches.path(".log")).write_bytes(b"\0" * 2002)
     entry = as_of_a_snapshot(log, 5)
     restore_window(entry, log.segments)
     assert [batch.first_sequence for batch in entry.batches] == [3, 4, 5]

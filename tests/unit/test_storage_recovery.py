@@ -27,9 +27,12 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import SegmentIndexes
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX
@@ -46,7 +49,7 @@ def fill(log: Log, count: int, start: int = 0) -> None:
 def test_a_torn_tail_is_cut_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
-    path, size = Path(log.segments.active.path(".log")), log.segments.size_bytes
+    path, size = Path(log.segments.active.batches.path(".log")), log.segments.size_bytes
     path.write_bytes(path.read_bytes()[:-3])
     with caplog.at_level(logging.WARNING):
         manager, log = reopened(manager, LogConfig(), clean=False)
@@ -62,7 +65,7 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
     fill(log, 5)
     log.flush()
     manager.write_checkpoints(force=True)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[:-3])
     kill(manager)
     again = open_manager(tmp_path)
@@ -80,7 +83,7 @@ def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
     kill(manager)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[len(data) // 5 + 40] ^= 1
     path.write_bytes(data)
@@ -103,7 +106,7 @@ def test_who_has_no_id_is_no_producer(tmp_path: Path, clean: bool) -> None:
 def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
-    with Path(log.segments.active.path(".log")).open("ab") as file:
+    with Path(log.segments.active.batches.path(".log")).open("ab") as file:
         file.write(bytes(5000))
     _, log = reopened(manager, LogConfig(), clean=False)
     assert log.log_end_offset == 5
@@ -117,7 +120,7 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     checksum is right, and its offset is 0.
     """
     manager, log = new_log(tmp_path)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     log.append(batch([bytes(200)], pid=1, epoch=0, seq=0), now_ms=NOW_MS)
     torn_at = 1024 - left_bytes
     rest = torn_at - 2 * log.segments.size_bytes + 200
@@ -143,7 +146,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     """
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 2)
-    torn = Path(log.segments.active.path(".log"))
+    torn = Path(log.segments.active.batches.path(".log"))
     log._roll(NOW_MS)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     torn.write_bytes(torn.read_bytes()[:-1])
@@ -166,7 +169,7 @@ def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
     for _ in range(2):
         log.append(batch([b"v"], keys=[b"k"]), now_ms=NOW_MS)
-    cut = Path(log.segments.active.path(".log"))
+    cut = Path(log.segments.active.batches.path(".log"))
     log._roll(NOW_MS)
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     _, log = reopened(manager, config, clean=False)
@@ -217,7 +220,7 @@ def test_after_a_clean_stop_no_batch_is_read(
     def refuse(self: Segment) -> None:
         raise AssertionError("the log file is opened")
 
-    monkeypatch.setattr(Segment, "file", property(refuse))
+    monkeypatch.setattr(BatchFile, "file", property(refuse))
     log = open_manager(tmp_path, SMALL).logs["t", 0]
     assert (log.log_end_offset, log.durability.recovery_point, log.segments.size_bytes) == (
         9,
@@ -238,9 +241,9 @@ def test_after_a_checkpoint_only_what_came_later_is_read(
     fill(log, 2, start=9)
     kill(manager)
     taken: list[int] = []
-    real = Segment.index_batch
+    real = SegmentIndexes.index_batch
     monkeypatch.setattr(
-        Segment,
+        SegmentIndexes,
         "index_batch",
         lambda self, position, *rest: (taken.append(position), real(self, position, *rest)),
     )
@@ -257,7 +260,7 @@ def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> 
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     kill(manager, machine=False)
-    index = Path(log.segments.active.path(".index"))
+    index = Path(log.segments.active.batches.path(".index"))
     assert index.stat().st_size == 0
     for _ in range(2):
         manager = open_manager(tmp_path, INDEXED)
@@ -279,7 +282,7 @@ def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> 
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     manager.close(NOW_MS)
-    index = Path(log.segments.active.path(".index"))
+    index = Path(log.segments.active.batches.path(".index"))
     good = index.read_bytes()
     index.write_bytes(b"\xff" * len(good))
     open_manager(tmp_path, INDEXED).close(NOW_MS)
@@ -292,7 +295,7 @@ def test_what_is_missing_from_a_file_is_said(
     manager, log = new_log(tmp_path)
     fill(log, 4)
     manager.close(NOW_MS)
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     log = open_manager(tmp_path).logs["t", 0]
     assert log.log_end_offset == 2
@@ -303,7 +306,7 @@ def test_a_log_file_that_is_gone_is_missed(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path, segment_bytes=200)
     fill(log, 9)
     manager.close(NOW_MS)
-    path = Path(log.segments[1].path(".log"))
+    path = Path(log.segments[1].batches.path(".log"))
     path.unlink()
     error = open_manager(tmp_path, SMALL).offline["t", 0]
     assert str(path) in str(error) and "missing" in str(error) and "Restore" in str(error)
@@ -351,7 +354,7 @@ def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_bro
         log.append(batch([b"%d" % number], keys=[b"k%d" % number]), now_ms=NOW_MS)
         if number == 0:
             log.flush()
-    lost = log.segments[1].path(".log")
+    lost = log.segments[1].batches.path(".log")
     kill(manager, machine=not ours)
     Path(lost).write_bytes(b"")
     if ours:
@@ -380,7 +383,7 @@ def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> N
     log.flush()
     manager.write_checkpoints()
     manifest.write_bytes(then)
-    Path(log.segments[0].path(".txnindex")).unlink()
+    Path(log.segments[0].batches.path(".txnindex")).unlink()
     manager, log = reopened(manager, LogConfig(), clean=False)
     assert committed_values(log) == {2: b"1", 3: b"2"}
 
@@ -426,7 +429,7 @@ def test_a_manifest_of_more_than_is_left_does_not_fit_what_grows_again(tmp_path:
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
-    path = Path(log.segments.active.path(".log"))
+    path = Path(log.segments.active.batches.path(".log"))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     manager, log = reopened(manager, LogConfig(), clean=False)
     assert log.log_end_offset == 2
@@ -451,7 +454,7 @@ def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> 
     log.checkpoint()
     manifest = Manifest.decode((tmp_path / "t-0/segments.manifest").read_bytes())
     assert {base: note.size for base, note in manifest.segments.items()} == {
-        segment.base_offset: segment.size for segment in log.segments
+        segment.base_offset: segment.batches.size for segment in log.segments
     }
     for name, (size, crc) in manifest.files.items():
         data = (tmp_path / "t-0" / name).read_bytes() if size >= 0 else b""
@@ -492,7 +495,7 @@ def load(
 
 def cut_batch(log: Log, number: int) -> None:
     """Take the last of the batches of equal size from a segment's file."""
-    path = Path(log.segments[number].path(".log"))
+    path = Path(log.segments[number].batches.path(".log"))
     path.write_bytes(path.read_bytes()[:-BATCH_BYTES])
 
 
@@ -540,7 +543,7 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
     tmp_path: Path, last_run: LastRun
 ) -> None:
     log = left_log(tmp_path, 6, segment_bytes=200)
-    Path(log.segments.active.path(".log")).unlink()
+    Path(log.segments.active.batches.path(".log")).unlink()
     with pytest.raises(CorruptLog, match="is missing"):
         load(tmp_path, last_run, point=0)
     assert load(tmp_path, LastRun.POWER_LOST, point=0).log_end_offset == 4
@@ -557,8 +560,9 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     told = [text for text in caplog.messages if "at the last stop" in text]
     if last_run is LastRun.CLEAN:
         assert told == [
-            f"{log.segments[1].path('.log')} has {BATCH_BYTES} bytes, and had {2 * BATCH_BYTES} at "
-            "the last stop: restore it from a copy, what is missing is not read"
+            f"{log.segments[1].batches.path('.log')} has {BATCH_BYTES} bytes, and had "
+            f"{2 * BATCH_BYTES} at the last stop: restore it from a copy, what is missing is not "
+            "read"
         ]
     else:
         assert told == []
@@ -642,7 +646,7 @@ def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
         file.fsync()
     assert (("fsync", MANIFEST_NAME) in disk.take_steps()) is writes
     sizes = {base: note.size for base, note in Manifest.decode(path.read_bytes()).segments.items()}
-    assert sizes == {segment.base_offset: segment.size for segment in log.segments}
+    assert sizes == {segment.base_offset: segment.batches.size for segment in log.segments}
 
 
 @pytest.mark.parametrize(
@@ -670,7 +674,7 @@ def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas
     for number in range(4):
         log.append(batch([b"%d" % number], keys=[b"k%d" % number]), now_ms=NOW_MS)
     kill(manager, machine=False)
-    Path(log.segments[1].path(".log")).write_bytes(b"")
+    Path(log.segments[1].batches.path(".log")).write_bytes(b"")
     (tmp_path / "t-0" / MANIFEST_NAME).unlink()
     log = load(tmp_path, last_run, point=point, config=config)
     assert list(values_of(log)) == offsets

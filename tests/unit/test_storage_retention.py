@@ -11,9 +11,9 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS
 
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 
@@ -42,7 +42,7 @@ def count_of(
 
 def with_empty_active(log: Log) -> SegmentList:
     log._roll(NOW_MS)
-    assert not log.segments.active.size
+    assert not log.segments.active.batches.size
     return log.segments
 
 
@@ -107,7 +107,7 @@ def test_a_segment_that_compaction_emptied_keeps_no_later_one(
 ) -> None:
     segments = list(kafka_log(tmp_path).segments)
     for emptied in segments[0], segments[2]:
-        emptied.truncate(0)
+        emptied.batches.truncate(0)
     assert count_of(SegmentList(segments, TXN_END), **reason) == 4
 
 
@@ -126,7 +126,7 @@ def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
 ) -> None:
     """Where there is not, a file of another size is somebody else's to find."""
     segments = kafka_log(tmp_path).segments
-    with Path(segments[1].path(".log")).open("ab") as file:
+    with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")
     with pytest.raises(CorruptLog) if is_asked else nullcontext():
         assert count_of(segments, retention_bytes=sum(SIZES) - surplus) == 0
@@ -135,7 +135,7 @@ def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
 def test_a_record_of_1970_has_a_time(tmp_path: Path) -> None:
     """Only where no record has one is the file's taken."""
     segments = kafka_log(tmp_path).segments
-    segments[0].max_timestamp, segments[0].has_times = 0, True
+    segments[0].indexes.max_timestamp, segments[0].indexes.has_times = 0, True
     assert count_of(segments, wall_ms=1_001, retention_ms=1_000) == 1
     assert count_of(segments, wall_ms=1_000, retention_ms=1_000) == 0
 
@@ -143,8 +143,8 @@ def test_a_record_of_1970_has_a_time(tmp_path: Path) -> None:
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     segments = kafka_log(tmp_path).segments
     for segment in segments:
-        segment.max_timestamp, segment.has_times = -1, True
-        os.utime(segment.path(".log"), (500, 500))
+        segment.indexes.max_timestamp, segment.indexes.has_times = -1, True
+        os.utime(segment.batches.path(".log"), (500, 500))
     config = LogConfig(retention_ms=1000)
     assert expired_count(segments, config, 0, TXN_END, 501_000) == 0
     assert expired_count(segments, config, 0, TXN_END, 501_001) == 4

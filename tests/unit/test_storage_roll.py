@@ -16,8 +16,8 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager,
 from barnabas.protocol.errors import Code
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Data, File, OsDisk
+from barnabas.storage.files.segment_files import LOG_SUFFIX
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import LOG_SUFFIX
 from barnabas.storage.log_config import LogConfig
 
 CONFIG = LogConfig(
@@ -58,7 +58,7 @@ def state_of(log: Log) -> tuple[Any, ...]:
         [segment.base_offset for segment in log.segments],
         log.segments.size_bytes,
         list(log.snapshots.offsets),
-        log.segments.active.is_closed,
+        log.segments.active.indexes.is_closed,
         log.log_end_offset,
         [segment.base_offset for segment in log.durability._unflushed],
     )
@@ -128,12 +128,12 @@ def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
 
     manager, log = log_on(tmp_path, RefusingDisk())
     log.append(batch([BIG]), now_ms=NOW_MS)
-    whole = log.segments.active._file
+    whole = log.segments.active.batches.open_file
     assert whole is not None
-    log.segments.active._file = HalfFile(whole)  # type: ignore[assignment]
+    log.segments.active.batches.open_file = HalfFile(whole)  # type: ignore[assignment]
     with pytest.raises(OSError, match="full"):
         log.append(batch([SMALL]), now_ms=NOW_MS)
-    log.segments.active._file = whole
+    log.segments.active.batches.open_file = whole
     log.append(batch([BIG]), now_ms=NOW_MS)
     assert len(log.segments) == 2
     assert values_of(reopened(manager, CONFIG, clean=False)[1]) == {0: BIG, 1: BIG}
@@ -175,11 +175,11 @@ def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path
     for _ in range(3):
         log.append(batch([BIG]), now_ms=NOW_MS)
     log.config = LogConfig(retention_bytes=300)
-    os.truncate(log.segments[1].path(LOG_SUFFIX), 10)
+    os.truncate(log.segments[1].batches.path(LOG_SUFFIX), 10)
     manager.on_tick(NOW_MS + 400_000)
     assert len(log.segments) == 3
     log.segments._closed_bytes += 1
-    os.truncate(log.segments[1].path(LOG_SUFFIX), log.segments[1].size)
+    os.truncate(log.segments[1].batches.path(LOG_SUFFIX), log.segments[1].batches.size)
     with pytest.raises(AssertionError, match="hold"):
         log.delete_old_segments(NOW_MS)
 
@@ -212,4 +212,4 @@ def test_the_segments_before_the_active_one_may_leave_their_indexes_to_the_files
     _, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
     for _ in range(5):
         log.append(batch(), now_ms=NOW_MS)
-    assert [segment.is_closed for segment in log.segments] == [True, True, False]
+    assert [segment.indexes.is_closed for segment in log.segments] == [True, True, False]

@@ -16,18 +16,13 @@ from barnabas.storage.disk import File, OsDisk, OsFile
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.files.checkpoints import Manifest as LogManifest
 from barnabas.storage.files.offset_index import OffsetIndex
+from barnabas.storage.files.segment_files import INDEX_SUFFIXES, CorruptLog, offset_name
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import (
-    INDEX_SUFFIXES,
-    CorruptLog,
-    IndexCache,
-    Place,
-    RollLimits,
-    Segment,
-    offset_name,
-)
+from barnabas.storage.log.segment import RollLimits, Segment
+from barnabas.storage.log.segment_indexes import IndexCache
 
 NAME = offset_name(3)
 
@@ -54,31 +49,38 @@ def test_beyond_its_last_batch_there_is_none(segment: Segment) -> None:
 
 
 def test_headers_are_what_kafkas_tool_prints(segment: Segment) -> None:
-    rows = [(at, header.base_offset, header.producer_id) for at, header in segment.headers()]
+    rows = [
+        (at, header.base_offset, header.producer_id) for at, header in segment.batches.headers()
+    ]
     assert rows[:3] == [(0, 3, 5), (78, 4, 7), (158, 5, 7)] and len(rows) == 25
 
 
 def test_an_index_that_leads_to_a_wrong_place_is_built_anew(segment: Segment) -> None:
-    Path(segment.path(".index")).write_bytes((10).to_bytes(4) + (100).to_bytes(4))
-    segment._offset_index = None
+    Path(segment.batches.path(".index")).write_bytes((10).to_bytes(4) + (100).to_bytes(4))
+    segment.indexes.loaded_offsets = None
     assert segment.find(26) == Place(1843, 26, 26, 81)
-    assert len(Path(segment.path(".index")).read_bytes()) > 8, "one entry for each 300 bytes"
+    assert len(Path(segment.batches.path(".index")).read_bytes()) > 8, (
+        "one entry for each 300 bytes"
+    )
 
 
 def test_the_times_are_read_from_the_log_where_no_manifest_vouches(segment: Segment) -> None:
-    segment.load_times()
-    assert (segment.max_timestamp, segment.max_timestamp_offset) == (1795222689507, 27)
-    assert segment.first_batch_timestamp() == 1795222689083
+    segment.indexes.load_times()
+    assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (
+        1795222689507,
+        27,
+    )
+    assert segment.indexes.first_batch_timestamp() == 1795222689083
 
 
 def test_offsets_that_fall_are_damage(segment: Segment) -> None:
-    path = Path(segment.path(".log"))
+    path = Path(segment.batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[158:166] = (4).to_bytes(8)
     path.write_bytes(data)
     with pytest.raises(CorruptLog, match="byte 158") as damage:
-        list(segment.headers())
-    assert damage.value.path == segment.path(".log")
+        list(segment.batches.headers())
+    assert damage.value.path == segment.batches.path(".log")
 
 
 # of the third batch, at byte 158; what its header says, by position there
@@ -86,7 +88,7 @@ THIRD, MAGIC_AT, LENGTH_AT, LAST_DELTA_AT = 158, 16, 8, 23
 
 
 def changed(segment: Segment, at: int, data: bytes) -> None:
-    path = Path(segment.path(".log"))
+    path = Path(segment.batches.path(".log"))
     raw = bytearray(path.read_bytes())
     raw[at : at + len(data)] = data
     path.write_bytes(raw)
@@ -107,25 +109,25 @@ DAMAGE = [
 def test_a_damaged_header_is_found_by_whoever_passes_it(
     segment: Segment, at: int, data: bytes
 ) -> None:
-    segment.rebuild_indexes(None)
-    segment._offset_index = OffsetIndex()  # each look-up begins at the start
+    segment.indexes.rebuild(None)
+    segment.indexes.loaded_offsets = OffsetIndex()  # each look-up begins at the start
     assert segment.find(7) == Place(319, 7, 7, 78)
     changed(segment, THIRD + at, data)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
-        list(segment.headers())
+        list(segment.batches.headers())
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
         segment.find(7)
     assert segment.find(3) == Place(0, 3, 3, 78), "what lies before it is read"
-    assert [position for position, _ in segment.headers(end=THIRD)] == [0, 78]
+    assert [position for position, _ in segment.batches.headers(end=THIRD)] == [0, 78]
 
 
 def test_a_file_that_ends_within_a_header_is_damage(segment: Segment) -> None:
-    with Path(segment.path(".log")).open("r+b") as file:
+    with Path(segment.batches.path(".log")).open("r+b") as file:
         file.truncate(THIRD + 60)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}: a batch is cut off"):
-        list(segment.headers())
-    segment.rebuilt = True
-    segment._offset_index = OffsetIndex()
+        list(segment.batches.headers())
+    segment.indexes.rebuilt = True
+    segment.indexes.loaded_offsets = OffsetIndex()
     with pytest.raises(CorruptLog, match=f"byte {THIRD}: a batch is cut off"):
         segment.find(7)
 
@@ -135,7 +137,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
     a wrong offset.
     """
     for damaged, offset in ((False, 5), (True, 200)):
-        segment.rebuilt, segment._offset_index = True, OffsetIndex()
+        segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
         # batches of 3 and 4 stay; that of 5 gets a later offset
         changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
         if not damaged:
@@ -185,7 +187,7 @@ def of_rows(path: Path, offsets: Iterable[int], base: int = 10, interval: int = 
 def test_the_last_offset_may_be_as_far_as_an_index_can_tell(tmp_path: Path) -> None:
     last = 10 + 2**31 - 1
     segment = of_rows(tmp_path, [10, last])
-    assert [header.base_offset for _, header in segment.headers()] == [10, last]
+    assert [header.base_offset for _, header in segment.batches.headers()] == [10, last]
     assert segment.find(last) == segment.find(11) != segment.find(10)
     assert segment.find(last + 1) is None and segment.find(2**62) is None
     assert segment.find(0) == segment.find(10), "the first, for what is below all"
@@ -201,7 +203,7 @@ def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None
         data[:8], data[8:12] = (12).to_bytes(8), (HEADER_SIZE - 12).to_bytes(4)
         segment.append(data, HEADER_SIZE, 12, 12, -1)
         segment.close_for_appends()
-        assert [header.base_offset for _, header in segment.headers()] == [*others, 12]
+        assert [header.base_offset for _, header in segment.batches.headers()] == [*others, 12]
         assert segment.find(12) == Place(len(others) * ROW_BYTES, 12, 12, HEADER_SIZE)
 
 
@@ -212,12 +214,12 @@ def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
     """Nor to one that was just built from the log: it would be built again for each reader."""
     segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
     segment.close_for_appends()
-    segment.rebuilt = is_rebuilt
-    index = segment.offset_index()
+    segment.indexes.rebuilt = is_rebuilt
+    index = segment.indexes.offset_index()
     changed(segment, 8 * ROW_BYTES + MAGIC_AT, b"\1")
     with pytest.raises(CorruptLog):
         segment.find(18)
-    assert segment.offset_index() is index and not caplog.messages
+    assert segment.indexes.offset_index() is index and not caplog.messages
 
 
 def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
@@ -235,7 +237,7 @@ def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
 
     monkeypatch.setattr(OsFile, "pread", noting)
     end = 2_000 * ROW_BYTES
-    list(segment.headers(ROW_BYTES, end))
+    list(segment.batches.headers(ROW_BYTES, end))
     assert [at + size for at, size in reads[-1:]] == [end]
     assert max(size for _, size in reads) == 64 << 10
     assert sum(size for _, size in reads) <= end + len(reads) * ROW_BYTES
@@ -244,7 +246,7 @@ def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
     assert place is not None and place.position == 900 * ROW_BYTES
     assert max(size for _, size in reads) == 4096
     assert sum(size for _, size in reads) <= place.position + 4096 + len(reads) * ROW_BYTES
-    segment._offset_index.append(2_989, 2_989 * ROW_BYTES)
+    segment.indexes.loaded_offsets.append(2_989, 2_989 * ROW_BYTES)
     reads.clear()
     segment.find(3_009)
     assert reads == [(2_989 * ROW_BYTES, 11 * ROW_BYTES)], "no further than the file goes"
@@ -256,8 +258,8 @@ def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
 ) -> None:
     """One that leads beyond its offset would hide what lies between."""
     entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # of the batch 26
-    Path(segment.path(".index")).write_bytes(entry)
-    segment._offset_index = None
+    Path(segment.batches.path(".index")).write_bytes(entry)
+    segment.indexes.loaded_offsets = None
     assert segment.find(25) == Place(1762, 25, 25, 81)
     assert segment.find(noted) is not None and segment.find(noted).base_offset == noted
 
@@ -274,9 +276,9 @@ def test_a_look_up_far_from_any_entry_builds_the_index_anew(tmp_path: Path) -> N
         row = offset.to_bytes(8) + data[8:]
         short.append(row, len(row), offset, offset, 0)
     short.close_for_appends()
-    short._offset_index, short.rebuilt = None, False
+    short.indexes.loaded_offsets, short.indexes.rebuilt = None, False
     place = short.find(6_199)
-    assert place is not None and place.base_offset == 6_199 and not short.rebuilt
+    assert place is not None and place.base_offset == 6_199 and not short.indexes.rebuilt
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -285,14 +287,14 @@ def test_a_look_up_far_from_any_entry_builds_the_index_anew(tmp_path: Path) -> N
         row = offset.to_bytes(8) + data[8:]
         segment.append(row, len(row), offset, offset, 0)
     segment.close_for_appends()
-    whole = Path(segment.path(".index")).read_bytes()
+    whole = Path(segment.batches.path(".index")).read_bytes()
     for entries, is_built in ((b"", True), (whole[: 8 * 30], True), (whole, False)):
-        Path(segment.path(".index")).write_bytes(entries)
-        segment._offset_index, segment.rebuilt = None, False
+        Path(segment.batches.path(".index")).write_bytes(entries)
+        segment.indexes.loaded_offsets, segment.indexes.rebuilt = None, False
         place = segment.find(1_199)
         assert place is not None and place.base_offset == 1_199
-        assert segment.rebuilt == is_built
-        assert Path(segment.path(".index")).read_bytes() == whole
+        assert segment.indexes.rebuilt == is_built
+        assert Path(segment.batches.path(".index")).read_bytes() == whole
 
 
 def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Path) -> None:
@@ -306,17 +308,17 @@ def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Pat
             data = bytes(batch([bytes(size)]))
             segment.append(offset.to_bytes(8) + data[8:], len(data), offset, offset, 0)
         segment.close_for_appends()
-        segment.rebuilt = False
+        segment.indexes.rebuilt = False
         return segment
 
     few = of_sizes(0, [64 << 10] * 40)
-    assert few.find(39) is not None and not few.rebuilt
+    assert few.find(39) is not None and not few.indexes.rebuilt
     close = of_sizes(1, [600 << 10, 500 << 10] + [10] * 1_100)
-    index = close.offset_index()
+    index = close.indexes.offset_index()
     index.append(1, of_first := len(batch([bytes(600 << 10)])))
     index.append(2, of_first + len(batch([bytes(500 << 10)])))
     place = close.find(1_101)
-    assert place is not None and place.base_offset == 1_101 and not close.rebuilt
+    assert place is not None and place.base_offset == 1_101 and not close.indexes.rebuilt
 
 
 def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) -> None:
@@ -326,10 +328,10 @@ def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) 
     for offset in range(1_100):
         segment.append(offset.to_bytes(8) + data[8:], len(data), offset, offset, 0)
     segment.close_for_appends()
-    segment.rebuilt = False
+    segment.indexes.rebuilt = False
     for _ in range(2):
         place = segment.find(1_099)
-        assert place is not None and place.base_offset == 1_099 and segment.rebuilt
+        assert place is not None and place.base_offset == 1_099 and segment.indexes.rebuilt
 
 
 def test_the_time_of_the_first_batch_is_read_once(
@@ -337,16 +339,16 @@ def test_the_time_of_the_first_batch_is_read_once(
 ) -> None:
     """Where it is damaged there is none, which is told of; an empty segment has none yet."""
     segment = of_rows(tmp_path, [])
-    assert segment.first_batch_timestamp() == -1
+    assert segment.indexes.first_batch_timestamp() == -1
     data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
     segment.append(data, len(data), 10, 10, 77)
-    segment.first_timestamp = None
-    assert segment.first_batch_timestamp() == 77
+    segment.indexes.first_timestamp = None
+    assert segment.indexes.first_batch_timestamp() == 77
     changed(segment, MAGIC_AT, b"\1")
-    assert segment.first_batch_timestamp() == 77 and not caplog.messages
-    segment.first_timestamp = None
+    assert segment.indexes.first_batch_timestamp() == 77 and not caplog.messages
+    segment.indexes.first_timestamp = None
     for _ in range(2):
-        assert segment.first_batch_timestamp() == -1
+        assert segment.indexes.first_batch_timestamp() == -1
     assert len(caplog.messages) == 1
     assert "the time of the first batch is not known" in caplog.text
 
@@ -360,7 +362,7 @@ def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
 
     class HalfFile:
         def __init__(self) -> None:
-            self.file = segment.file
+            self.file = segment.batches.file
 
         def append(self, data: bytes) -> int:
             self.file.append(data[:20])
@@ -370,10 +372,10 @@ def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
             self.file.truncate(size)
 
     half = HalfFile()
-    segment._file = half  # type: ignore[assignment]
+    segment.batches.open_file = half  # type: ignore[assignment]
     with pytest.raises(OSError, match="full"):
         segment.append(data, len(data), 1, 1, 0)
-    assert Path(segment.path(".log")).stat().st_size == segment.size == len(data)
+    assert Path(segment.batches.path(".log")).stat().st_size == segment.batches.size == len(data)
 
 
 @pytest.mark.parametrize(
@@ -441,11 +443,11 @@ def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 10, now_ms=0, cache=IndexCache(), index_interval_bytes=0
     )
-    assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 10)
+    assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (-1, 10)
     for offset, time in ((10, 5), (11, 9), (12, 9), (13, 7)):
         segment.append(bytes(100), 100, offset, offset, time)
-    assert (segment.first_timestamp, segment.max_timestamp) == (5, 9)
-    assert segment.max_timestamp_offset == 11
+    assert (segment.indexes.first_timestamp, segment.indexes.max_timestamp) == (5, 9)
+    assert segment.indexes.max_timestamp_offset == 11
 
 
 def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
@@ -491,23 +493,23 @@ def test_checksums_are_those_of_the_files(segment: Segment) -> None:
     def on_disk() -> list[tuple[str, int, int]]:
         rows = []
         for suffix in (".index", ".timeindex", ".txnindex"):
-            path = Path(segment.path(suffix))
+            path = Path(segment.batches.path(suffix))
             data = path.read_bytes() if path.exists() else None
             rows.append((path.name, -1 if data is None else len(data), crc32c(data or b"")))
         return rows
 
-    assert segment.checksums() == on_disk()
-    segment.rebuild_indexes(None)
-    assert segment.checksums() == on_disk()
+    assert segment.indexes.files.checksums() == on_disk()
+    segment.indexes.rebuild(None)
+    assert segment.indexes.files.checksums() == on_disk()
     entry = AbortedEntry(7, 4, 6, 6)
-    segment.set_txn_index(TxnIndex())
-    assert segment.checksums() == on_disk() and on_disk()[2][1] == -1
+    segment.indexes.set_txn_index(TxnIndex())
+    assert segment.indexes.files.checksums() == on_disk() and on_disk()[2][1] == -1
     for _ in range(2):
-        segment.append_aborted(entry)
-        assert segment.checksums() == on_disk()
-    Path(segment.path(".txnindex")).write_bytes(b"")  # not by this segment
-    segment.append_aborted(entry)
-    assert segment.checksums() == on_disk()
+        segment.indexes.append_aborted(entry)
+        assert segment.indexes.files.checksums() == on_disk()
+    Path(segment.batches.path(".txnindex")).write_bytes(b"")  # not by this segment
+    segment.indexes.append_aborted(entry)
+    assert segment.indexes.files.checksums() == on_disk()
 
 
 def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
@@ -521,7 +523,7 @@ def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
         OsDisk(), str(source), 3, size=len(raw), created_ms=0, cache=IndexCache(),
         index_interval_bytes=4096,
     )  # fmt: skip
-    for at, header in original.headers():
+    for at, header in original.batches.headers():
         data = raw[at : at + header.size_bytes]
         segment.append(
             data, len(data), header.base_offset, header.last_offset, header.max_timestamp
@@ -538,21 +540,29 @@ def test_the_least_used_indexes_leave_the_memory(tmp_path: Path) -> None:
     cache = log.log_dir.cache
     cache.max_bytes = 1100
     for segment in log.segments[:-1]:
-        segment.offset_index()
+        segment.indexes.offset_index()
     assert cache.bytes <= 1100
-    assert [segment._offset_index is None for segment in log.segments[:-1]] == [True, True, False]
+    assert [segment.indexes.loaded_offsets is None for segment in log.segments[:-1]] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_indexes_that_were_used_last_stay(tmp_path: Path) -> None:
     log = kafka_log(tmp_path)
     first, second, third = log.segments[:3]
     for segment in (first, second, third):
-        segment.offset_index()
-    first.offset_index()
+        segment.indexes.offset_index()
+    first.indexes.offset_index()
     cache = log.log_dir.cache
     cache.max_bytes = 2 * 1_100
-    cache.hold(third, 1_024)
-    assert [one._offset_index is None for one in (first, second, third)] == [False, True, False]
+    cache.hold(third.indexes, 1_024)
+    assert [one.indexes.loaded_offsets is None for one in (first, second, third)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 # --- which indexes stay in memory ---------------------------------------------------------------
@@ -563,7 +573,7 @@ class _Indexed:
 
     is_dropped = False
 
-    def drop_indexes(self) -> None:
+    def drop(self) -> None:
         self.is_dropped = True
 
 
@@ -591,7 +601,7 @@ def test_one_index_alone_may_be_longer_than_the_bound() -> None:
 
 def test_indexes_that_could_not_be_written_are_not_counted_for_ever() -> None:
     class Failing(_Indexed):
-        def drop_indexes(self) -> None:
+        def drop(self) -> None:
             raise OSError("no room")
 
     cache = IndexCache(100)
@@ -677,12 +687,16 @@ def test_a_segment_goes_on_as_if_its_process_had_not_ended(
     assert {name: data for name, data in index_files(log).items() if data} == expected
     found = LogManifest.decode(Path(log.directory, MANIFEST_NAME).read_bytes())
     for segment, other in zip(log.segments, whole.segments, strict=True):
-        assert (segment.max_timestamp, segment.max_timestamp_offset, segment.size) == (
-            other.max_timestamp,
-            other.max_timestamp_offset,
-            other.size,
+        assert (
+            segment.indexes.max_timestamp,
+            segment.indexes.max_timestamp_offset,
+            segment.batches.size,
+        ) == (
+            other.indexes.max_timestamp,
+            other.indexes.max_timestamp_offset,
+            other.batches.size,
         )
-        assert segment.first_batch_timestamp() == other.first_batch_timestamp()
+        assert segment.indexes.first_batch_timestamp() == other.indexes.first_batch_timestamp()
         for suffix in INDEX_SUFFIXES:
             name = f"{segment.base_offset:020d}{suffix}"
             path = Path(log.directory, name)

@@ -14,9 +14,11 @@ from helpers.storage_logs import TOPIC_ID, batch
 
 from barnabas.storage.disk import Data, File
 from barnabas.storage.files.checkpoints import Manifest, SegmentNote
+from barnabas.storage.files.segment_files import INDEX_SUFFIXES
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
-from barnabas.storage.log.segment import INDEX_SUFFIXES, IndexCache, Segment
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import IndexCache, SegmentIndexes
 
 ROW_BYTES = len(batch())
 ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]
@@ -68,13 +70,13 @@ def created(disk: RecordingDisk, directory: Path, interval: int = 0, base: int =
 def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
     """As another process opens it."""
     return Segment(
-        segment.disk,
-        segment.directory,
+        segment.batches.disk,
+        segment.batches.directory,
         segment.base_offset,
-        size=Path(segment.path(".log")).stat().st_size,
+        size=Path(segment.batches.path(".log")).stat().st_size,
         created_ms=0,
         cache=IndexCache(),
-        index_interval_bytes=segment.index_interval_bytes,
+        index_interval_bytes=segment.indexes.index_interval_bytes,
         manifest=manifest,
     )
 
@@ -95,7 +97,7 @@ def fill(segment: Segment, numbers: range) -> None:
 def on_disk(segment: Segment) -> list[tuple[str, int, int]]:
     rows = []
     for suffix in INDEX_SUFFIXES:
-        path = Path(segment.path(suffix))
+        path = Path(segment.batches.path(suffix))
         data = path.read_bytes() if path.exists() else None
         rows.append((path.name, -1 if data is None else len(data), crc32c(data or b"")))
     return rows
@@ -103,13 +105,13 @@ def on_disk(segment: Segment) -> list[tuple[str, int, int]]:
 
 def manifest_of(segment: Segment) -> Manifest:
     """A manifest that notes the segment as it is."""
-    end_offset = segment.base_offset + segment.size // ROW_BYTES
+    end_offset = segment.base_offset + segment.batches.size // ROW_BYTES
     manifest = Manifest(TOPIC_ID, segment.base_offset, end_offset)
     manifest.segments[segment.base_offset] = SegmentNote(
         segment.base_offset,
-        segment.size,
-        segment.max_timestamp,
-        segment.max_timestamp_offset,
+        segment.batches.size,
+        segment.indexes.max_timestamp,
+        segment.indexes.max_timestamp_offset,
         end_offset,
     )
     manifest.files = {name: (size, crc) for name, size, crc in on_disk(segment)}
@@ -118,7 +120,7 @@ def manifest_of(segment: Segment) -> Manifest:
 
 def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
     """A manifest that notes one file; the file is of this content."""
-    path = Path(segment.path(suffix))
+    path = Path(segment.batches.path(suffix))
     if data is None:
         path.unlink(missing_ok=True)
     else:
@@ -131,26 +133,26 @@ def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
 def state_of(segment: Segment) -> dict[str, object]:
     """All that is told of its batches."""
     return {
-        "offsets": segment.offset_index().offsets,
-        "positions": segment.offset_index().positions,
-        "timestamps": segment.time_index().timestamps,
-        "offsets of times": segment.time_index().offsets,
-        "max_timestamp": (segment.max_timestamp, segment.max_timestamp_offset),
-        "first_timestamp": segment.first_batch_timestamp(),
+        "offsets": segment.indexes.offset_index().offsets,
+        "positions": segment.indexes.offset_index().positions,
+        "timestamps": segment.indexes.time_index().timestamps,
+        "offsets of times": segment.indexes.time_index().offsets,
+        "max_timestamp": (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset),
+        "first_timestamp": segment.indexes.first_batch_timestamp(),
     }
 
 
 @pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[Segment]:
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
     """The segments whose indexes were built anew."""
-    built: list[Segment] = []
-    rebuild = Segment.rebuild_indexes
+    built: list[SegmentIndexes] = []
+    rebuild = SegmentIndexes.rebuild
 
-    def noting(self: Segment, why: str | None) -> None:
+    def noting(self: SegmentIndexes, why: str | None) -> None:
         built.append(self)
         rebuild(self, why)
 
-    monkeypatch.setattr(Segment, "rebuild_indexes", noting)
+    monkeypatch.setattr(SegmentIndexes, "rebuild", noting)
     return built
 
 
@@ -162,22 +164,25 @@ def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) ->
     read for its checksum.
     """
     segment = created(disk, tmp_path)
-    assert segment.checksums() == on_disk(segment)
+    assert segment.indexes.files.checksums() == on_disk(segment)
     for number in range(6):
         fill(segment, range(3 * number, 3 * number + 3))
         if number % 2:
-            segment.append_aborted(ABORTED[number // 2])
-        segment.write_indexes()
-        index, times = segment.offset_index(), segment.time_index()
-        assert Path(segment.path(".index")).read_bytes() == index.encode()
-        assert Path(segment.path(".timeindex")).read_bytes() == times.encode()
+            segment.indexes.append_aborted(ABORTED[number // 2])
+        segment.indexes.write()
+        index, times = segment.indexes.offset_index(), segment.indexes.time_index()
+        assert Path(segment.batches.path(".index")).read_bytes() == index.encode()
+        assert Path(segment.batches.path(".timeindex")).read_bytes() == times.encode()
         disk.opened = []
-        segment.write_indexes()
+        segment.indexes.write()
         assert disk.opened == []
-        assert segment.checksums() == on_disk(segment)
+        assert segment.indexes.files.checksums() == on_disk(segment)
     segment.close_for_appends()
-    assert segment.checksums() == on_disk(segment)
-    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
+    assert segment.indexes.files.checksums() == on_disk(segment)
+    assert (
+        Path(segment.batches.path(".timeindex")).read_bytes()
+        == segment.indexes.time_index().encode()
+    )
     assert disk.was_read == [] and disk.take() == [], "and none was cut or written anew"
 
 
@@ -189,29 +194,34 @@ def test_what_lies_behind_the_entries_is_cut_before_others_are_added(
     segment = created(disk, tmp_path)
     for numbers in (range(8), range(8, 30)):
         fill(segment, numbers)
-        segment.write_indexes()
+        segment.indexes.write()
         for suffix, data in (
-            (".index", segment.offset_index().encode()),
-            (".timeindex", segment.time_index().encode()),
+            (".index", segment.indexes.offset_index().encode()),
+            (".timeindex", segment.indexes.time_index().encode()),
         ):
-            path = Path(segment.path(suffix))
+            path = Path(segment.batches.path(suffix))
             assert path.read_bytes() == data
             path.write_bytes(data + junk)
-    segment.offset_index().append(1_000, 100_000)
-    segment.time_index().maybe_append(1_000, 1_000)
-    segment.write_indexes()
-    assert segment.checksums() == on_disk(segment)
+    segment.indexes.offset_index().append(1_000, 100_000)
+    segment.indexes.time_index().maybe_append(1_000, 1_000)
+    segment.indexes.write()
+    assert segment.indexes.files.checksums() == on_disk(segment)
     assert disk.take() == [("truncate", ".index"), ("truncate", ".timeindex")] * 2
 
 
 def test_an_index_file_that_is_gone_is_made_again(disk: WatchedDisk, tmp_path: Path) -> None:
     segment = created(disk, tmp_path)
     for suffix in (".index", ".timeindex"):
-        Path(segment.path(suffix)).unlink()
+        Path(segment.batches.path(suffix)).unlink()
     fill(segment, range(5))
-    segment.write_indexes()
-    assert Path(segment.path(".index")).read_bytes() == segment.offset_index().encode()
-    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
+    segment.indexes.write()
+    assert (
+        Path(segment.batches.path(".index")).read_bytes() == segment.indexes.offset_index().encode()
+    )
+    assert (
+        Path(segment.batches.path(".timeindex")).read_bytes()
+        == segment.indexes.time_index().encode()
+    )
 
 
 def test_checksums_are_those_of_before_where_a_write_failed(
@@ -220,18 +230,18 @@ def test_checksums_are_those_of_before_where_a_write_failed(
     """The write is tried another time when there is space."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
-    segment.write_indexes()
+    segment.indexes.write()
     fill(segment, range(5, 9))
-    for written in (segment.written_entries, -1):
-        segment.written_entries = segment.written_times = written
+    for written in (segment.indexes.written_entries, -1):
+        segment.indexes.written_entries = segment.indexes.written_times = written
         disk.fails = True
         with pytest.raises(OSError, match="no room"):
             segment.close_for_appends()
-        assert not segment.is_closed, "it may still grow"
+        assert not segment.indexes.is_closed, "it may still grow"
         disk.fails = False
-        assert segment.checksums() == on_disk(segment)
+        assert segment.indexes.files.checksums() == on_disk(segment)
     segment.close_for_appends()
-    assert segment.is_closed and segment.checksums() == on_disk(segment)
+    assert segment.indexes.is_closed and segment.indexes.files.checksums() == on_disk(segment)
 
 
 def test_built_anew_they_are_written_without_waiting_for_the_disk(
@@ -241,8 +251,8 @@ def test_built_anew_they_are_written_without_waiting_for_the_disk(
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.close_for_appends()
-    segment.rebuild_indexes(None)
-    segment.set_txn_index(TxnIndex(ABORTED[:1]))
+    segment.indexes.rebuild(None)
+    segment.indexes.set_txn_index(TxnIndex(ABORTED[:1]))
     assert disk.take() == [("write", ".index"), ("write", ".timeindex"), ("write", ".txnindex")]
 
 
@@ -252,17 +262,19 @@ def test_a_segment_that_begins_anew_knows_nothing_of_before(
     """So that its batches can be noted once more, whatever became of the files."""
     segment = created(disk, tmp_path, 3 * ROW_BYTES)
     fill(segment, range(9))
-    segment.append_aborted(ABORTED[0])
-    segment.write_indexes()
-    expected, rest = state_of(segment), segment.bytes_since_entry
+    segment.indexes.append_aborted(ABORTED[0])
+    segment.indexes.write()
+    expected, rest = state_of(segment), segment.indexes.bytes_since_entry
     for suffix in INDEX_SUFFIXES:
-        Path(segment.path(suffix)).write_bytes(b"of somebody else")
+        Path(segment.batches.path(suffix)).write_bytes(b"of somebody else")
     segment.start_empty()
-    assert segment.checksums() == on_disk(segment)
-    for position, header in segment.headers():
-        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
-    assert state_of(segment) == expected and segment.bytes_since_entry == rest
-    assert segment.txn_index().entries == []
+    assert segment.indexes.files.checksums() == on_disk(segment)
+    for position, header in segment.batches.headers():
+        segment.indexes.index_batch(
+            position, header.size_bytes, header.last_offset, header.max_timestamp
+        )
+    assert state_of(segment) == expected and segment.indexes.bytes_since_entry == rest
+    assert segment.indexes.txn_index().entries == []
 
 
 def test_the_checksum_of_a_file_that_begins_goes_on_from_nothing(
@@ -270,8 +282,10 @@ def test_the_checksum_of_a_file_that_begins_goes_on_from_nothing(
 ) -> None:
     segment = created(disk, tmp_path)
     segment.start_empty()
-    segment.append_aborted(ABORTED[0])
-    assert segment.checksums() == on_disk(segment) and ".txnindex" not in disk.was_read
+    segment.indexes.append_aborted(ABORTED[0])
+    assert (
+        segment.indexes.files.checksums() == on_disk(segment) and ".txnindex" not in disk.was_read
+    )
 
 
 # --- memory -------------------------------------------------------------------------------------
@@ -280,13 +294,13 @@ def test_the_checksum_of_a_file_that_begins_goes_on_from_nothing(
 def test_an_open_segment_keeps_its_indexes(disk: WatchedDisk, tmp_path: Path) -> None:
     segment = created(disk, tmp_path)
     fill(segment, range(5))
-    index, times = segment.offset_index(), segment.time_index()
-    segment.drop_indexes()
-    assert segment.offset_index() is index and segment.time_index() is times
-    assert segment.has_txn_index()
+    index, times = segment.indexes.offset_index(), segment.indexes.time_index()
+    segment.indexes.drop()
+    assert segment.indexes.offset_index() is index and segment.indexes.time_index() is times
+    assert segment.indexes.has_txn_index()
     segment.close_for_appends()
-    segment.drop_indexes()
-    assert segment.offset_index() is not index and not segment.has_txn_index()
+    segment.indexes.drop()
+    assert segment.indexes.offset_index() is not index and not segment.indexes.has_txn_index()
     assert disk.take() == []
 
 
@@ -297,11 +311,15 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
     fill(segment, range(5))
     segment.close_for_appends()
     manifest = manifest_of(segment)
-    for load in (Segment.offset_index, Segment.time_index, Segment.try_load_txn_index):
+    for load in (
+        SegmentIndexes.offset_index,
+        SegmentIndexes.time_index,
+        SegmentIndexes.try_load_txn_index,
+    ):
         closed = again(segment, manifest)
-        load(closed)
+        load(closed.indexes)
         disk.opened = []
-        closed.drop_indexes()
+        closed.indexes.drop()
         assert disk.opened == [] and disk.take() == []
 
 
@@ -314,13 +332,13 @@ def test_what_is_no_entry_is_left_out_when_the_indexes_are_dropped(
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.close_for_appends()
-    path = Path(segment.path(suffix))
+    path = Path(segment.batches.path(suffix))
     whole = path.read_bytes()
     assert len(whole) > 2 * width
     closed = again(segment, vouched(segment, suffix, whole + bytes(junk)))
-    index = closed.offset_index() if suffix == ".index" else closed.time_index()
+    index = closed.indexes.offset_index() if suffix == ".index" else closed.indexes.time_index()
     assert index.encode() == whole
-    closed.drop_indexes()
+    closed.indexes.drop()
     assert path.read_bytes() == whole
     assert disk.take() == ([("write", suffix)] if junk else [])
 
@@ -331,35 +349,35 @@ def test_what_indexes_take_in_memory_is_counted_however_they_came(
     segment = created(disk, tmp_path)
     fill(segment, range(200))
     segment.close_for_appends()
-    least = 8 * len(segment.offset_index())
+    least = 8 * len(segment.indexes.offset_index())
     manifest = manifest_of(segment)
-    assert least <= segment.cache.bytes <= least + 2_048
+    assert least <= segment.indexes.cache.bytes <= least + 2_048
     for load in (
-        [Segment.offset_index],
-        [lambda one: one.rebuild_indexes(None)],
-        [Segment.offset_index, Segment.try_load_txn_index],
+        [SegmentIndexes.offset_index],
+        [lambda one: one.rebuild(None)],
+        [SegmentIndexes.offset_index, SegmentIndexes.try_load_txn_index],
     ):
         closed = again(segment, manifest)
         for step in load:
-            step(closed)
-        assert least <= closed.cache.bytes <= least + 2_048
+            step(closed.indexes)
+        assert least <= closed.indexes.cache.bytes <= least + 2_048
         closed.close()
-        assert closed.cache.bytes == 0
+        assert closed.indexes.cache.bytes == 0
     closed = again(segment, manifest)
-    assert closed.try_load_txn_index() and 0 < closed.cache.bytes <= 2_048
+    assert closed.indexes.try_load_txn_index() and 0 < closed.indexes.cache.bytes <= 2_048
 
 
 def test_a_segment_that_is_closed_has_no_file_open(disk: WatchedDisk, tmp_path: Path) -> None:
     segment = created(disk, tmp_path)
-    file = segment.file
+    file = segment.batches.file
     assert file.fileno() >= 0
     segment.close()
     assert file.fileno() == -1, "also where somebody still has it"
-    assert segment.file.fileno() >= 0, "who reads it again opens it again"
-    assert segment.file is segment.file
+    assert segment.batches.file.fileno() >= 0, "who reads it again opens it again"
+    assert segment.batches.file is segment.batches.file
     segment.remove_files()
     with pytest.raises(FileNotFoundError):
-        segment.file.pread(1, 0)
+        segment.batches.file.pread(1, 0)
 
 
 # --- what is believed ---------------------------------------------------------------------------
@@ -374,8 +392,8 @@ def closed_segment(disk: WatchedDisk, path: Path) -> Segment:
 
 def test_a_segment_that_was_not_read_has_no_times(disk: WatchedDisk, tmp_path: Path) -> None:
     segment = again(created(disk, tmp_path, base=7))
-    assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 7)
-    assert not segment.has_times and not segment.txn_trusted
+    assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (-1, 7)
+    assert not segment.indexes.has_times and not segment.indexes.txn_trusted
 
 
 ONE_TIME = TimeIndex()
@@ -395,7 +413,7 @@ ONE_TIME.maybe_append(5, 1)
 def test_a_time_index_is_believed_that_the_manifest_notes(
     disk: WatchedDisk,
     tmp_path: Path,
-    builds: list[Segment],
+    builds: list[SegmentIndexes],
     caplog: pytest.LogCaptureFixture,
     data: bytes | None,
     is_noted: bool,
@@ -404,20 +422,27 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
 ) -> None:
     """Else it is built anew, once. That one is missing is told of."""
     whole = closed_segment(disk, tmp_path)
-    right = whole.time_index().encode()
+    right = whole.indexes.time_index().encode()
     noted = vouched(whole, ".timeindex", data)
     segment = again(whole, noted if is_noted else Manifest(TOPIC_ID, 0, 0))
     for _ in range(2):
-        segment.load_times()
-        assert segment.has_times and segment.time_index() is segment.time_index()
-        assert segment.time_index().encode() == (right if is_built else data)
-        highest = (whole.max_timestamp, whole.max_timestamp_offset) if is_built else (5, 1)
-        assert (segment.max_timestamp, segment.max_timestamp_offset) == (
+        segment.indexes.load_times()
+        assert (
+            segment.indexes.has_times
+            and segment.indexes.time_index() is segment.indexes.time_index()
+        )
+        assert segment.indexes.time_index().encode() == (right if is_built else data)
+        highest = (
+            (whole.indexes.max_timestamp, whole.indexes.max_timestamp_offset)
+            if is_built
+            else (5, 1)
+        )
+        assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (
             highest if is_built or data else (-1, 0)
         )
-        segment.drop_indexes()
+        segment.indexes.drop()
         disk.was_read = []
-        segment.load_times()
+        segment.indexes.load_times()
         assert not disk.was_read, "they are known, and stay known"
     assert len(builds) == is_built and len(caplog.messages) == warnings
     assert warnings == caplog.text.count("is missing")
@@ -428,53 +453,57 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
 ) -> None:
     """Whatever made it wrong may have met the others."""
     whole = closed_segment(disk, tmp_path)
-    right = whole.time_index().encode()
+    right = whole.indexes.time_index().encode()
     for find_out in (
-        lambda segment: segment.set_txn_index(TxnIndex(ABORTED[:1])),
-        lambda segment: segment.rebuild_indexes(None),
+        lambda indexes: indexes.set_txn_index(TxnIndex(ABORTED[:1])),
+        lambda indexes: indexes.rebuild(None),
     ):
         segment = again(whole, vouched(whole, ".timeindex", ONE_TIME.encode()))
-        find_out(segment)
-        assert segment.manifest is None
-        assert segment.time_index().encode() == right
+        find_out(segment.indexes)
+        assert segment.indexes.manifest is None
+        assert segment.indexes.time_index().encode() == right
 
 
 def test_an_index_that_nobody_notes_is_built_anew_for_what_cannot_check_it(
-    disk: WatchedDisk, tmp_path: Path, builds: list[Segment]
+    disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
     """Once: what this process built is right."""
     whole = closed_segment(disk, tmp_path)
-    right = whole.upper_bound_offset(2 * ROW_BYTES)
+    right = whole.indexes.upper_bound_offset(2 * ROW_BYTES)
     assert right == 2
     noted = manifest_of(whole)
-    Path(whole.path(".index")).write_bytes((7).to_bytes(4) + (2 * ROW_BYTES).to_bytes(4))
+    Path(whole.batches.path(".index")).write_bytes((7).to_bytes(4) + (2 * ROW_BYTES).to_bytes(4))
     segment = again(whole, noted)
     for _ in range(3):
-        assert segment.upper_bound_offset(2 * ROW_BYTES) == right
-        segment.drop_indexes()
-    assert builds == [segment]
+        assert segment.indexes.upper_bound_offset(2 * ROW_BYTES) == right
+        segment.indexes.drop()
+    assert builds == [segment.indexes]
     segment = again(whole, manifest_of(whole))
-    assert segment.upper_bound_offset(2 * ROW_BYTES) == right and len(builds) == 1
+    assert segment.indexes.upper_bound_offset(2 * ROW_BYTES) == right and len(builds) == 1
 
 
 def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = closed_segment(disk, tmp_path)
-    right = whole.offset_index().encode()
-    Path(whole.path(".index")).unlink()
+    right = whole.indexes.offset_index().encode()
+    Path(whole.batches.path(".index")).unlink()
     segment = again(whole)
-    assert segment.offset_index().encode() == right == Path(whole.path(".index")).read_bytes()
+    assert (
+        segment.indexes.offset_index().encode()
+        == right
+        == Path(whole.batches.path(".index")).read_bytes()
+    )
     assert caplog.messages == [
-        f"an index of {segment.path('.log')} is missing: they are rebuilt from the log"
+        f"an index of {segment.batches.path('.log')} is missing: they are rebuilt from the log"
     ]
 
 
 def test_data_behind_the_last_entry_has_no_bound(disk: WatchedDisk, tmp_path: Path) -> None:
     segment = closed_segment(disk, tmp_path)
-    last = segment.offset_index().positions[-1]
-    assert segment.upper_bound_offset(last) == 8
-    assert segment.upper_bound_offset(last + 1) is None
+    last = segment.indexes.offset_index().positions[-1]
+    assert segment.indexes.upper_bound_offset(last) == 8
+    assert segment.indexes.upper_bound_offset(last + 1) is None
 
 
 def test_an_aborted_index_is_believed_that_the_manifest_notes(
@@ -484,17 +513,17 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
     data = TxnIndex(ABORTED).encode()
     for content, entries in ((None, []), (data, ABORTED)):
         segment = again(whole, vouched(whole, ".txnindex", content))
-        assert segment.try_load_txn_index() and segment.txn_trusted
-        assert segment.txn_index().entries == entries
-        segment.drop_indexes()
-        segment.manifest = None
-        assert segment.try_load_txn_index(), "this process knows that it is right"
-        assert not again(whole).try_load_txn_index()
+        assert segment.indexes.try_load_txn_index() and segment.indexes.txn_trusted
+        assert segment.indexes.txn_index().entries == entries
+        segment.indexes.drop()
+        segment.indexes.manifest = None
+        assert segment.indexes.try_load_txn_index(), "this process knows that it is right"
+        assert not again(whole).indexes.try_load_txn_index()
     assert not caplog.messages
     segment = again(whole, vouched(whole, ".txnindex", data[:-1]))
-    segment.txn_trusted = True
-    assert not segment.try_load_txn_index() and not segment.txn_trusted
-    assert not segment.has_txn_index() and "it is rebuilt from the log" in caplog.text
+    segment.indexes.txn_trusted = True
+    assert not segment.indexes.try_load_txn_index() and not segment.indexes.txn_trusted
+    assert not segment.indexes.has_txn_index() and "it is rebuilt from the log" in caplog.text
 
 
 def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
@@ -512,13 +541,13 @@ def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
     told = 0
     for entries, expected in steps:
         segment = again(whole, manifest)
-        segment.set_txn_index(TxnIndex(entries))
-        assert segment.txn_trusted and segment.txn_index().entries == entries
+        segment.indexes.set_txn_index(TxnIndex(entries))
+        assert segment.indexes.txn_trusted and segment.indexes.txn_index().entries == entries
         assert disk.take() == expected
         told += len(expected)
         assert len(caplog.messages) == told
-        assert (segment.manifest is manifest) == (not expected)
-        assert segment.checksums() == on_disk(segment)
+        assert (segment.indexes.manifest is manifest) == (not expected)
+        assert segment.indexes.files.checksums() == on_disk(segment)
 
 
 # --- built anew ---------------------------------------------------------------------------------
@@ -547,19 +576,21 @@ def test_indexes_built_anew_are_those_that_were_appended(
                 segment.append(emptied(offset), 61, offset, offset, -1)
             else:
                 fill(segment, range(offset - 100, offset - 99))
-        before = segment.bytes_since_entry
+        before = segment.indexes.bytes_since_entry
         if is_closed:
             segment.close_for_appends()
         expected = state_of(segment)
         if first_empty:
             assert expected["first_timestamp"] == -1
-        segment.rebuild_indexes(None)
-        assert state_of(segment) == expected and segment.bytes_since_entry == before
+        segment.indexes.rebuild(None)
+        assert state_of(segment) == expected and segment.indexes.bytes_since_entry == before
         if is_closed:
-            times = segment.time_index().encode()
-            assert Path(segment.path(".timeindex")).read_bytes() == times, "at once"
-            segment.drop_indexes()
-            assert state_of(segment) == expected and segment.checksums() == on_disk(segment)
+            times = segment.indexes.time_index().encode()
+            assert Path(segment.batches.path(".timeindex")).read_bytes() == times, "at once"
+            segment.indexes.drop()
+            assert state_of(segment) == expected and segment.indexes.files.checksums() == on_disk(
+                segment
+            )
 
 
 def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path) -> None:
@@ -567,9 +598,9 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
     for offset in range(101, 104):
         segment.append(emptied(offset), 61, offset, offset, -1)
     for _ in range(2):
-        assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 100)
-        assert len(segment.time_index()) == 0
-        segment.rebuild_indexes(None)
+        assert (segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset) == (-1, 100)
+        assert len(segment.indexes.time_index()) == 0
+        segment.indexes.rebuild(None)
 
 
 def test_it_is_told_why_indexes_are_built_anew(
@@ -577,11 +608,11 @@ def test_it_is_told_why_indexes_are_built_anew(
 ) -> None:
     """Unless it is no more than that nobody notes them."""
     segment = closed_segment(disk, tmp_path)
-    segment.rebuild_indexes(None)
+    segment.indexes.rebuild(None)
     assert not caplog.messages
-    segment.rebuild_indexes("has a hole")
+    segment.indexes.rebuild("has a hole")
     assert caplog.messages == [
-        f"an index of {segment.path('.log')} has a hole: they are rebuilt from the log"
+        f"an index of {segment.batches.path('.log')} has a hole: they are rebuilt from the log"
     ]
 
 
@@ -604,15 +635,15 @@ def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
         segment = created(disk, tmp_path / f"{number}", interval, base=50)
         fill(segment, range(noted))
         for entry in ABORTED[:aborted]:
-            segment.append_aborted(entry)
-        segment.write_indexes()
+            segment.indexes.append_aborted(entry)
+        segment.indexes.write()
         manifest = manifest_of(segment)
         before = on_disk(segment)
         fill(segment, range(noted, noted + later))
         for entry in ABORTED[aborted : aborted + aborted_later]:
-            segment.append_aborted(entry)
+            segment.indexes.append_aborted(entry)
         if are_written:
-            segment.write_indexes()
+            segment.indexes.write()
         grown = {
             Path(row[0]).suffix
             for row, old in zip(on_disk(segment), before, strict=True)
@@ -622,33 +653,36 @@ def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
         assert disk.take() == []
         note = manifest.segments[50]
         assert reopened.reopen(note)
-        assert reopened.size == note.size == noted * ROW_BYTES
-        assert not reopened.is_closed and reopened.txn_index().entries == ABORTED[:aborted]
+        assert reopened.batches.size == note.size == noted * ROW_BYTES
+        assert (
+            not reopened.indexes.is_closed
+            and reopened.indexes.txn_index().entries == ABORTED[:aborted]
+        )
         assert disk.take() == [
             ("write" if suffix == ".txnindex" else "truncate", suffix)
             for suffix in INDEX_SUFFIXES
             if suffix in grown
         ]
         disk.was_read = []
-        assert reopened.checksums() == on_disk(reopened)
+        assert reopened.indexes.files.checksums() == on_disk(reopened)
         assert disk.was_read == [suffix for suffix in (".txnindex",) if suffix in grown]
-        reopened.size = segment.size
-        for position, header in reopened.headers(note.size):
-            reopened.index_batch(
+        reopened.batches.size = segment.batches.size
+        for position, header in reopened.batches.headers(note.size):
+            reopened.indexes.index_batch(
                 position, header.size_bytes, header.last_offset, header.max_timestamp
             )
         for entry in ABORTED[aborted : aborted + aborted_later]:
-            reopened.append_aborted(entry)
+            reopened.indexes.append_aborted(entry)
         assert state_of(reopened) == state_of(segment)
-        assert reopened.bytes_since_entry == segment.bytes_since_entry
-        assert reopened.txn_index().entries == segment.txn_index().entries
+        assert reopened.indexes.bytes_since_entry == segment.indexes.bytes_since_entry
+        assert reopened.indexes.txn_index().entries == segment.indexes.txn_index().entries
         reopened.close_for_appends()
         assert disk.take() == []
-        assert reopened.checksums() == on_disk(reopened)
-        index, times = segment.offset_index(), segment.time_index()
-        times.maybe_append(segment.max_timestamp, segment.max_timestamp_offset - 50)
-        assert Path(segment.path(".index")).read_bytes() == index.encode()
-        assert Path(segment.path(".timeindex")).read_bytes() == times.encode()
+        assert reopened.indexes.files.checksums() == on_disk(reopened)
+        index, times = segment.indexes.offset_index(), segment.indexes.time_index()
+        times.maybe_append(segment.indexes.max_timestamp, segment.indexes.max_timestamp_offset - 50)
+        assert Path(segment.batches.path(".index")).read_bytes() == index.encode()
+        assert Path(segment.batches.path(".timeindex")).read_bytes() == times.encode()
 
 
 @pytest.mark.parametrize("suffix", INDEX_SUFFIXES)
@@ -657,12 +691,12 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
 ) -> None:
     segment = created(disk, tmp_path)
     fill(segment, range(9))
-    segment.append_aborted(ABORTED[0])
-    segment.write_indexes()
+    segment.indexes.append_aborted(ABORTED[0])
+    segment.indexes.write()
     manifest = manifest_of(segment)
     note = manifest.segments[0]
     assert not again(segment).reopen(note), "nobody noted them"
-    path = Path(segment.path(suffix))
+    path = Path(segment.batches.path(suffix))
     data = path.read_bytes()
     for content in (data[:-1], data[:-1] + b"?", None):
         path.unlink()
@@ -684,14 +718,19 @@ def test_a_reopened_index_that_has_no_entries_to_the_end_is_written_anew(
     """The manifest notes Apache Kafka's zeros, too."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
-    segment.write_indexes()
+    segment.indexes.write()
     for suffix in (".index", ".timeindex"):
-        path = Path(segment.path(suffix))
+        path = Path(segment.batches.path(suffix))
         path.write_bytes(path.read_bytes() + bytes(24))
     manifest = manifest_of(segment)
     reopened = again(segment, manifest)
     assert reopened.reopen(manifest.segments[0])
-    reopened.write_indexes()
+    reopened.indexes.write()
     assert disk.take() == [("write", ".index"), ("write", ".timeindex")]
-    assert Path(segment.path(".index")).read_bytes() == segment.offset_index().encode()
-    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
+    assert (
+        Path(segment.batches.path(".index")).read_bytes() == segment.indexes.offset_index().encode()
+    )
+    assert (
+        Path(segment.batches.path(".timeindex")).read_bytes()
+        == segment.indexes.time_index().encode()
+    )

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log import segment_list
-from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
@@ -24,7 +25,7 @@ def test_it_is_a_sequence_that_ends_with_the_active_segment(segments: SegmentLis
     assert segments[-1] is segments.active and len(segments[1:]) == 3
     assert segments.size_bytes == sum(SIZES)
     assert (segments.end_offset, segments.active.base_offset) == (TXN_END, 31)
-    assert segments.active.size == SIZES[-1]
+    assert segments.active.batches.size == SIZES[-1]
 
 
 def test_a_segment_ends_where_the_next_begins(segments: SegmentList) -> None:
@@ -36,14 +37,14 @@ def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
     """The one before it keeps its size, and ends where the new one begins."""
     before = segments.active
     new = Segment(
-        before.disk, before.directory, TXN_END, size=0, created_ms=0, cache=before.cache,
-        index_interval_bytes=4096,
+        before.batches.disk, before.batches.directory, TXN_END, size=0, created_ms=0,
+        cache=before.indexes.cache, index_interval_bytes=4096,
     )  # fmt: skip
     segments.add(new)
     assert segments[-1] is segments.active is new and segments.end_of(before) == TXN_END
     assert segments.base_offsets == [*TXN_BASES, TXN_END]
     assert segments.size_bytes == sum(SIZES) and segments.end_offset == TXN_END
-    assert (segments.active.base_offset, segments.active.size) == (TXN_END, 0)
+    assert (segments.active.base_offset, segments.active.batches.size) == (TXN_END, 0)
 
 
 # Positions and sizes as `kafka-dump-log.sh` prints them.
@@ -79,21 +80,23 @@ def write_at(path: str, at: int, data: bytes) -> None:
 def test_a_batch_that_reaches_into_the_next_segment_is_damage(
     segments: SegmentList, last_offset: int
 ) -> None:
-    write_at(segments[0].path(".log"), 156 + 23, (last_offset - 2).to_bytes(4))  # its last delta
+    write_at(
+        segments[0].batches.path(".log"), 156 + 23, (last_offset - 2).to_bytes(4)
+    )  # its last delta
     with pytest.raises(CorruptLog, match=f"reaches to offset {last_offset}, beyond the segment's"):
         segments.find(2)
 
 
 def test_damage_in_a_segment_does_not_hinder_who_reads_later_ones(segments: SegmentList) -> None:
     for segment in segments[:2]:
-        write_at(segment.path(".log"), 0, bytes(segment.size))
+        write_at(segment.batches.path(".log"), 0, bytes(segment.batches.size))
     assert [segments.find(offset) is not None for offset in (28, 31)] == [True, True]
     with pytest.raises(CorruptLog):
         segments.find(27)
 
 
 def test_a_batch_that_is_longer_than_its_file_is_damage(segments: SegmentList) -> None:
-    path = Path(segments[0].path(".log"))
+    path = Path(segments[0].batches.path(".log"))
     data = bytearray(path.read_bytes())
     data[156 + 8 : 156 + 12] = (78 - 12 + 1).to_bytes(4)  # batch_length of the last batch
     path.write_bytes(data)
@@ -109,10 +112,10 @@ def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentLi
 def test_headers_behind_the_next_index_entry_are_not_read(tmp_path: Path) -> None:
     segments = kafka_log(tmp_path, index_interval_bytes=300).segments
     segment = segments[1]
-    index = segment.trusted_offset_index()
+    index = segment.indexes.trusted_offset_index()
     behind = [at for last, at in zip(index.offsets, index.positions, strict=True) if last >= 10 - 3]
     assert len(behind) > 2
-    write_at(segment.path(".log"), behind[0], bytes(segment.size - behind[0]))
+    write_at(segment.batches.path(".log"), behind[0], bytes(segment.batches.size - behind[0]))
     offsets = [header.base_offset for header in segments.headers_before(10)]
     assert offsets == list(range(9, -1, -1))
 
@@ -135,9 +138,9 @@ def test_each_limit_is_where_reading_ends_in_its_segment_alone(
     segments: SegmentList, limit: int
 ) -> None:
     """Also where the first question is for the limit, and where another was asked for before."""
-    ends = [segment.size for segment in segments]
+    ends = [segment.batches.size for segment in segments]
     for number, segment in enumerate(segments):
-        for position, header in segment.headers():
+        for position, header in segment.batches.headers():
             if header.base_offset == limit:
                 ends[number] = position
     assert [segments.end_position(segment, limit) for segment in segments] == ends
@@ -169,8 +172,8 @@ def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
     """A limit that lay in a segment lies in the one that stands for it, or below all."""
     second = segments[1]
     cleaned = Segment(
-        second.disk, second.directory, 3, size=second.size, created_ms=0, cache=second.cache,
-        index_interval_bytes=4096,
+        second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,
+        cache=second.indexes.cache, index_interval_bytes=4096,
     )  # fmt: skip
     segments.end_position(second, limit)
     segments.replace([second], cleaned)
@@ -197,10 +200,10 @@ def test_the_oldest_go_and_a_cleaned_one_takes_the_place_of_neighbours(
 
 def test_a_size_that_the_files_do_not_have_is_no_reason_to_delete(segments: SegmentList) -> None:
     segments.check_sizes()
-    with Path(segments[1].path(".log")).open("ab") as file:
+    with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")
     with pytest.raises(CorruptLog, match="Nothing is deleted"):
         segments.check_sizes()
-    Path(segments[1].path(".log")).unlink()
+    Path(segments[1].batches.path(".log")).unlink()
     with pytest.raises(CorruptLog, match="the file has -1 bytes"):
         segments.check_sizes()

@@ -16,9 +16,9 @@ from barnabas.storage.cleaning.cleaner import CleanedSegment
 from barnabas.storage.cleaning.segment_swap import complete_swaps, discard_result, swap_in
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import CorruptLog
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 CLEANED = CleanedSegment(28, (28,), 237, 1700000000046, 30)
@@ -157,9 +157,14 @@ def test_the_new_segment_is_as_old_as_the_first_of_those_it_stands_for(log: Log)
     log.segments[2].created_ms = 77
     swap_in(log, [CLEANED], 0)
     new = log.segments[2]
-    assert (new.created_ms, new.size) == (77, 237)
-    assert (new.max_timestamp, new.max_timestamp_offset) == (1700000000046, 30)
-    assert new.has_times and new.index_trusted and new.rebuilt and new.txn_trusted
+    assert (new.created_ms, new.batches.size) == (77, 237)
+    assert (new.indexes.max_timestamp, new.indexes.max_timestamp_offset) == (1700000000046, 30)
+    assert (
+        new.indexes.has_times
+        and new.indexes.index_trusted
+        and new.indexes.rebuilt
+        and new.indexes.txn_trusted
+    )
 
 
 def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
@@ -235,7 +240,7 @@ def test_the_manifest_notes_nothing_of_the_segments_that_go(log: Log) -> None:
     size = (directory / f"{3:020d}.log").stat().st_size
     for segment in log.segments:
         log.reader.txn_index(segment)
-        segment.load_times()
+        segment.indexes.load_times()
     log.checkpoint()
     assert f"{28:020d}.index" in manifest_of(log).files
     swap_in(log, [CleanedSegment(3, (3, 28), size, 1, 27)], 0)
@@ -257,7 +262,7 @@ def stopped(log: Log) -> Path:
     """The directory, with a manifest that has all segments."""
     for segment in log.segments:
         log.reader.txn_index(segment)
-        segment.load_times()
+        segment.indexes.load_times()
     log.checkpoint()
     log.close()
     return Path(log.directory)

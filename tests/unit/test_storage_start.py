@@ -37,7 +37,7 @@ def lose_power(manager: LogManager) -> None:
 
 
 def log_path(log: Log) -> Path:
-    return Path(log.segments.active.path(".log"))
+    return Path(log.segments.active.batches.path(".log"))
 
 
 def spoil(log: Log) -> None:

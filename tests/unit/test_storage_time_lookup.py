@@ -100,8 +100,8 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
         log.append(batch([b"a", b"b"], timestamp=timestamp), now_ms=NOW_MS)
     assert offset_of_max_timestamp(log) == (NOW_MS + 9, 2, 0)
     segment = log.segments.active
-    segment.load_times()
-    segment.max_timestamp_offset = 0
+    segment.indexes.load_times()
+    segment.indexes.max_timestamp_offset = 0
     assert offset_of_max_timestamp(log) == (NOW_MS + 9, 2, 0)
 
 
@@ -117,10 +117,10 @@ def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     segment = log.segments.active
     place = segment.find(spoilt.first_offset)
     assert place is not None
-    with Path(segment.path(".log")).open("r+b") as file:
+    with Path(segment.batches.path(".log")).open("r+b") as file:
         file.seek(place.position + HEADER_SIZE)
         file.write(bytes(8))
-    segment.max_timestamp_offset = 0
+    segment.indexes.max_timestamp_offset = 0
     assert offset_of_max_timestamp(log) == (BASE_MS + 9, first, 0)
     assert opened == [spoilt.first_offset, first] and len(caplog.messages) == 1
 
@@ -175,7 +175,7 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         log.append(batch([b"v"] * len(times), times=times), now_ms=max(times[0], 0))
     assert len(log.segments) >= 4
     for segment in log.segments:
-        segment.rebuild_indexes(None)  # as compaction writes them: without the emptied ones
+        segment.indexes.rebuild(None)  # as compaction writes them: without the emptied ones
     for start in range(log.log_end_offset + 1):
         log.delete_records_before(start)
         records = records_from(log, start)
@@ -222,7 +222,7 @@ def peaked(tmp_path: Path) -> Log:
 def spoil(log: Log, *kept: range) -> None:
     """Of all segments only these batches, by their numbers, can be read any more."""
     for number, segment in enumerate(log.segments):
-        with Path(segment.path(".log")).open("r+b") as file:
+        with Path(segment.batches.path(".log")).open("r+b") as file:
             for row in range(6):
                 if all(6 * number + row not in numbers for numbers in kept):
                     file.seek(row * ROW_BYTES)
@@ -296,15 +296,15 @@ def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
     """Compaction took its last batch, where the log starts. The next one has the answer."""
     peaked.delete_records_before(start)
     segment = peaked.segments[1]
-    segment.truncate(5 * ROW_BYTES)
+    segment.batches.truncate(5 * ROW_BYTES)
     expected = (BASE_MS - 2 * (12 - PEAK), 24, 0)
     assert offset_for_timestamp(peaked, BASE_MS - 40) == expected
     assert offset_of_max_timestamp(peaked) == (expected[0] + 1, 25, 0)
 
 
 def test_an_offset_that_no_batch_has_is_not_found_as_that_of_the_highest_time(peaked: Log) -> None:
-    peaked.segments.active.max_timestamp = BASE_MS + 9
-    peaked.segments.active.max_timestamp_offset = 48
+    peaked.segments.active.indexes.max_timestamp = BASE_MS + 9
+    peaked.segments.active.indexes.max_timestamp_offset = 48
     assert offset_of_max_timestamp(peaked) is None
     peaked.delete_records_before(38)
     expected = (BASE_MS - 2 * (19 - PEAK) + 1, 39, 0)
@@ -361,7 +361,7 @@ def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
     data = batch([b"v"] * 9, timestamp=BASE_MS, codec=1)
     for _ in range(2):
         log.append(data, now_ms=NOW_MS)
-    with Path(log.segments.active.path(".log")).open("r+b") as file:
+    with Path(log.segments.active.batches.path(".log")).open("r+b") as file:
         file.seek(HEADER_SIZE)
         file.write(bytes(8))
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 9, 0)

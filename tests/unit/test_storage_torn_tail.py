@@ -11,7 +11,8 @@ from helpers.storage_logs import NOW_MS, batch
 from barnabas.protocol.records import MAGIC_AT, read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log.segment import IndexCache, Segment
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_indexes import IndexCache
 from barnabas.storage.opening.torn_tail import (
     fault_of,
     good_batch_after,
@@ -29,19 +30,19 @@ def segment(tmp_path: Path) -> Segment:
 
 
 def damaged(segment: Segment, position: int, data: bytes) -> None:
-    path = Path(segment.path(".log"))
+    path = Path(segment.batches.path(".log"))
     raw = bytearray(path.read_bytes())
     raw[position : position + len(data)] = data
     path.write_bytes(raw)
 
 
 def test_a_good_batch_has_no_fault(segment: Segment) -> None:
-    header = read_header(segment.file.pread(61, SECOND))
+    header = read_header(segment.batches.file.pread(61, SECOND))
     assert fault_of(header, 4, 3, SIZE - SECOND) == "" and is_whole(header, segment, SECOND)
 
 
 def test_faults_of_a_header(segment: Segment) -> None:
-    header = read_header(segment.file.pread(61, SECOND))
+    header = read_header(segment.batches.file.pread(61, SECOND))
     assert fault_of(header._replace(magic=1), 4, 3, 100) == "no batch begins there"
     assert fault_of(header._replace(batch_length=48), 4, 3, 100) == "no batch begins there"
     assert fault_of(header, 4, 3, header.size_bytes - 1) == "a batch is cut off"
@@ -51,7 +52,7 @@ def test_faults_of_a_header(segment: Segment) -> None:
 
 def test_a_wrong_offset_of_a_whole_batch_is_no_torn_write(segment: Segment) -> None:
     damaged(segment, SECOND, (2).to_bytes(8))
-    header = read_header(segment.file.pread(61, SECOND))
+    header = read_header(segment.batches.file.pread(61, SECOND))
     assert fault_of(header, 4, 3, SIZE - SECOND) and is_whole(header, segment, SECOND)
     assert not lacks_start(segment, SECOND, 4)
 

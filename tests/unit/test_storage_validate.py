@@ -401,7 +401,7 @@ def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, cla
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
     assert read_header(raw).max_timestamp == SECOND_MS
     assert computed_crc(raw) == read_header(raw).crc
-    assert log.segments.active.max_timestamp == SECOND_MS
+    assert log.segments.active.indexes.max_timestamp == SECOND_MS
     assert offset_for_timestamp(log, SECOND_MS) == (SECOND_MS, 0, 0)
     assert offset_of_max_timestamp(log) == (SECOND_MS, 0, 0)
     assert log.delete_old_segments(SECOND_MS + 500) == 0

@@ -58,7 +58,7 @@ from barnabas.broker.rim.http_server import (
     json_response,
 )
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.version import __version__
 from barnabas.why_stuck import WaitingGroup, sentence
 

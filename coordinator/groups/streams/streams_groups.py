@@ -22,7 +22,7 @@ Source: KIP-1071, KIP-1263; Apache Kafka 4.3's answers where these are silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.group import Group
@@ -76,6 +76,20 @@ if TYPE_CHECKING:
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # member epochs of requests
 NO_REBALANCE_TIMEOUT = -1
 LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+
+
+class _Heartbeat(NamedTuple):
+    """A heartbeat with what was decided about it. value: of the member. before, current: what it
+    has, before and after it.
+    """
+
+    request: StreamsGroupHeartbeatRequest
+    streams: StreamsGroup
+    value: MemberValue
+    owned: TaskSet | None
+    before: CurrentValue
+    current: CurrentValue
+    plan: TopicPlan
 
 
 class StreamsGroups:
@@ -179,49 +193,74 @@ class StreamsGroups:
         if not streams.members:
             self._await_first_members(group_id, now_ms)
         target, delay = self._target(change, member_id, configs, now_ms)
-        statuses += delay
         current = change.reconcile(member_id, target, owned)
-        # nothing refuses the request from here on
-        is_new = not streams.exists
-        if is_new:
+        beat = _Heartbeat(request, streams, value, owned, before, current, plan)
+        self._accept(group, beat, change, result, now_ms)
+        return self._answer(beat, [*statuses, *delay, *_problems(streams, plan)])
+
+    def _accept(
+        self,
+        group: Group,
+        beat: _Heartbeat,
+        change: StreamsGroupChange,
+        result: Result,
+        now_ms: int,
+    ) -> None:
+        """Add the records of a heartbeat that nothing refuses any more, and begin the member's
+        session again.
+        """
+        streams, member_id, group_id = beat.streams, beat.request.member_id, group.group_id
+        if not streams.exists:
             self._replace_classic(group, result)
         group.typed = streams
         change.keep()
-        self._time_revocation(group_id, member_id, value, before, current, now_ms)
+        self._time_revocation(group_id, beat, now_ms)
         self._timers.schedule(
             (timers_of.SESSION, group_id, member_id),
             now_ms + self._setting(group_id, SESSION_TIMEOUT),
         )
-        if request.shutdown_application:
+        if beat.request.shutdown_application:
             self._request_shutdown(streams, member_id)
         result.records += change.records
-        heartbeat_interval_ms = self._setting(group_id, HEARTBEAT_INTERVAL)
-        if plan.missing:
-            result.creation = CreateTopics(plan.missing, 2 * heartbeat_interval_ms)
+        if beat.plan.missing:
+            kept_ms = 2 * self._setting(group_id, HEARTBEAT_INTERVAL)
+            result.creation = CreateTopics(beat.plan.missing, kept_ms)
+
+    def _answer(
+        self, beat: _Heartbeat, statuses: list[messages.Status]
+    ) -> StreamsGroupHeartbeatResponse:
+        """The answer to a heartbeat."""
+        request, streams, current = beat.request, beat.streams, beat.current
         response = StreamsGroupHeartbeatResponse(
-            member_id=member_id,
+            member_id=request.member_id,
             member_epoch=current.member_epoch,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            status=[*statuses, *_problems(streams, plan)],
+            heartbeat_interval_ms=self._setting(request.group_id, HEARTBEAT_INTERVAL),
+            status=statuses,
         )
         assigned = current.assigned
-        if request.member_epoch == JOINING or assigned != before.assigned:
+        is_assigned = request.member_epoch == JOINING or assigned != beat.before.assigned
+        if is_assigned or (beat.owned is not None and _differ(beat.owned, assigned)):
             _set_tasks(response, assigned)
-            if value.endpoint is not None and not is_new:
-                streams.endpoint_epoch += 1
-        elif owned is not None and _differ(owned, assigned):
-            _set_tasks(response, assigned)
-        has_joined = is_new and value.endpoint is not None  # a new group keeps no such number
-        if request.endpoint_information_epoch != (1 if has_joined else streams.endpoint_epoch):
-            others = {name: row for name, row in streams.members.items() if name != member_id}
-            response.partitions_by_user_endpoint = tasks_by_endpoint(
-                {**others, member_id: value},
-                {**streams.currents, member_id: current},
-                plan,
-                self._topics,
-            )
+        epoch = streams.endpoint_epoch
+        if is_assigned and beat.value.endpoint is not None:
+            epoch += 1
+        if request.endpoint_information_epoch != epoch:
+            self._set_endpoints(response, beat)
+        if streams.exists:  # a new group has no such number before its second heartbeat
+            streams.endpoint_epoch = epoch
         response.endpoint_information_epoch = streams.endpoint_epoch
         return response
+
+    def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
+        """Put what the members serve into the answer to the heartbeat of one of them, the last."""
+        member_id, streams = response.member_id, beat.streams
+        others = {name: row for name, row in streams.members.items() if name != member_id}
+        response.partitions_by_user_endpoint = tasks_by_endpoint(
+            {**others, member_id: beat.value},
+            {**streams.currents, member_id: beat.current},
+            beat.plan,
+            self._topics,
+        )
 
     def _replace_classic(self, group: Group, result: Result) -> None:
         """Remove what is left of the classic group without members that becomes a streams group."""
@@ -254,20 +293,13 @@ class StreamsGroups:
             change.assign(configs, now_ms, now_ms + self._wall.ahead_ms)
         return change.target(member_id), []
 
-    def _time_revocation(
-        self,
-        group_id: str,
-        member_id: str,
-        value: MemberValue,
-        before: CurrentValue,
-        current: CurrentValue,
-        now_ms: int,
-    ) -> None:
-        if current is before:
+    def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
+        """Begin the time to give tasks up, or end it, where the member's tasks have changed."""
+        if beat.current is beat.before:
             return
-        key = (timers_of.REBALANCE, group_id, member_id)
-        if current.state is MemberState.UNREVOKED_TASKS:
-            self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
+        key = (timers_of.REBALANCE, group_id, beat.request.member_id)
+        if beat.current.state is MemberState.UNREVOKED_TASKS:
+            self._timers.schedule(key, now_ms + beat.value.rebalance_timeout_ms)
         else:
             self._timers.cancel(key)
 

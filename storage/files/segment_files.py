@@ -1,0 +1,47 @@
+"""Names of a segment's files, and the error for a damaged one.
+
+    <20 digits of the base offset>.log         batches, one after the other
+                                  .index       see offset_index
+                                  .timeindex   see time_index
+                                  .txnindex    see txn_index
+                                  .snapshot    see producer_snapshots
+
+Suffixes behind these: `.deleted` (removed later), `.cleaned` and `.swap` (see segment_swap).
+"""
+
+from __future__ import annotations
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = (
+    ".log",
+    ".index",
+    ".timeindex",
+    ".txnindex",
+    ".snapshot",
+)
+DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
+HIGHEST_RELATIVE_OFFSET = 2**31 - 1  # of an offset to the base offset of its segment
+
+
+class CorruptLog(Exception):
+    """A damaged file of a partition, whose rest must not be dropped without a command.
+
+    The text names the file, the position, and what can be done.
+    """
+
+    def __init__(self, path: str, position: int, why: str, advice: str) -> None:
+        super().__init__(f"{path}, byte {position}: {why}. {advice}")
+        self.path = path
+
+
+class ForeignLog(CorruptLog):
+    """A partition's directory has another topic's id.
+
+    Its records are not served, and it is not deleted with the topic.
+    """
+
+
+def offset_name(offset: int) -> str:
+    """An offset as in file names."""
+    return f"{offset:020d}"

@@ -1,0 +1,223 @@
+"""The `.log` file of one segment: batches, one after the other.
+
+Scanned batches must have rising offsets within the segment: the CRC does not cover the base offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    base_offset_of,
+    place_of,
+    read_header,
+)
+from barnabas.storage.disk import Disk, File, FileSync, Syncable
+from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, CorruptLog
+
+SLICE_COST, READ_COST_BYTES = 2000, 2048  # see `index_builds`
+_CHUNK_BYTES = 64 * 1024
+_LOOKUP_BYTES = 4096
+# A look-up that reads more than both has found an index with a hole.
+_SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
+
+
+class Place(NamedTuple):
+    """The position of a batch in a segment."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    size: int
+
+
+class IndexHole(Exception):
+    """A look-up had to read far beyond the batch that the index led to."""
+
+
+class BatchFile:
+    """The batches of one segment; `size` is that of the file.
+
+    open_file: None until the file is needed, and after a close. `file` opens it.
+    """
+
+    __slots__ = ("base_offset", "directory", "disk", "open_file", "size")
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.open_file: File | None = None
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    @property
+    def file(self) -> File:
+        file = self.open_file
+        if file is None:
+            file = self.open_file = self.disk.open(self.path(LOG_SUFFIX))
+        return file
+
+    def to_sync(self) -> Syncable:
+        """The log file as a part of a flush: where it is not open, the flush opens it."""
+        return self.open_file or FileSync(self.disk, self.path(LOG_SUFFIX))
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        self.file.truncate(size)
+        self.size = size
+
+    def close(self) -> None:
+        if self.open_file is not None:
+            self.open_file.close()
+            self.open_file = None
+
+    def last_modified_ms(self) -> int:
+        return self.disk.modified_ms(self.path(LOG_SUFFIX))
+
+    def headers(
+        self, position: int = 0, end: int | None = None, least_offset: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` (of a batch) to `end`.
+
+        Takes: least_offset, the lowest offset of the first one; default: the segment's base offset.
+        Raises: CorruptLog where there is no batch.
+        """
+        file = self.file
+        end = self.size if end is None else end
+        least_offset = self.base_offset if least_offset is None else least_offset
+        most_offset = self.base_offset + HIGHEST_RELATIVE_OFFSET
+        chunk, chunk_at = b"", 0
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = (
+                    file.pread(min(_CHUNK_BYTES, end - position), position),
+                    position,
+                    0,
+                )
+                if len(chunk) < HEADER_SIZE:
+                    raise self.corrupt(position, "a batch is cut off")
+            header = read_header(chunk, at)
+            if (
+                header.magic != MAGIC
+                or header.batch_length < HEADER_SIZE - LENGTH_END
+                or position + header.size_bytes > end
+            ):
+                raise self.corrupt(position, "no batch begins there")
+            if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
+                raise self.corrupt(
+                    position, f"a batch of the offsets {header.base_offset} to {header.last_offset}"
+                )
+            yield position, header
+            least_offset = header.last_offset + 1
+            position += header.size_bytes
+
+    def scan(
+        self, position: int, entry_offset: int, offset: int, *, is_complete: bool
+    ) -> Place | None:
+        """The first batch from `position` on whose last offset is not below `offset`.
+
+        One long loop, since it runs for each batch that a look-up skips.
+
+        Takes:  entry_offset, of the index entry with that position; is_complete, whether the index
+                was built from the whole file.
+        Raises: CorruptLog where there is no batch; IndexHole, only where not is_complete.
+        """
+        file = self.file
+        end = self.size
+        start = position
+        passed = 0
+        least_offset = self.base_offset
+        chunk, chunk_at = b"", position
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = (
+                    file.pread(min(_LOOKUP_BYTES, end - position), position),
+                    position,
+                    0,
+                )
+                if len(chunk) < HEADER_SIZE:
+                    raise self.corrupt(position, "a batch is cut off")
+            base_offset, size, magic, last_offset = place_of(chunk, at)
+            if (
+                magic != MAGIC
+                or size < HEADER_SIZE
+                or position + size > end
+                or base_offset < self.base_offset
+            ):
+                raise self.corrupt(position, "no batch begins there")
+            if entry_offset >= 0:
+                if base_offset - self.base_offset > entry_offset:
+                    raise self.corrupt(position, "the index leads to a later batch")
+                entry_offset = -1
+            if (
+                not least_offset
+                <= base_offset
+                <= last_offset
+                <= self.base_offset + HIGHEST_RELATIVE_OFFSET
+            ):
+                raise self.corrupt(
+                    position, f"a batch of the offsets {base_offset} to {last_offset}"
+                )
+            if last_offset >= offset:
+                # A gap of compaction, or a wrong offset.
+                if base_offset > offset and position + size < end:
+                    self._check_follows(position + size, last_offset)
+                return Place(position, base_offset, last_offset, size)
+            least_offset = last_offset + 1
+            position += size
+            passed += 1
+            if passed == _SPARSE_BATCHES and position - start > _SPARSE_BYTES and not is_complete:
+                raise IndexHole
+        return None
+
+    def _check_follows(self, position: int, last_offset: int) -> None:
+        """Raises: CorruptLog where the batch at `position` does not come after that offset."""
+        start = self.file.pread(LENGTH_END, position)
+        if len(start) < LENGTH_END:
+            raise self.corrupt(position, "a batch is cut off")
+        base_offset = base_offset_of(start)
+        if base_offset <= last_offset:
+            raise self.corrupt(
+                position, f"a batch of offset {base_offset} comes after offset {last_offset}"
+            )
+
+    def corrupt(self, position: int, why: str) -> CorruptLog:
+        return CorruptLog(
+            self.path(LOG_SUFFIX),
+            position,
+            why,
+            "Restore the file from a copy; or, to give up what it holds from there on, cut it "
+            f"with `truncate -s {position}`",
+        )
+
+
+def in_slices(
+    batches: BatchFile, position: int, least_offset: int
+) -> Iterator[tuple[int, BatchHeader | None]]:
+    """Position and header of each batch from `position` on; None as the header between slices.
+
+    The segment's file may be closed and opened again between two slices.
+
+    Takes:  least_offset, the lowest offset of the first one.
+    Raises: CorruptLog where there is no batch.
+    """
+    while position < batches.size:
+        cost = 0
+        for at, header in batches.headers(position, least_offset=least_offset):
+            yield at, header
+            position, least_offset = at + header.size_bytes, header.last_offset + 1
+            cost += 1 + min(header.size_bytes, _CHUNK_BYTES) // READ_COST_BYTES
+            if cost >= SLICE_COST:
+                break
+        if position < batches.size:
+            yield position, None

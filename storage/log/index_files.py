@@ -1,0 +1,102 @@
+"""The index files of one segment: how they are written, and their known checksums."""
+
+from __future__ import annotations
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.disk import File
+from barnabas.storage.files.segment_files import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
+    offset_name,
+)
+from barnabas.storage.log.batch_file import BatchFile
+
+NO_FILE = -1  # the size of a missing file
+
+
+class IndexFiles:
+    """The three index files beside a file of batches; none is flushed.
+
+    sums: size and CRC-32C of each file that this process wrote or has read, by suffix. An append
+    removes the entry first, so that a failed append leaves none.
+    """
+
+    __slots__ = ("_batches", "sums")
+
+    def __init__(self, batches: BatchFile) -> None:
+        self._batches = batches
+        self.sums: dict[str, tuple[int, int]] = {}
+
+    def set_new(self) -> None:
+        """Note the files of a new segment: two are empty, and the aborted index has none."""
+        self.sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (NO_FILE, 0)}
+
+    def read(self, suffix: str) -> bytes | None:
+        """The content of a file; None where it is missing."""
+        try:
+            return self._batches.disk.read(self._batches.path(suffix))
+        except FileNotFoundError:
+            return None
+
+    def write(self, suffix: str, data: bytes, written_bytes: int) -> None:
+        """Append to a file whose first `written_bytes` are right; negative: write it whole."""
+        if written_bytes < 0:
+            self.replace(suffix, data)
+            self.sums[suffix] = len(data), crc32c(data)
+            return
+        file = self._batches.disk.open(self._batches.path(suffix), create=True)
+        try:
+            if file.size != written_bytes:
+                file.truncate(min(file.size, written_bytes))
+            self._append_to(file, suffix, data)
+        finally:
+            file.close()
+
+    def append(self, suffix: str, data: bytes) -> None:
+        file = self._batches.disk.open(self._batches.path(suffix), create=True)
+        try:
+            self._append_to(file, suffix, data)
+        finally:
+            file.close()
+
+    def replace(self, suffix: str, data: bytes) -> None:
+        """Replace the whole file. `sums` is not changed."""
+        self._batches.disk.write_atomic(self._batches.path(suffix), data, sync=False)
+
+    def remove(self, suffix: str) -> None:
+        self._batches.disk.unlink(self._batches.path(suffix))
+
+    def cut(self, suffix: str, size: int) -> None:
+        """Cut a file. `sums` is not changed."""
+        file = self._batches.disk.open(self._batches.path(suffix))
+        try:
+            file.truncate(size)
+        finally:
+            file.close()
+
+    def checksums(self) -> list[tuple[str, int, int]]:
+        """(name, size, CRC-32C) of each index file, as this process wrote it, or as it is on disk.
+
+        The size of a missing file is -1.
+        """
+        rows = []
+        for suffix in INDEX_SUFFIXES:
+            checksum = self.sums.get(suffix)
+            if checksum is None:
+                data = self.read(suffix)
+                checksum = self.sums[suffix] = (
+                    NO_FILE if data is None else len(data),
+                    crc32c(data or b""),
+                )
+            rows.append((offset_name(self._batches.base_offset) + suffix, *checksum))
+        return rows
+
+    def _append_to(self, file: File, suffix: str, data: bytes) -> None:
+        """Append to an open file, and extend its checksum where that is known."""
+        size, crc = self.sums.pop(suffix, (NO_FILE, 0))
+        is_whole = max(size, 0) == file.size
+        file.append(data)
+        if is_whole:
+            self.sums[suffix] = file.size, crc32c(data, crc)

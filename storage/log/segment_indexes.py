@@ -1,0 +1,551 @@
+"""The three indexes of one segment: what is in memory, what is in their files, and what is trusted.
+
+Guarantees to readers, whatever the files contain:
+
+- A look-up by the offset index checks the entry: the batch at its position must match it. If it
+  does not, the whole index is rebuilt from the log.
+- For all other purposes the three indexes are trusted only if this process wrote them or the
+  manifest has their checksum (see checkpoints). Otherwise they are rebuilt once, from the batches'
+  headers, when needed.
+
+Indexes of closed segments are loaded on demand. Beyond a bound on their bytes the least recently
+used are dropped from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from barnabas.storage.disk import is_out_of_descriptors
+from barnabas.storage.files import offset_index, time_index
+from barnabas.storage.files.offset_index import OffsetIndex
+from barnabas.storage.files.segment_files import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
+    CorruptLog,
+    offset_name,
+)
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex, encode_entry
+from barnabas.storage.log.batch_file import BatchFile, in_slices
+from barnabas.storage.log.index_files import NO_FILE, IndexFiles
+
+if TYPE_CHECKING:
+    from barnabas.storage.files.checkpoints import Manifest, SegmentNote
+
+BUILT_AT_ONCE_BYTES = 1 << 20  # the size of a segment above which its indexes are built in slices
+
+logger = logging.getLogger(__name__)
+
+
+class BuildPutOff(Exception):
+    """A large index has to be built, which would block other clients.
+
+    build: builds it, a slice at each step. is_for_aborted: whether it is the aborted index.
+    """
+
+    def __init__(
+        self,
+        indexes: SegmentIndexes,
+        build: Callable[[], Iterator[None]],
+        *,
+        is_for_aborted: bool = False,
+    ) -> None:
+        super().__init__()
+        self.indexes, self.build, self.is_for_aborted = indexes, build, is_for_aborted
+
+
+class IndexCache:
+    """The closed segments with indexes in memory, up to a bound on their bytes.
+
+    Beyond `max_bytes` the indexes of the least recently used segments are dropped.
+
+    puts_off: while it is set, the index of a large segment is not built at once (`index_builds`).
+    """
+
+    __slots__ = ("_entries", "bytes", "max_bytes", "puts_off")
+
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self.puts_off = False
+        self._entries: OrderedDict[int, tuple[SegmentIndexes, int]] = OrderedDict()
+
+    @contextmanager
+    def putting_off(self) -> Iterator[None]:
+        """A context in which builds of large indexes are deferred."""
+        self.puts_off = True
+        try:
+            yield
+        finally:
+            self.puts_off = False
+
+    def touch(self, indexes: SegmentIndexes) -> None:
+        key = id(indexes)  # the reference keeps the id from being reused
+        if key in self._entries:
+            self._entries.move_to_end(key)
+
+    def hold(self, indexes: SegmentIndexes, size: int) -> None:
+        old = self._entries.pop(id(indexes), None)
+        self.bytes += size - (old[1] if old else 0)
+        self._entries[id(indexes)] = (indexes, size)
+        while self.bytes > self.max_bytes and len(self._entries) > 1:
+            _, (victim, freed) = self._entries.popitem(last=False)
+            self.bytes -= freed
+            victim.drop()
+
+    def forget(self, indexes: SegmentIndexes) -> None:
+        """Forget a segment that is out of use, or at a stop: nothing is built for it any more."""
+        indexes.is_forgotten = True
+        entry = self._entries.pop(id(indexes), None)
+        if entry:
+            self.bytes -= entry[1]
+
+
+class SegmentIndexes:
+    """The indexes of one segment, and what is known of its batches' times.
+
+    loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None: not loaded.
+    written_entries, written_times: the number of entries of the first two in their files; -1: the
+    file has to be rewritten. max_timestamp and max_timestamp_offset: of all batches (-1 while
+    unknown, in a segment that was closed before this process began: see `load_times`).
+    first_timestamp: of the first batch, for rolling by time (None: not read yet). is_closed:
+    whether no batch is appended any more. is_forgotten: whether the segment is out of use.
+    build_error: why a deferred build failed, for the reader that waited for it.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "batches",
+        "build_error",
+        "bytes_since_entry",
+        "cache",
+        "files",
+        "first_timestamp",
+        "has_times",
+        "index_interval_bytes",
+        "index_trusted",
+        "is_closed",
+        "is_forgotten",
+        "loaded_aborted",
+        "loaded_offsets",
+        "loaded_times",
+        "manifest",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "rebuilt",
+        "txn_trusted",
+        "written_entries",
+        "written_times",
+    )
+
+    def __init__(
+        self,
+        batches: BatchFile,
+        *,
+        cache: IndexCache,
+        index_interval_bytes: int,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.batches = batches
+        self.files = IndexFiles(batches)
+        self.base_offset = batches.base_offset
+        self.cache = cache
+        self.index_interval_bytes = index_interval_bytes
+        self.manifest = manifest
+        self.is_closed = True
+        self.is_forgotten = False
+        self.build_error: CorruptLog | OSError | None = None
+        self.first_timestamp: int | None = None
+        self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self.has_times = False
+        self.txn_trusted = False
+        self.index_trusted = False
+        self.rebuilt = False
+        self.bytes_since_entry = 0
+        self.written_entries = self.written_times = 0
+        self.loaded_offsets: OffsetIndex | None = None
+        self.loaded_times: TimeIndex | None = None
+        self.loaded_aborted: TxnIndex | None = None
+
+    def start_empty(self) -> None:
+        """Begin with empty, trusted indexes. For an open segment they stay in memory."""
+        self.loaded_offsets, self.loaded_times, self.loaded_aborted = (
+            OffsetIndex(),
+            TimeIndex(),
+            TxnIndex(),
+        )
+        self.is_closed = False
+        self.has_times = self.txn_trusted = self.index_trusted = self.rebuilt = True
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
+            -1,
+            self.base_offset,
+            None,
+        )
+        self.bytes_since_entry = 0
+        self.written_entries = self.written_times = 0
+        self.files.sums = {}
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Add the next batch to the offset and time indexes.
+
+        Takes: max_timestamp, -1 for a batch without records.
+        """
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_entry > self.index_interval_bytes:
+            self.add_entries(position, last_offset)
+        self.bytes_since_entry += size
+
+    def add_entries(self, position: int, last_offset: int) -> None:
+        """Add an entry for the batch at `position` to the offset and time indexes."""
+        assert self.loaded_offsets is not None and self.loaded_times is not None
+        self.loaded_offsets.append(last_offset - self.base_offset, position)
+        self.loaded_times.maybe_append(
+            self.max_timestamp, self.max_timestamp_offset - self.base_offset
+        )
+        self.bytes_since_entry = 0
+
+    def append_aborted(self, entry: AbortedEntry) -> None:
+        """Add an aborted transaction with its marker in this segment, also to the file."""
+        self.txn_index().append(entry)
+        self.files.append(TXN_SUFFIX, encode_entry(entry))
+
+    # --- opening again what another process left -------------------------------------------------
+
+    def reopen(self, note: SegmentNote) -> bool:
+        """Open for appends with the indexes of the manifest, those of the first `note.size` bytes.
+
+        Gives: False where the files do not match the manifest.
+        After: size is the noted one; bytes beyond it have to be checked and passed to
+               `index_batch`.
+        """
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        sums: dict[str, tuple[int, int]] = {}
+        for suffix in INDEX_SUFFIXES:
+            data = self.files.read(suffix)
+            sizes.append(len(data or b""))
+            name = offset_name(self.base_offset) + suffix
+            part = self.manifest.prefix(name, data) if self.manifest else None
+            if part is None or self.manifest is None:
+                return False
+            parts.append(part)
+            if suffix == TXN_SUFFIX and self.manifest.files[name][0] != (
+                NO_FILE if data is None else len(data)
+            ):
+                continue
+            sums[suffix] = self.manifest.files[name]
+        try:
+            txn_index = TxnIndex.decode(parts[2])
+        except ValueError:
+            return False
+        self.start_empty()
+        self.files.sums = sums
+        self.loaded_offsets, self.loaded_times = (
+            OffsetIndex.decode(parts[0], note.size),
+            TimeIndex.decode(parts[1]),
+        )
+        self.loaded_aborted = txn_index
+        self.written_entries = (
+            len(self.loaded_offsets) if 8 * len(self.loaded_offsets) == len(parts[0]) else -1
+        )
+        self.written_times = (
+            len(self.loaded_times) if 12 * len(self.loaded_times) == len(parts[1]) else -1
+        )
+        for suffix, size, part in zip(INDEX_SUFFIXES[:2], sizes, parts, strict=False):
+            if size > len(part):  # later entries come again from the log
+                self.files.cut(suffix, len(part))
+        self.max_timestamp, self.max_timestamp_offset = (
+            note.max_timestamp,
+            note.max_timestamp_offset,
+        )
+        positions = self.loaded_offsets.positions
+        self.bytes_since_entry = note.size - (positions[-1] if positions else 0)
+        self.batches.size = note.size
+        if sizes[2] != len(parts[2]):  # later entries come again from the log
+            self.files.replace(TXN_SUFFIX, parts[2])
+        return True
+
+    # --- the files -------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Bring the index files up to date with memory."""
+        if self.loaded_offsets is not None and self.written_entries != len(self.loaded_offsets):
+            written = self.written_entries
+            data = self.loaded_offsets.encode(max(written, 0))
+            self.files.write(INDEX_SUFFIX, data, written * offset_index.ENTRY_SIZE)
+            self.written_entries = len(self.loaded_offsets)
+        if self.loaded_times is not None and self.written_times != len(self.loaded_times):
+            written = self.written_times
+            data = self.loaded_times.encode(max(written, 0))
+            self.files.write(TIME_SUFFIX, data, written * time_index.ENTRY_SIZE)
+            self.written_times = len(self.loaded_times)
+
+    def add_last_time(self) -> None:
+        """Add the last entry of a closed segment's time index: the highest timestamp."""
+        if self.loaded_times is not None:
+            self.loaded_times.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self.base_offset
+            )
+
+    def complete(self) -> None:
+        """Write the index files of a closed segment; batches may still be appended after it."""
+        self.add_last_time()
+        self.write()
+
+    def seal(self) -> None:
+        """Note that no further batch is appended."""
+        self.is_closed = True
+        assert self.loaded_offsets is not None
+        self.cache.hold(self, 8 * len(self.loaded_offsets) + 1024)
+
+    def drop(self) -> None:
+        """Drop the in-memory indexes; the next look-up reads them from the files."""
+        if self.is_closed:
+            self.write()
+            self.loaded_offsets = self.loaded_times = self.loaded_aborted = None
+
+    # --- loading what is needed of a closed segment ----------------------------------------------
+
+    def offset_index(self) -> OffsetIndex:
+        index = self.loaded_offsets
+        if index is None:
+            data = self.files.read(INDEX_SUFFIX)
+            if data is None:
+                self.rebuild("is missing")
+                assert self.loaded_offsets is not None
+                return self.loaded_offsets
+            index = self.loaded_offsets = OffsetIndex.decode(data, self.batches.size)
+            self.written_entries = len(index) if len(index) * 8 == len(data) else -1
+            self.index_trusted = self.rebuilt or self._is_vouched_for(INDEX_SUFFIX, data)
+            self.cache.hold(self, 8 * len(index) + 1024)
+        elif self.is_closed:
+            self.cache.touch(self)
+        return index
+
+    def trusted_offset_index(self) -> OffsetIndex:
+        """The offset index, rebuilt where the file is not trusted.
+
+        For uses that cannot check an entry by its batch.
+        """
+        index = self.offset_index()
+        if not self.index_trusted:
+            self.rebuild(None)
+            assert self.loaded_offsets is not None
+            return self.loaded_offsets
+        return index
+
+    def upper_bound_offset(self, position: int) -> int | None:
+        """An upper bound of the offsets before `position`, from the index.
+
+        None where the index has none.
+        """
+        entry = self.trusted_offset_index().first_at_or_after(position)
+        return None if entry is None else self.base_offset + entry.relative_offset
+
+    def time_index(self) -> TimeIndex:
+        """The time index, rebuilt where the file is not trusted."""
+        index = self.loaded_times
+        if index is None:
+            data = self.files.read(TIME_SUFFIX)
+            if data is None or not (self.rebuilt or self._is_vouched_for(TIME_SUFFIX, data)):
+                self.rebuild("is missing" if data is None else None)
+                assert self.loaded_times is not None
+                return self.loaded_times
+            index = self.loaded_times = TimeIndex.decode(data)
+            self.written_times = len(index) if len(index) * 12 == len(data) else -1
+            last = index.last()
+            if last is not None:
+                self.max_timestamp, self.max_timestamp_offset = (
+                    last.timestamp,
+                    self.base_offset + last.relative_offset,
+                )
+            self.has_times = True
+        return index
+
+    def load_times(self) -> None:
+        """Determine max_timestamp and max_timestamp_offset."""
+        if not self.has_times:
+            self.time_index()
+
+    def first_batch_timestamp(self) -> int:
+        """The highest timestamp of the first batch; -1 while there is none."""
+        first = self.first_timestamp
+        if first is None:
+            if not self.batches.size:
+                return -1
+            try:
+                first = next(self.batches.headers())[1].max_timestamp
+            except CorruptLog as error:  # readers get the error; it is no reason to stop writing
+                logger.error("the time of the first batch is not known: %s", error)
+                first = -1
+            self.first_timestamp = first
+        return first
+
+    def txn_index(self) -> TxnIndex:
+        """The aborted index, which is in memory.
+
+        `Log` loads it (a rebuild needs the producers' state).
+        """
+        assert self.loaded_aborted is not None, (
+            f"the aborted index of {self.batches.path(TXN_SUFFIX)} is used before it is loaded"
+        )
+        return self.loaded_aborted
+
+    def has_txn_index(self) -> bool:
+        return self.loaded_aborted is not None
+
+    def try_load_txn_index(self) -> bool:
+        """Load the aborted index if its file is trusted.
+
+        Gives: False where it has to be rebuilt.
+        """
+        data = self.files.read(TXN_SUFFIX)
+        if not self.txn_trusted and not self._is_vouched_for(TXN_SUFFIX, data):
+            return False
+        try:
+            self.loaded_aborted = TxnIndex.decode(data or b"")
+        except ValueError as error:
+            logger.warning(
+                "%s is wrong (%s): it is rebuilt from the log", self.batches.path(TXN_SUFFIX), error
+            )
+            self.txn_trusted = False
+            return False
+        self.txn_trusted = True
+        self.cache.hold(self, 1024 + 8 * len(self.loaded_offsets or ()))
+        return True
+
+    def set_txn_index(self, index: TxnIndex) -> None:
+        """Use a rebuilt index, and write its file."""
+        data = index.encode()
+        if (self.files.read(TXN_SUFFIX) or b"") != data:
+            logger.warning(
+                "%s differed from the log: it was rebuilt (%d aborted)",
+                self.batches.path(TXN_SUFFIX),
+                len(index),
+            )
+            self.manifest = None
+            self.files.sums.pop(TXN_SUFFIX, None)
+            if data:
+                self.files.replace(TXN_SUFFIX, data)
+            else:
+                self.files.remove(TXN_SUFFIX)
+        self.loaded_aborted = index
+        self.txn_trusted = True
+
+    def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
+        """Whether the manifest has a file with exactly this content; None: no file."""
+        return self.manifest is not None and self.manifest.knows(
+            offset_name(self.base_offset) + suffix, data
+        )
+
+    # --- rebuilding ------------------------------------------------------------------------------
+
+    def rebuild(self, why: str | None) -> None:
+        """Build the offset and time indexes again from the log file's headers, and write them.
+
+        Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
+        """
+        self.check_builds_now(lambda: self._rebuilding(why))
+        for _ in self._rebuilding(why):
+            pass
+
+    def check_builds_now(
+        self, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
+    ) -> None:
+        """Raise BuildPutOff where an index has to be built later, by `build`.
+
+        Raises: CorruptLog, or OSError for lack of descriptors, once, where such a build failed.
+        """
+        if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
+            error, self.build_error = self.build_error, None
+            if error is not None:
+                raise error
+            put_off = BuildPutOff(
+                self,
+                lambda: self._noting_error(build(), is_for_aborted=is_for_aborted),
+                is_for_aborted=is_for_aborted,
+            )
+            raise put_off
+
+    def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
+        """Store the error of a build for its reader, which will need the index again.
+
+        A lack of descriptors is an error of this reader only.
+        """
+        try:
+            yield from build
+        except (CorruptLog, OSError) as error:
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                raise
+            self.build_error = error
+            if not is_for_aborted:
+                self.loaded_offsets = self.loaded_times = None
+
+    def _rebuilding(self, why: str | None) -> Iterator[None]:
+        """Build the indexes again, a slice at each step, and use them when all are built.
+
+        Damage ends the build; the indexes then cover the batches before it.
+        """
+        if why:
+            logger.warning(
+                "an index of %s %s: they are rebuilt from the log",
+                self.batches.path(LOG_SUFFIX),
+                why,
+            )
+        built = SegmentIndexes(
+            self.batches, cache=self.cache, index_interval_bytes=self.index_interval_bytes
+        )
+        built.loaded_offsets, built.loaded_times = OffsetIndex(), TimeIndex()
+        try:
+            for position, header in in_slices(self.batches, 0, self.base_offset):
+                if header is None:
+                    yield
+                    if self.is_forgotten:
+                        return
+                    continue
+                built.index_batch(
+                    position,
+                    header.size_bytes,
+                    header.last_offset,
+                    header.max_timestamp if header.record_count else -1,
+                )
+        except CorruptLog:
+            if not self.is_forgotten:
+                self._take_indexes(built)
+            raise
+        if self.is_forgotten:
+            return
+        self._take_indexes(built)
+        self.has_times = self.index_trusted = self.rebuilt = True
+        self.written_entries = self.written_times = -1
+        if self.is_closed:
+            self.add_last_time()
+            self.write()
+            self.cache.hold(self, 8 * len(built.loaded_offsets) + 1024)
+
+    def _take_indexes(self, built: SegmentIndexes) -> None:
+        self.manifest = None
+        self.loaded_offsets, self.loaded_times = built.loaded_offsets, built.loaded_times
+        self.max_timestamp, self.max_timestamp_offset = (
+            built.max_timestamp,
+            built.max_timestamp_offset,
+        )
+        self.first_timestamp, self.bytes_since_entry = (
+            built.first_timestamp,
+            built.bytes_since_entry,
+        )

@@ -1,0 +1,156 @@
+"""An event loop of asyncio whose clock goes on only when nothing is ready: what takes minutes takes
+none, and timers fire in the order of their times.
+
+What a rim leaves behind in it (timers, sockets that it watches, tasks) is in `leftovers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import selectors
+import socket
+from collections import deque
+from typing import Any
+
+
+class StuckError(Exception):
+    """Nothing is ready, and no timer is set: what is waited for never comes."""
+
+
+class _Selector(selectors.SelectSelector):
+    """It does not wait: `now_s` goes on instead."""
+
+    now_s = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise StuckError
+        if not ready and timeout is not None:
+            self.now_s += max(0.0, timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """now_ms: its clock."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+        self._own = set(self._virtual.get_map())
+
+    def time(self) -> float:
+        return self._virtual.now_s
+
+    @property
+    def now_ms(self) -> int:
+        return round(self._virtual.now_s * 1000)
+
+    def run_for(self, seconds: float) -> None:
+        """Let what happens within that time happen."""
+        self.run_until_complete(asyncio.sleep(seconds))
+
+    def settle(self) -> None:
+        """Let happen what is ready, and what follows from it, before the clock goes on."""
+
+        async def rounds() -> None:
+            for _ in range(30):
+                await asyncio.sleep(0)
+
+        self.run_until_complete(rounds())
+
+    def leftovers(self) -> list[str]:
+        """Timers that are set, sockets that are watched, and tasks that wait."""
+        timers = [repr(timer) for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        watched = [f"socket {fd}" for fd in set(self._virtual.get_map()) - self._own]
+        tasks = [repr(task) for task in asyncio.all_tasks(self) if not task.done()]
+        return timers + watched + tasks
+
+
+class _Socket(socket.socket):
+    """One end of a pair of sockets, as TCP makes it. options: that were set."""
+
+    options: list[tuple[int, int]]
+
+    def setsockopt(self, *arguments: Any) -> None:
+        self.options = [*getattr(self, "options", []), arguments[:2]]
+
+    def getpeername(self) -> Any:
+        if self.fileno() < 0:
+            raise OSError(errno.EBADF, "closed")
+        return ("10.0.0.2", 5000)
+
+
+def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
+    """Two connected sockets that do not block. Takes: buffer_bytes, of each; 0: the system's."""
+    ours, theirs = socket.socketpair()
+    ends = _Socket(fileno=ours.detach()), _Socket(fileno=theirs.detach())
+    for end in ends:
+        end.setblocking(False)
+        if buffer_bytes:
+            socket.socket.setsockopt(end, socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    return ends
+
+
+class VirtualPort:
+    """A listening socket whose connections are pairs of sockets.
+
+    refusals: errors that `accept` raises first. accepted: the ends that it gave.
+    """
+
+    def __init__(self) -> None:
+        self._signal, self._readable = socket.socketpair()
+        self._readable.setblocking(False)
+        self._waiting: deque[_Socket] = deque()
+        self.refusals: list[OSError] = []
+        self.accepted: list[_Socket] = []
+        self._clients: list[_Socket] = []
+        self.is_closed = False
+
+    def connect(self, host: str = "10.0.0.2", buffer_bytes: int = 0) -> _Socket:
+        """A new connection; gives the client's end."""
+        ours, theirs = stream_pair(buffer_bytes)
+        ours.host = host  # type: ignore[attr-defined]
+        ours.setblocking(True)  # as `accept` gives it
+        self._waiting.append(ours)
+        self._signal.send(b"x")
+        self._clients.append(theirs)
+        return theirs
+
+    def hang_up_all(self) -> None:
+        """Close the ends of all clients."""
+        for sock in self._clients:
+            sock.close()
+
+    def accept(self) -> tuple[_Socket, tuple[str, int]]:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self._readable.recv(1)
+        sock = self._waiting.popleft()
+        self.accepted.append(sock)
+        return sock, (sock.host, 5000)  # type: ignore[attr-defined]
+
+    def fileno(self) -> int:
+        return self._readable.fileno()
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("127.0.0.1", 9093)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._signal.close()
+        self._readable.close()
+
+
+def received(sock: socket.socket) -> bytes | None:
+    """All that has come by now; None: the end has come, and nothing before it."""
+    data = b""
+    try:
+        while part := sock.recv(1 << 20):
+            data += part
+    except BlockingIOError:
+        return data
+    except ConnectionError:
+        pass
+    return data or None

@@ -1,0 +1,745 @@
+"""The rim of a leader step by step, in a loop whose clock is the test's: its port and connections,
+answers that wait, its lease, its end, and what it leaves behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import ssl
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.virtual_loop import VirtualLoop, VirtualPort, received, stream_pair
+from sim.disk import SimDisk
+
+from barnabas.broker.replication import admission
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.leadership import Role
+from barnabas.broker.replication.leading import GREETING_MS
+from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.rim.leader_endpoint import SENDS_REST_S, Leader
+from barnabas.broker.replication.rim.lease_endpoint import LAPSED, RELEASE_S, LeasedLeader
+from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, frame
+from barnabas.broker.settings.config import BrokerConfig
+
+DIRECTORY = "/x"
+TIMEOUT_MS = 1000
+SECRET = "of both"
+SETTINGS = {
+    "log.dirs": DIRECTORY,
+    "barnabas.replication.mode": "sync",
+    "barnabas.replication.timeout.ms": str(TIMEOUT_MS),
+    "barnabas.replication.secret": SECRET,
+}
+
+
+class Keeper:
+    """A lease. said: what it was asked for, in that order."""
+
+    node_id, leader_epoch, trouble = 1, 7, ""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.has_lease, self.role = True, Role.LEADING
+        self.failure: LeaseRecordError | None = None
+        self.in_sync, self.maybe = frozenset({1}), frozenset({1})
+        self.nodes: dict[int, NodeAddresses] = {1: NodeAddresses("", {})}
+        self.on_change: Callable[[], None] = lambda: None
+
+    def may_answer(self) -> bool:
+        return self.has_lease
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        return self.maybe
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        self.nodes[node_id] = addresses
+        self.said.append(("add node", node_id))
+
+    def want_in_sync(self, node_ids: Any) -> None:
+        self.said.append(("want", *node_ids))
+
+    def set_opened(self, cluster_id: str, leader_epoch: int) -> None:
+        self.said.append(("opened", cluster_id, leader_epoch))
+
+    def begin_release(self) -> None:
+        self.said.append("begin release")
+
+    def wait_until_released(self, timeout_s: float) -> None:
+        self.said.append(("wait until released", timeout_s))
+
+    def stop(self) -> None:
+        self.said.append("stop")
+
+
+class Connection:
+    """A client's connection. said: what was done to it."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.closed = False
+
+    def hold(self) -> None:
+        self.said.append("hold")
+
+    def release(self) -> None:
+        self.said.append("release")
+
+    def send(self, pieces: Any) -> None:
+        self.said.append(pieces)
+
+    def wake(self) -> None:
+        self.said.append("wake")
+
+
+class Bench:
+    """A leader's rim; what is around it is the test's.
+
+    disk: what the broker writes to. keeper: of the lease, if it has one.
+    """
+
+    def __init__(self, *, is_leased: bool = False, **settings: str) -> None:
+        self.loop, self.port = VirtualLoop(), VirtualPort()
+        self.plain_disk = SimDisk(random.Random(0), lambda: self.loop.now_ms)
+        self.plain_disk.mkdir(DIRECTORY)
+        self.disk = ReplicatedDisk(self.plain_disk, DIRECTORY)
+        changes = {name.replace("_", "."): text for name, text in settings.items()}
+        config = BrokerConfig.from_properties({**SETTINGS, **changes})
+        self.keeper, self.cluster = Keeper(), SimpleNamespace(standby=None)
+        port: Any = self.port
+        logs: Any = SimpleNamespace(disk=self.disk, cluster_id="c", leader_epoch=7)
+        parts: Any = (self.cluster, port, self.loop, self.keeper)
+        self.leader: Any = (
+            LeasedLeader(config, logs, *parts)
+            if is_leased
+            else Leader(config, self.disk, port, self.loop)
+        )
+        self.said: list[Any] = self.keeper.said
+        self.server: Any = SimpleNamespace(
+            now_ms=lambda: self.loop.now_ms, is_closed=False, failed=False,
+            close=self._close, abandon=lambda: self.said.append("abandon"),
+            acceptor=SimpleNamespace(
+                listeners=[
+                    SimpleNamespace(config=SimpleNamespace(name=name)) for name in ("A", "B")
+                ],
+                take_up=lambda *found: self.said.append(found),
+            ),
+        )  # fmt: skip
+        handle = object()
+        assert self.leader.around(self.server, handle) is handle, "requests are handled at once"
+        self.leader.start()
+        self.standbys: list[StandbySide] = []
+
+    def _close(self) -> None:
+        self.said.append("close")
+        self.server.is_closed = True
+        self.leader.close()
+
+    @property
+    def endpoint(self) -> Any:
+        return self.leader.endpoint
+
+    def standby(self, *, node_id: int = 2, buffer_bytes: int = 0) -> StandbySide:
+        """A standby that connects."""
+        made = StandbySide(self, node_id, self.port.connect(buffer_bytes=buffer_bytes))
+        self.standbys.append(made)
+        return made
+
+    def exchange(self) -> None:
+        """Let all standbys take and answer what comes, until nothing does."""
+        for _ in range(20):
+            self.loop.settle()
+            for one in self.standbys:
+                one.take()
+        self.loop.settle()
+
+    def followed(self, **named: Any) -> StandbySide:
+        """A standby that follows."""
+        standby = self.standby(**named)
+        self.exchange()
+        assert self.leader.leading.follows
+        return standby
+
+    def write(self, data: bytes = b"x", name: str = "f") -> None:
+        """The broker changes its disk."""
+        file = self.disk.open(f"{DIRECTORY}/{name}", create=True)
+        file.append(data)
+        file.close()
+
+    def close(self) -> None:
+        """End it. What is left for longer than a pause of the catch-up is left for ever."""
+        self.port.hang_up_all()
+        if not self.server.is_closed:
+            self._close()
+        self.loop.run_for(TIMEOUT_MS / 1000)
+        left = self.loop.leftovers()
+        self.loop.close()
+        assert left == []
+        assert self.port.is_closed
+        assert [sock.fileno() for sock in self.port.accepted if sock.fileno() >= 0] == []
+
+
+class StandbySide:
+    """The other end of a connection. ended: whether the leader has hung up."""
+
+    def __init__(self, bench: Bench, node_id: int, sock: Any) -> None:
+        self.sock, self.ended, self.is_silent = sock, False, False
+        self.disk = SimDisk(random.Random(0), lambda: 0)
+        self.disk.mkdir(DIRECTORY)
+        self.following = Following(
+            self.disk, DIRECTORY, SECRET, b"n" * NONCE_BYTES, lambda: None, node_id=node_id
+        )
+        self.sock.send(self.following.greeting())
+
+    def take(self) -> None:
+        if self.is_silent or self.ended:
+            return
+        data = received(self.sock)
+        if data is None:
+            self.ended = True
+            self.sock.close()
+            return
+        for answer in self.following.on_bytes(data):
+            self.sock.send(answer)
+
+    def read(self, name: str = "f") -> bytes:
+        return self.disk.read(f"{DIRECTORY}/{name}")
+
+
+@pytest.fixture
+def new_bench() -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def new(**named: Any) -> Bench:
+        made.append(Bench(**named))
+        return made[-1]
+
+    yield new
+    for bench in made:
+        bench.close()
+
+
+# --- the port ------------------------------------------------------------------------------------
+
+
+def test_without_descriptors_the_port_waits_for_the_next_tick(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its socket stays readable: the loop would try it again and again."""
+    bench = new_bench()
+    error = OSError(errno.EMFILE, "Too many open files")
+    bench.port.refusals = [error, error, error, BlockingIOError(), ConnectionAbortedError()]
+    bench.standby()
+    bench.loop.settle()
+    assert len(bench.port.refusals) == 4, "it is asked once"
+    bench.loop.run_for(TIMEOUT_MS / 1000 / 10)
+    assert len(bench.port.refusals) == 3
+    bench.loop.run_for(TIMEOUT_MS / 1000 / 10)
+    bench.loop.run_for(TIMEOUT_MS / 1000 / 10)
+    assert bench.port.refusals == []
+    bench.exchange()
+    assert bench.leader.leading.follows
+    assert caplog.text.count("a standby has to wait: [Errno 24] Too many open files") == 1
+
+
+def test_who_shows_no_secret_is_ended_when_its_time_is_over_and_not_before(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench()
+    silent, greeting = bench.port.connect(), bench.port.connect()
+    greeting.send(frame(["hello", VERSION, b"n" * NONCE_BYTES]))
+    bench.loop.run_for((GREETING_MS - 1) / 1000)
+    assert received(silent) == b""
+    assert received(greeting)
+    bench.loop.run_for(2 / 1000)
+    assert received(silent) is None
+    assert received(greeting) is None
+    assert bench.endpoint.admission.greeting == []
+    standby = bench.followed()
+    bench.standbys = []
+    standby.is_silent = True
+    for _ in range(20):  # and who has shown it stays, as long as it answers
+        bench.loop.run_for(GREETING_MS / 1000 / 10)
+        standby.is_silent = False
+        standby.take()
+        bench.loop.settle()
+    assert bench.leader.leading.follows
+    assert not standby.ended
+
+
+def test_a_connection_is_set_up_for_small_messages(new_bench: Callable[..., Bench]) -> None:
+    import socket
+
+    bench = new_bench()
+    bench.followed()
+    (sock,) = bench.port.accepted
+    assert (socket.IPPROTO_TCP, socket.TCP_NODELAY) in sock.options
+    assert sock.gettimeout() == 0, "else it would hold up all clients"
+
+
+def test_who_waits_longest_makes_room_for_who_comes(
+    new_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MOST_GREETING", 2)
+    bench = new_bench()
+    first, second, third = (bench.port.connect() for _ in range(3))
+    bench.loop.settle()
+    assert [received(sock) for sock in (first, second, third)] == [None, b"", b""]
+    assert len(bench.endpoint.admission.greeting) == 2
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b""])
+def test_a_handshake_of_tls_that_fails_or_does_not_come_leaves_nothing(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    bench = new_bench()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    bench.endpoint._tls = SimpleNamespace(context=lambda: context)
+    stranger = bench.port.connect()
+    stranger.send(sent)
+    bench.loop.settle()
+    if not sent:
+        assert bench.endpoint.admission.greeting
+        bench.loop.run_for(GREETING_MS / 1000 + 0.1)
+    assert received(stranger) is None
+    assert bench.endpoint.admission.greeting == []
+    says = "TLS: " if sent else f"it had not shown the secret within {GREETING_MS} ms"
+    assert says in caplog.text
+
+
+def test_strangers_are_counted_and_named_once_a_minute(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = new_bench()
+    for _ in range(3):
+        stranger = bench.port.connect()
+        stranger.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        bench.loop.settle()
+        assert received(stranger) is None
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("a connection from 10.0.0.2:5000 to barnabas.replication.port")
+    bench.loop.run_for(61)
+    assert "2 more connections to barnabas.replication.port ended within a minute" in caplog.text
+    assert bench.leader.leading.link is None
+
+
+def test_who_is_refused_reads_why_before_the_end(new_bench: Callable[..., Bench]) -> None:
+    bench = new_bench()
+    first = bench.followed()
+    second = bench.standby()
+    with pytest.raises(Exception, match="another standby is connected"):
+        bench.exchange()
+    bench.standbys.remove(second)
+    bench.loop.settle()
+    assert received(second.sock) is None
+    assert not first.ended
+    assert bench.leader.leading.follows
+    second.sock.close()
+
+
+# --- a standby -----------------------------------------------------------------------------------
+
+
+def test_a_standby_gets_each_change_and_the_disk_publishes_nothing_without_one(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = new_bench()
+    bench.write(b"before")
+    assert bench.disk.publish is None
+    bench.loop.settle()
+    standby = bench.followed()
+    assert standby.read() == b"before"
+    bench.write(b" after")
+    bench.exchange()
+    assert standby.read() == b"before after"
+    standby.sock.close()
+    bench.standbys.clear()
+    bench.loop.settle()
+    assert bench.disk.publish is None
+    assert bench.leader.leading.link is None
+    assert "the standby 10.0.0.2:5000 is gone: it hung up; answers go out without it" in caplog.text
+    assert bench.followed().read() == b"before after"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"barnabas_replication_alone": "false"}, "answers wait for one"),
+        ({"barnabas_replication_mode": "async"}, "answers go out without it"),
+        (
+            {"barnabas_replication_mode": "async", "barnabas_replication_alone": "false"},
+            "answers go out without it",
+        ),
+    ],
+)
+def test_the_log_says_what_becomes_of_answers_when_a_standby_is_gone(
+    new_bench: Callable[..., Bench],
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, str],
+    says: str,
+) -> None:
+    bench = new_bench(**settings)
+    bench.followed().sock.close()
+    bench.standbys.clear()
+    bench.loop.settle()
+    assert f"is gone: it hung up; {says}" in caplog.text
+
+
+def test_a_standby_that_is_silent_for_the_timeout_is_hung_up_on(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = new_bench()
+    standby = bench.followed()
+    bench.loop.run_for(TIMEOUT_MS / 1000 * 0.9)
+    assert received(standby.sock), "it is pinged"
+    assert bench.leader.leading.follows
+    bench.loop.run_for(TIMEOUT_MS / 1000 * 0.4)
+    assert bench.leader.leading.link is None
+    assert f"is gone: it said nothing for {TIMEOUT_MS} ms" in caplog.text
+    received(standby.sock)
+    assert received(standby.sock) is None
+
+
+def test_a_standby_that_answers_pings_stays(new_bench: Callable[..., Bench]) -> None:
+    bench = new_bench()
+    standby = bench.followed()
+    for _ in range(40):
+        bench.loop.run_for(TIMEOUT_MS / 1000 / 10)
+        bench.exchange()
+    assert bench.leader.leading.follows
+    assert not standby.ended
+
+
+def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
+    new_bench: Callable[..., Bench],
+) -> None:
+    """Its connection says when it takes more; until then nothing is read from the queue."""
+    bench = new_bench()
+    standby = bench.followed(buffer_bytes=4096)
+    standby.is_silent = True
+    pieces = [bytes([65 + at]) * 200_000 for at in range(20)]
+    for piece in pieces:
+        bench.write(piece)
+        bench.loop.settle()
+    link = bench.leader.leading.link
+    assert link.waiting_bytes > 2_000_000, "its memory counts, and not the transport's"
+    standby.is_silent = False
+    for _ in range(200):
+        bench.exchange()
+        if link.applied == bench.leader.leading.position:
+            break
+    assert standby.read() == b"".join(pieces)
+    assert link.waiting_bytes == 0
+
+
+def test_a_catch_up_keeps_its_rate(new_bench: Callable[..., Bench]) -> None:
+    """Several parts of 1 MiB at 1 MiB a second: half the timeout between two of them at most."""
+    bench = new_bench(barnabas_replication_catch_up_bytes_per_second=str(1 << 20))
+    for number in range(6):
+        bench.write(b"x" * (1 << 20), f"f{number}")
+    began_ms = bench.loop.now_ms
+    standby = bench.standby()
+    while not bench.leader.leading.follows:
+        bench.exchange()
+        bench.loop.run_for(0.05)
+        assert bench.loop.now_ms < began_ms + 60_000
+    assert bench.loop.now_ms - began_ms >= 5 * TIMEOUT_MS / 2
+    assert standby.read("f5") == b"x" * (1 << 20)
+
+
+# --- answers that wait ---------------------------------------------------------------------------
+
+
+def test_an_answer_is_held_until_the_standby_has_what_was_written_before_it(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench()
+    standby = bench.followed()
+    bench.write()
+    bench.exchange()
+    first, second, third = Connection(), Connection(), Connection()
+    bench.leader.send(first, "at once")
+    assert first.said == ["at once"]
+    bench.write()
+    bench.leader.send(first, "one")
+    bench.leader.send(second, "two")
+    bench.leader.send(third, "three")
+    assert (first.said[1:], second.said, third.said) == (["hold"], ["hold"], ["hold"])
+    assert bench.leader.waiting_count == 3
+    bench.loop.settle()
+    third.closed = True
+    bench.leader.on_closing(third)
+    bench.exchange()
+    assert first.said[1:] == ["hold", "release", "one", "wake"]
+    assert second.said == ["hold", "release", "two", "wake"]
+    assert third.said == ["hold"], "it has hung up"
+    assert bench.leader.waiting_count == 0
+    assert standby.read() == b"xx"
+
+
+def test_answers_go_out_when_their_standby_is_gone(new_bench: Callable[..., Bench]) -> None:
+    bench = new_bench()
+    standby = bench.followed()
+    bench.write()
+    bench.exchange()
+    bench.write()
+    client = Connection()
+    bench.leader.send(client, "one")
+    assert client.said == ["hold"]
+    standby.sock.close()
+    bench.standbys.clear()
+    bench.loop.settle()
+    assert client.said == ["hold", "release", "one", "wake"]
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_the_state_of_replication(new_bench: Callable[..., Bench], is_leased: bool) -> None:
+    bench = new_bench(is_leased=is_leased)
+    epoch = 7 if is_leased else None
+    assert bench.leader.replication_state() == (
+        "sync", False, False, 0, 0, None, 0, epoch,
+    )  # fmt: skip
+    standby = bench.standby()
+    bench.loop.settle()
+    standby.take()
+    bench.loop.settle()
+    assert bench.leader.leading.link is not None
+    assert not bench.leader.replication_state().is_in_sync
+    bench.exchange()
+    bench.write()
+    bench.exchange()
+    if is_leased:
+        assert not bench.leader.replication_state().is_in_sync, "the lease's record says so"
+        bench.keeper.in_sync = frozenset({1, 2})
+        bench.keeper.on_change()
+        bench.loop.settle()
+    assert bench.leader.replication_state() == ("sync", True, True, 0, 0, 0, 0, epoch)
+    standby.is_silent = True
+    bench.write(b"12345")
+    bench.leader.send(Connection(), "one")
+    state = bench.leader.replication_state()
+    assert state.lag_bytes > 5
+    assert (state.lag_operations, state.waiting_answers) == (1, 1)
+    bench.loop.run_for(0.3)
+    state = bench.leader.replication_state()
+    assert (state.lag_bytes, state.lag_operations) == (0, 1)
+    assert state.lag_ms is not None
+    assert 0 < state.lag_ms <= 300
+    asynchronous = new_bench(barnabas_replication_mode="async")
+    assert asynchronous.leader.replication_state().mode == "async"
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def end(bench: Bench) -> Any:
+    """Begin to end, as the daemon does."""
+    return bench.loop.create_task(bench.leader.end())
+
+
+def test_the_rest_is_sent_before_the_end(
+    new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = new_bench()
+    standby = bench.followed()
+    stranger = bench.port.connect()
+    bench.loop.settle()
+    bench.write(b"the rest")
+    ending = end(bench)
+    bench.loop.settle()
+    assert not ending.done(), "until the standby has it, and hangs up"
+    assert received(stranger) is None
+    bench.write(b" is not this")
+    standby.take()
+    standby.take()
+    assert standby.ended
+    bench.loop.settle()
+    assert ending.done()
+    assert standby.read() == b"the rest"
+    assert "is gone" not in caplog.text
+    assert "ended before it was" not in caplog.text
+
+
+def test_a_standby_that_does_not_hang_up_holds_the_end_up_for_a_bounded_time(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench()
+    bench.followed().is_silent = True
+    ending = end(bench)
+    bench.loop.run_for(SENDS_REST_S * 0.9)
+    assert not ending.done()
+    bench.loop.run_for(SENDS_REST_S * 0.2)
+    assert ending.done()
+    assert ending.exception() is None
+
+
+@pytest.mark.parametrize("is_catching_up", [False, True])
+def test_without_one_that_follows_the_end_waits_for_nothing(
+    new_bench: Callable[..., Bench], is_catching_up: bool
+) -> None:
+    bench = new_bench(barnabas_replication_catch_up_bytes_per_second="1000")
+    if is_catching_up:
+        bench.write(b"x" * (3 << 20))
+        standby = bench.standby()
+        bench.exchange()
+        assert bench.leader.leading.link is not None
+        assert not bench.leader.leading.follows
+    began_ms = bench.loop.now_ms
+    ending = end(bench)
+    bench.loop.settle()
+    if is_catching_up:
+        assert received(standby.sock) is None
+    assert ending.done()
+    assert bench.loop.now_ms == began_ms
+
+
+def test_the_lease_is_released_last(new_bench: Callable[..., Bench]) -> None:
+    bench = new_bench(is_leased=True)
+    standby = bench.followed()
+    del bench.said[:]
+    ending = end(bench)
+    bench.loop.settle()
+    assert bench.said == ["close"]
+    standby.take()
+    bench.loop.settle()
+    assert bench.said == ["close", "begin release", ("wait until released", RELEASE_S), "stop"]
+    assert ending.done()
+
+
+# --- the lease -----------------------------------------------------------------------------------
+
+
+def test_a_leader_that_starts_tells_its_lease_and_hears_of_changes(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    assert bench.said == [("opened", "c", 7), ("want",)]
+    bench.keeper.nodes[2] = NodeAddresses("", {"PLAINTEXT": "b:9092"})
+    assert bench.cluster.standby is None
+    bench.keeper.on_change()
+    assert bench.cluster.standby is None, "in the loop's thread, and not in the keeper's"
+    bench.loop.settle()
+    assert bench.cluster.standby.node_id == 2
+
+
+def test_a_standby_waits_until_it_is_out_of_the_set_and_goes_on_then(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    bench.keeper.maybe = frozenset({1, 2})
+    standby = bench.standby()
+    bench.exchange()
+    assert bench.said[2:] == [("add node", 2), ("want",)]
+    assert not bench.leader.leading.follows
+    bench.keeper.maybe = frozenset({1})
+    bench.keeper.on_change()
+    for _ in range(5):
+        bench.loop.settle()  # no tick comes: what it is sent goes out at once
+        standby.take()
+    assert bench.leader.leading.follows
+
+
+def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    client = Connection()
+    assert bench.leader.silence() is None
+    bench.keeper.has_lease = False
+    assert bench.leader.silence() == LAPSED
+    bench.leader.send(client, "one")
+    assert client.said == ["hold"]
+    bench.keeper.on_change()
+    bench.loop.settle()
+    assert client.said == ["hold"]
+    bench.keeper.has_lease = True
+    bench.keeper.on_change()
+    bench.loop.settle()
+    assert client.said == ["hold", "release", "one", "wake"]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_leader_that_is_deposed_ends_without_an_answer(
+    new_bench: Callable[..., Bench], is_late: bool
+) -> None:
+    """Also where another node leads before the daemon has asked to be called."""
+    bench = new_bench(is_leased=True)
+    calls: list[str] = []
+    if not is_late:
+        bench.leader.on_deposed(lambda: calls.append("deposed"))
+    assert calls == []
+    client = Connection()
+    bench.keeper.has_lease = False
+    bench.leader.send(client, "one")
+    bench.keeper.role = Role.DEPOSED
+    bench.keeper.on_change()
+    bench.loop.settle()
+    if is_late:
+        bench.leader.on_deposed(lambda: calls.append("deposed"))
+    assert calls == ["deposed"]
+    bench.keeper.has_lease = True
+    bench.keeper.on_change()
+    bench.loop.settle()
+    assert calls == ["deposed"], "once"
+    assert client.said == ["hold"], "it never leads again"
+    del bench.said[:]
+    ending = end(bench)
+    bench.loop.settle()
+    assert ending.done()
+    assert bench.said == ["abandon"]
+
+
+def test_changes_of_the_lease_after_the_end_change_nothing(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    bench.leader.on_deposed(lambda: pytest.fail("it has ended by itself"))
+    bench._close()
+    bench.keeper.role = Role.DEPOSED
+    bench.keeper.on_change()
+    bench.loop.settle()
+    assert not bench.leader.is_deposed
+    bench.leader.abandon()
+    bench.loop.settle()
+    bench.loop.close()
+    bench.keeper.on_change()
+    bench.leader.adopt("A", None)
+    bench.loop = VirtualLoop()
+
+
+def test_a_change_of_the_lease_when_the_loop_is_closed_fails_nothing(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    bench._close()
+    bench.loop.settle()
+    bench.loop.close()
+    bench.keeper.on_change()
+    bench.loop = VirtualLoop()
+
+
+def test_clients_of_the_time_before_are_taken_up_by_their_listener(
+    new_bench: Callable[..., Bench],
+) -> None:
+    bench = new_bench(is_leased=True)
+    del bench.said[:]
+    mine, theirs = stream_pair()
+    bench.leader.adopt("B", mine)
+    assert bench.said == [], "in the loop's thread"
+    bench.loop.settle()
+    listener = bench.server.acceptor.listeners[1]
+    assert bench.said == [(listener, mine, "10.0.0.2", 5000)]
+    gone, other = stream_pair()
+    gone.close()
+    bench.leader.adopt("A", gone)
+    bench.loop.settle()
+    assert len(bench.said) == 1
+    for sock in (mine, theirs, other):
+        sock.close()

@@ -1,0 +1,87 @@
+"""The tables of the mutants that are made by rule name the code that there is: which modules and
+functions are changed, which changes are equivalent, and which do harm.
+
+A pattern that matches nothing, as after a move of modules, would be a part of the product that
+nothing is asked of, and no report would show it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import pytest
+from mutants import equivalents, judged, targets
+
+ROOT = Path(__file__).parents[2]
+MODULES = frozenset(targets.modules(ROOT))
+# Rooms that are no target yet: what they decide loses and doubles nothing.
+ROOMS_WITHOUT = frozenset(
+    {
+        "broker/brokers", "broker/console", "broker/control", "broker/graduation",
+        "broker/kafka_directory", "broker/metrics", "broker/observation", "broker/requests",
+        "broker/rim", "broker/settings",
+    }
+)  # fmt: skip
+
+
+@cache
+def functions_of(module: str) -> frozenset[str]:
+    """The names of the outermost functions, with their classes."""
+
+    def walk(body: list[ast.stmt], scope: tuple[str, ...]) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                yield from walk(node.body, (*scope, node.name))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield ".".join((*scope, node.name))
+
+    return frozenset(walk(ast.parse((ROOT / module).read_text()).body, ()))
+
+
+@pytest.mark.parametrize("pattern", targets.TARGETS)
+def test_a_target_is_there(pattern: str) -> None:
+    found = [module for module in MODULES if fnmatchcase(module, pattern)]
+    assert found
+    for function in targets.TARGETS[pattern] or ():
+        assert any(fnmatchcase(name, function) for each in found for name in functions_of(each)), (
+            function
+        )
+
+
+@pytest.mark.parametrize("module", targets.DATA_PATHS)
+def test_a_data_path_is_one_of_a_target(module: str) -> None:
+    assert module in MODULES
+    for pattern in targets.DATA_PATHS[module]:
+        assert any(fnmatchcase(name, pattern) for name in functions_of(module)), pattern
+
+
+def test_each_room_is_a_target_or_named_as_one_that_is_none() -> None:
+    rooms = {
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("broker", "coordinator", "storage")
+        for path in (ROOT / top).rglob("__init__.py")
+    }
+    without = {
+        room for room in rooms if not any(module.startswith(f"{room}/") for module in MODULES)
+    }
+    assert {room for room in without if not room.startswith(tuple(ROOMS_WITHOUT))} == set()
+    assert {room for room in ROOMS_WITHOUT if room not in without} == set()
+
+
+def test_equivalent_mutants_are_of_functions_that_there_are() -> None:
+    entries = equivalents.load()
+    assert [entry for entry in entries if entry.module not in MODULES] == []
+    assert [entry for entry in entries if entry.function not in functions_of(entry.module)] == []
+    assert len({entry[:4] for entry in entries}) == len(entries)
+
+
+def test_judged_mutants_are_of_data_paths() -> None:
+    entries = judged.load()
+    assert len({entry.key for entry in entries}) == len(entries)
+    assert [
+        entry for entry in entries if not targets.is_on_data_path(entry.module, entry.function)
+    ] == []

@@ -1,0 +1,49 @@
+"""Threads of the product: each has a name, for whoever looks at a process that is stuck, and none
+keeps a process alive that has come to its end.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("broker", "coordinator", "protocol", "storage", "spark_connector", "barnabas/cli")
+
+
+def threads_of(path: Path) -> list[tuple[int, dict[str, object]]]:
+    """The lines in which a file makes a thread, with the named arguments that are written out."""
+    text = path.read_text(encoding="utf-8")
+    if "Thread(" not in text:
+        return []
+    made = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "threading.Thread":
+            named = {
+                keyword.arg or "": getattr(keyword.value, "value", "computed")
+                for keyword in node.keywords
+            }
+            made.append((node.lineno, named))
+    return made
+
+
+THREADS = [
+    (f"{path.relative_to(ROOT)}:{line}", named)
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+    for line, named in threads_of(path)
+]
+
+
+@pytest.mark.parametrize(("place", "named"), THREADS, ids=[place for place, _ in THREADS])
+def test_a_thread_has_a_name_and_keeps_no_process_alive(
+    place: str, named: dict[str, object]
+) -> None:
+    assert named.get("daemon") is True
+    assert named.get("name")
+
+
+def test_there_are_threads() -> None:
+    assert len(THREADS) > 8
