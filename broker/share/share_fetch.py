@@ -22,7 +22,7 @@ from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partitions import LoadedPartition
+    from barnabas.broker.share.loaded_partition import LoadedPartition
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.log.log_reader import Slice
 
