@@ -53,6 +53,7 @@ class TopicDeletion:
         compaction: Compaction,
         cluster: Cluster,
     ) -> None:
+        """It has a parameter for each part that a deletion changes."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._shares = shares
         self._transaction_ends = transaction_ends

@@ -122,7 +122,11 @@ class Group:
         ):
             world.history.incident("owners", f"{where} is {hold.member}'s, and {member} gets it")
         settled_ms = self.settled.get((partition, value))
-        if settled_ms is not None and settled_ms <= asked_ms and self._is_kept(settled_ms):
+        if (
+            settled_ms is not None
+            and settled_ms <= asked_ms
+            and self._is_kept(partition[0], value, settled_ms)
+        ):
             world.history.incident("told", f"{where} was done with, and {member} gets it")
         last = self.delivered.get((partition, value))
         if (
@@ -141,11 +145,21 @@ class Group:
         self.values[place] = value
         self.holds[place] = Hold(member, sharer.link, now_ms, asked_ms + LOCK_MS, starts)
 
-    def _is_kept(self, settled_ms: int) -> bool:
-        """Whether no loss of power since then may have taken what was settled."""
+    def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
+        """Whether no loss of power since then may have taken what was settled; or the record, which
+        its producer writes again then.
+        """
         history = self.world.history
-        return history.commits_are_durable or not any(
-            loss_ms >= settled_ms for loss_ms in history.power_losses
+        losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
+        if not losses or topic in history.flushed:
+            return not losses or history.commits_are_durable
+        write = next(write for write in history.writes if write.value == value)
+        transaction = write.transaction
+        return (
+            history.commits_are_durable
+            and transaction is not None
+            and transaction.ending is Ending.COMMITTED
+            and (transaction.ended_ms or losses[0]) < losses[0]
         )
 
     def let_go(self, member: str, places: list[Place] | None = None) -> None:
