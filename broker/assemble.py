@@ -27,9 +27,9 @@ from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Ids, Outbox
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.parts import Parts, Routes
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.purgatory import Purgatory
 from barnabas.broker.requests.routes import Route
-from barnabas.broker.requests.under_way import Requests
 from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,

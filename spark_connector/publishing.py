@@ -186,9 +186,9 @@ class Publisher:
         decide: Decide,
         begun: BegunNotes | None,
     ) -> Publication:
-        """One transaction with the batch, after a look at what is committed.
+        """Publish the batch in one transaction, unless it is committed already.
 
-        (Its parameters are those of the batch.)
+        It has a parameter for each part of the batch.
         """
         producer.begin()
         decision = decide(producer.group_state(with_begun=begun is not None))

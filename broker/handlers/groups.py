@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.outbox import Answer
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.messages.list_groups import ListGroupsRequest

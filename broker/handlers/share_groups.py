@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator

@@ -19,7 +19,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
@@ -78,9 +78,7 @@ class ToGroups:
         return self._after_zookeeper(self.any(decide))
 
     def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
-        """Make the handler of a request about offsets. Version 0, for those in ZooKeeper, is
-        refused.
-        """
+        """Refuse version 0 of a request, whose offsets are in ZooKeeper; handle later versions."""
 
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:

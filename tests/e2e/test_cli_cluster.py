@@ -8,9 +8,16 @@ import pytest
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import QUIET, committed_offset, consumer, eventually, send_all, unique
+from helpers.e2e_wire import Wire
 from helpers.ports import refusing_port
+from sim import wire
 
 from barnabas.local_broker import LocalBroker
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -245,3 +252,46 @@ def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
     barnabas.ok("groups", "delete", group, "--yes")
     gone = barnabas("groups", "describe", group)
     assert (gone.code, "barnabas groups list" in gone.err) == (1, True)
+
+
+def test_a_group_of_kafka_streams(barnabas: CommandLine, servers: str) -> None:
+    """A member is shown with the partitions that its tasks read."""
+    name, fewer, group = unique("many"), unique("fewer"), unique("streams-group")
+    barnabas.ok("topics", "create", name, "-p", "2")
+    barnabas.ok("topics", "create", fewer, "-p", "1")
+    topology = Topology(0, [Subtopology(subtopology_id="0", source_topics=[name, fewer])])
+    join = StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id="cook",
+        process_id="kitchen",
+        topology=topology,
+        rebalance_timeout_ms=10_000,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    with Wire(int(servers.rpartition(":")[2])) as member:
+        answer = eventually(
+            lambda: (found := member.call(wire.request(join, 0))).error_code == 0 and found,
+            what="a member",
+        )
+
+        def assigned() -> bool:
+            nonlocal answer
+            beat = StreamsGroupHeartbeatRequest(
+                group_id=group, member_id="cook", member_epoch=answer.member_epoch
+            )
+            answer = member.call(wire.request(beat, 0))
+            return bool(answer.active_tasks)
+
+        eventually(assigned, what="tasks")
+        (row,) = barnabas.ok("groups", "describe", group, "--json").data
+        assert (row["state"], row["protocol"]) == ("Stable", "streams")
+        (one,) = row["members"]
+        assert one["partitions"] == sorted([f"{name}-0", f"{name}-1", f"{fewer}-0"])
+        assert group in barnabas.ok("groups", "describe").out
+        refused = barnabas("groups", "reset-offsets", group, "-t", name, "--to", "latest", "--yes")
+        assert (refused.code, "stop its consumers" in refused.err) == (1, True)
+        leave = StreamsGroupHeartbeatRequest(group_id=group, member_id="cook", member_epoch=-1)
+        assert member.call(wire.request(leave, 0)).error_code == 0
+    barnabas.ok("groups", "delete", group, "--yes")

@@ -21,7 +21,6 @@ from barnabas.coordinator.transactions import transaction_listing
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
-    end_txn_response,
 )
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.coordinator.transactions.transaction_state import (
@@ -191,8 +190,7 @@ class TxnHost:
             self._append_metadata(decision.log_partition, complete)
             done = Result(decision.log_partition)
             if isinstance(decision.waiting, WaitingEndTxn):
-                answer = end_txn_response(Code.NONE, decision.waiting.producer)
-                done.replies.append(Reply(decision.waiting.ticket, answer))
+                done.replies.append(Reply(*decision.waiting))
             elif isinstance(decision.waiting, WaitingInit):
                 done = self.coordinator.begin_session(complete, decision.waiting, self.event_ms())
             self.handle(done)
@@ -244,7 +242,7 @@ class TxnHost:
     def _append_metadata(self, partition: int, metadata: TransactionMetadata) -> None:
         """As the broker appends them: they are not read again."""
         self._append_row(partition, *record_of(metadata))
-        self.coordinator.apply(metadata)
+        self.coordinator.apply(metadata, self.event_ms())
 
     def _append_row(self, partition: int, key: bytes, value: bytes | None) -> LogRow:
         row = partition, self._next_offset[partition], key, value

@@ -42,7 +42,7 @@ BACKOFF_MS = 100
 
 
 class Host:
-    """A broker's compaction with its flushes, and a rim that does at once what it is told to."""
+    """A broker's compaction with its flushes, and a rim that does everything at once."""
 
     def __init__(self, path: Path, **settings: str) -> None:
         self.path, self.now_ms = path, NOW_MS
@@ -161,19 +161,19 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     delete_log(host.logs, "t", 0, host.now_ms)
     host.compaction.forget([("t", 0)])
     assert host.checkpoint() == {}
-    anew = host.log()
-    fill(anew, 10)
-    anew.flush()
+    again = host.log()
+    fill(again, 10)
+    again.flush()
     result = clean(
         OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2)
     )  # in a directory that is another's by now
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, "", host.now_ms)
-    assert [entry[0] for entry in entries(anew)] == list(range(10))
+    assert [entry[0] for entry in entries(again)] == list(range(10))
     assert not list(tmp_path.glob("t-0/*.cleaned"))
     host.tick()
     assert host.clean() == "t-0"
-    assert [entry[0] for entry in entries(anew)] == [8, 9]
+    assert [entry[0] for entry in entries(again)] == [8, 9]
 
 
 def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> None:

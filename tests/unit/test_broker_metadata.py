@@ -1,5 +1,5 @@
 """The metadata journal: what is changed is there after a restart; a torn end is cut, damage is
-told, dead frames are dropped.
+known, dead frames are dropped.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> Non
 
 
 @pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])
-def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) -> None:
+def test_a_journal_that_is_mostly_dead_is_rewritten(path: Path, change: str) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 2, {"retention.ms": "1"})
     metadata.set_broker_configs({"log.retention.ms": "7"})
@@ -334,7 +334,7 @@ def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
     assert opened(path).topics == {}
 
 
-def test_a_journal_whose_topics_live_is_not_written_anew_again_and_again(path: Path) -> None:
+def test_a_journal_whose_topics_live_is_not_rewritten_again_and_again(path: Path) -> None:
     metadata = opened(path)
     sizes = []
     for number in range(SMALLEST_REWRITE + 200):
@@ -386,7 +386,7 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
-    """The journal is written anew in between: what is not over is in it still."""
+    """The journal is rewritten in between: what is not over is in it still."""
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})

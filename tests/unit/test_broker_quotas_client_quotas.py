@@ -283,6 +283,19 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
     assert mutes(host) == []
 
 
+def test_of_a_request_that_waits_only_its_own_work_counts(host: CoreHost) -> None:
+    """What the broker does meanwhile is for others."""
+    work = Work()
+    host.broker.quotas.busy_ns = lambda: work.ns
+    put(host, request_percentage=50.0)
+    host.connect(2)
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=1), 11)
+    work.ns += 60_000_000_000
+    host.call(2, produce("t"), 9)
+    assert host.answers[1][-1].throttle_time_ms == 0
+    assert mutes(host) == []
+
+
 # --- changes of topics --------------------------------------------------------------------------
 
 
@@ -359,7 +372,8 @@ def test_other_clients_are_not_counted(host: CoreHost) -> None:
 
 
 def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
-    """Whoever gives each request another client id has the broker keep no more than it can use."""
+    """A client that gives each request another client id has the broker keep no more than it can
+    use."""
     quotas = put(host, (("client-id", None),), producer_byte_rate=1000.0)
     assert quotas is not None
     host.connect(2)
@@ -377,6 +391,32 @@ def quotas_context(number: int) -> Any:
 
     now_ms = NOW_MS + number * 11  # a thousand in the time of all windows
     return RequestContext(number, 9, f"c{number}", "", connection_id=2, now_ms=now_ms)
+
+
+def test_clients_share_a_quota_whose_row_was_dropped_meanwhile(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was away for long, and one that comes then, are counted together."""
+    monkeypatch.setattr("barnabas.broker.quotas.client_quotas.FEWEST_KEPT", 10)
+    quotas = put(host, ALL_USERS, producer_byte_rate=1000.0)
+    assert quotas is not None
+    quotas._most_kept = 10
+    host.connect(2)
+    produced = quotas._client(quotas_context(0)).produced
+    assert produced is not None
+    produced.record(1, NOW_MS)
+    for number in range(1, 12):
+        host.connect(100 + number)
+        host.broker.on_identified(100 + number, f"User:u{number}")
+        context = quotas_context(number)._replace(
+            connection_id=100 + number, now_ms=NOW_MS + 3_600_000
+        )
+        quotas._client(context)
+    later = [quotas._client(quotas_context(number)).produced for number in (0, 50)]
+    assert later[0] is later[1]
+    kept = {id(usage) for usage in quotas._usages.values()}
+    used = {id(usage) for client in quotas._clients.values() for usage in client[:3] if usage}
+    assert used <= kept
 
 
 def test_addresses_alone_are_no_reason_to_count_requests(host: CoreHost) -> None:

@@ -45,7 +45,7 @@ class SignalledWhileWriting(io.StringIO):
 def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A leader that goes away is told of just when the standby is stopped, too."""
+    """A leader that goes away is logged just when the standby is stopped, too."""
     handler = logging.StreamHandler(SignalledWhileWriting())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 

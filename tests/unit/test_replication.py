@@ -395,7 +395,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
-    """As the journal of metadata is written anew and goes on."""
+    """As the journal of metadata is rewritten and goes on."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -612,7 +612,7 @@ class InSync:
 
     def __init__(self) -> None:
         self.now, self.wanted = frozenset({1, 2}), frozenset({1, 2})
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def may_be_in_sync(self) -> frozenset[int]:
         return self.now | self.wanted
@@ -621,7 +621,7 @@ class InSync:
         self.wanted = frozenset({1, *node_ids})
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        self.told.append(node_id)
+        self.reported.append(node_id)
 
 
 def new_leased(*, may_be_alone: bool = True) -> tuple[Leading, InSync]:
@@ -673,7 +673,7 @@ def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
     following = follow_as(leading, 2)
     assert leading.link is not None
     assert leading.link.state is State.PROVEN
-    assert (in_sync.wanted, in_sync.told) == ({1}, [2])
+    assert (in_sync.wanted, in_sync.reported) == ({1}, [2])
     in_sync.now = in_sync.wanted
     leading.on_in_sync_changed()
     to_leader = b"".join(following.on_bytes(leading.take_output()))
@@ -961,7 +961,7 @@ def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
     assert producer.add("t", 0) != Code.NONE
     assert producer.end(commit=True) != Code.NONE
     assert successor.read("t", committed=True) == []
-    assert successor.state("x")[1] > max(unheard)  # an id that nobody else has
+    assert successor.state("x")[1] > max(unheard)  # an id that no other producer has
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
