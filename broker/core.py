@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.connections import ConnectionState
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
+from barnabas.broker.requests.pending_requests import FRAME, Requests
 from barnabas.broker.requests.routes import Route
-from barnabas.broker.requests.under_way import FRAME, Requests
 from barnabas.protocol.api_table import API_VERSIONS, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES, RequestHeader, read_request_header
@@ -338,7 +338,10 @@ class Broker:
         """The files of that job are on the disk."""
         if self.outbox.deferred:  # they run before any other input (see Outbox)
             self.on_sent(now_ms)
-        self.flushes.on_flushed(job, now_ms)
+        if job.then is not None:
+            job.then(now_ms)
+        else:
+            self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.groups.share.state_changes import StateChange

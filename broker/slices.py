@@ -27,10 +27,10 @@ Pieces = Callable[[], Sequence[Any]]  # encodes an answer that the work has in v
 
 
 class Wait(NamedTuple):
-    """What some work waits for between two slices: the disk.
+    """A wait for the disk between two slices of some work.
 
-    begin: begins to wait; calls its argument with the time at the end. at_once: does the same
-    without returning in between.
+    begin: starts the wait, and calls its argument with the time when the wait is over. at_once:
+    waits, and returns when the wait is over.
     """
 
     begin: Callable[[Callable[[int], None]], None]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Topic
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.coordinator.groups.streams.topology import InternalTopic
     from barnabas.protocol.messages.streams_group_heartbeat import Topology
     from barnabas.protocol.request_context import RequestContext

@@ -117,3 +117,8 @@ APIS = (
 )
 
 BY_KEY = {api.key: api for api in APIS}
+# By the API's key, the first version with a tagged header in its response. That of ApiVersions has
+# none, so that every client can read it (KIP-511).
+RESPONSE_TAGGED_FROM = {
+    api.key: NEVER if api.key == API_VERSIONS else api.flexible_from for api in APIS
+}

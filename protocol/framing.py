@@ -17,7 +17,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, RESPONSE_TAGGED_FROM, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import MOST_TAGGED_FIELDS, skip_tags
@@ -360,7 +360,7 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 
 def response_has_tagged_header(api: Api, api_version: int) -> bool:
     """Whether a response's header is v1."""
-    return api_version >= api.flexible_from and api.key != API_VERSIONS
+    return api_version >= RESPONSE_TAGGED_FROM[api.key]
 
 
 # --- the client's side --------------------------------------------------------------------------

@@ -78,7 +78,7 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """A broker cannot be reached, or refuses for good; the message says what may be done."""
+    """A broker cannot be reached, or refuses every attempt; the message says what to do."""
 
 
 class RefusedError(ClientError):
@@ -97,9 +97,9 @@ class UnknownTopicError(ClientError):
 
 
 class PassingError(ClientError):
-    """A failure that is worth another try, for `patience_ms` from the first of its kind on.
+    """A failure after which a request is tried again, for `patience_ms` from its first one on.
 
-    It never leaves the client: in the end it becomes a ClientError.
+    Callers of the client never get it: when the time is over they get a ClientError.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -210,7 +210,7 @@ class Connection:
         }
         if self._options.security.uses_sasl:
             self._log_in()
-        self._is_proven = False  # this much a broker answers to everybody
+        self._is_proven = False  # a broker answers ApiVersions without authentication
 
     def _asks_for_no_login(self) -> ClientError:
         return ClientError(
@@ -307,7 +307,7 @@ class Connection:
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
 
     def _hint(self) -> str:
-        """The words on what it may mean that a connection ends."""
+        """A text with the possible causes of the end of a connection."""
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: RequestKind[Any, Any]) -> int:
@@ -505,7 +505,7 @@ class Connections:
                 del self._open[key]
 
     def any(self, purpose: str = "") -> Connection:
-        """The connection that is open, else one to the first broker that lets us connect.
+        """The open connection, else one to the first broker that accepts it.
 
         Raises: PassingError with what each one said; ClientError where no name of
                 kafka.bootstrap.servers can be resolved.
@@ -553,7 +553,7 @@ class Connections:
         return self._context
 
     def advice(self, error: Exception) -> str:
-        """The words of an error, and what it may mean when no broker ever answered."""
+        """The text of an error, with the possible causes where no broker ever answered."""
         if self.nodes:
             return str(error)
         return (
@@ -573,7 +573,7 @@ def metadata(
     topics: None is all of them. create: make the missing ones where the broker allows it.
     """
     connection = connections.any(purpose)
-    # Older versions cannot say it: their brokers make what is missing as they are configured.
+    # Older versions have no field for it: their brokers create missing topics if so configured.
     create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
     answer = connection.request(
         METADATA,

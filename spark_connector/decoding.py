@@ -65,7 +65,7 @@ HEADERS_TYPE = pa.list_(
 
 
 class Columns(NamedTuple):
-    """The columns of some record batches, in log order; None for one that is not wanted."""
+    """The columns of some record batches, in log order; None for a column that is not read."""
 
     offset: Ints
     timestamp_ms: Ints
@@ -585,7 +585,7 @@ def _headers_by_arrays(
     )
     which, nth = np.flatnonzero(counts), 0
     position = positions[which]
-    while len(which):  # the nth header of every record that has so many
+    while len(which):  # the nth header of each record with at least n of them
         slots = edges[which] + nth
         for blobs in (keys, values):
             nth_blobs, position = _blobs(data, position)

@@ -1,4 +1,4 @@
-"""Whether a batch that is to be written was written before, by what the group's offsets say.
+"""Whether a batch was written before, as the offsets of the query's group show.
 
 A batch is committed in one transaction with `batch id + 1` as the group's offset on partition 0 of
 each of its topics. A `CommitNote` is the metadata of that offset. Before a batch is published these
@@ -78,7 +78,7 @@ GO_ON = (
 class UncertainBatchError(ClientError):
     """A batch that may have been written before, and no record says whether.
 
-    The message says what to look at, and which option goes on.
+    The message says what to check, and with which option the query continues.
     """
 
 
@@ -115,7 +115,7 @@ def parse_note(text: str | None) -> CommitNote:
 
 
 class PlannedBatch(NamedTuple):
-    """A micro-batch as it is known: its number, and the digest of its plan, empty if unknown."""
+    """A micro-batch: its number, and the digest of its plan, empty if unknown."""
 
     batch_id: int
     plan: str

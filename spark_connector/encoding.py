@@ -357,7 +357,7 @@ class Encoder:
     def _record_batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
     ) -> Iterator[EncodedRecordBatch]:
-        """Record batches of so many rows each, in that order."""
+        """Record batches with the given numbers of rows, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
         base_timestamps = timestamps[starts]

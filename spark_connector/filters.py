@@ -60,7 +60,7 @@ class Narrowing:
     )
 
     def keeps(self, name: TopicPartition) -> bool:
-        """Whether anything of the partition is to be read."""
+        """Whether the partition has offsets to read."""
         return (
             (self.topics is None or name.topic in self.topics)
             and (self.partitions is None or name.partition in self.partitions)

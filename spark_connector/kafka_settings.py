@@ -202,7 +202,7 @@ SECURE = ("ssl.", "sasl.")
 
 
 def wrong_value(name: str, text: str) -> str:
-    """The words for what a setting takes, where it does not take this.
+    """The error text for a value that a setting does not accept.
 
     Empty where it does, or the name, which comes without `kafka.` before it, is unknown.
     """

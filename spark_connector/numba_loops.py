@@ -56,7 +56,7 @@ def _advice() -> str:
 
 
 class DecoderChoice:
-    """The choice between arrays and loops, by what the process has decoded so far."""
+    """The choice between arrays and loops, by the records that the process has decoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # what loops would have saved so far
@@ -66,7 +66,7 @@ class DecoderChoice:
     def loops_for(
         self, decoder: str, fetched: Selection, *, remaining: int
     ) -> CompiledLoops | None:
-        """The compiled loops, if they are to be used for a fetch.
+        """The compiled loops; None where arrays decode the fetch.
 
         Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many
                 offsets of the range come after it.

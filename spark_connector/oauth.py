@@ -36,7 +36,7 @@ LONGEST_ANSWER_BYTES = 1 << 20
 
 
 class TokenError(Exception):
-    """No token can be had. `passes`: it is worth another try."""
+    """No token could be obtained. `passes`: the request is tried again."""
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -154,7 +154,7 @@ def _provided(name: str) -> tuple[object, float | None]:
 
 
 def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object, float | None]:
-    """A token of the endpoint, tried again while that passes and time is left."""
+    """A token of the endpoint; a failure that passes is tried again until the time is over."""
     begin_s, backoff_s = time.monotonic(), source.retry_backoff_ms / 1000
     while True:
         try:

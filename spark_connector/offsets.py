@@ -103,9 +103,9 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
 
 
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """The offsets that each partition gets when `limit` of all are to be read.
+    """How many offsets of each partition are read when `limit` is the number of all.
 
-    They are in proportion to what it has.
+    They are in proportion to the offsets that each has.
 
     A partition that has anything gets one at least, even beyond the limit: else a small one beside
     large ones would never be read.

@@ -1,4 +1,4 @@
-"""The wait of a reader whose range goes on beyond an open transaction, or its end there."""
+"""The wait of a reader at an open transaction within its range, or the end of the range there."""
 
 from __future__ import annotations
 

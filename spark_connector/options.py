@@ -85,7 +85,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class OpenTransactions:
-    """The policy where a range goes on beyond an open transaction."""
+    """The policy where a range contains an open transaction."""
 
     wait: bool = True  # else the range ends there
     timeout_ms: int = 20 * 60_000
@@ -96,7 +96,7 @@ class TriggerOptions:
     """The limits of a micro-batch of a stream."""
 
     max_offsets: int | None = None
-    min_offsets: int | None = None  # a batch waits until so many are there
+    min_offsets: int | None = None  # a batch waits for this many offsets
     max_delay_ms: int = 15 * 60_000  # but not longer than this after the one before it
 
 
@@ -346,7 +346,7 @@ def refuse_unknown(
 
 
 def check_kafka_settings(values: OptionValues, client: str) -> None:
-    """Refuse what cannot be honoured, and warn of what has no effect or is unknown.
+    """Refuse unsupported settings, and warn of those that have no effect or are unknown.
 
     A value that a Java client would refuse is refused whatever it has an effect on.
     Takes:  client, CONSUMER or PRODUCER.

@@ -53,7 +53,7 @@ def strings_of(array: pa.Array) -> Strings:
 
 
 def partitions_of(keys: pa.Array, counts: int | Ints) -> Ints:
-    """Each key's partition, of that many partitions; what is given for null keys means nothing."""
+    """Each key's partition, of that many partitions; the values of null keys are meaningless."""
     positive: Ints = (murmur2(keys) & POSITIVE).astype(np.int64)
     partition: Ints = positive % counts
     return partition

@@ -186,9 +186,9 @@ class Publisher:
         decide: Decide,
         begun: BegunNotes | None,
     ) -> Publication:
-        """One transaction with the batch, after a look at what is committed.
+        """Publish the batch in one transaction, unless it is committed already.
 
-        (Its parameters are those of the batch.)
+        It has a parameter for each part of the batch.
         """
         producer.begin()
         decision = decide(producer.group_state(with_begun=begun is not None))
@@ -255,8 +255,8 @@ def _until_committed(
 class _Failures:
     """The failed attempts of one batch: which may be followed by another one, and after what pause.
 
-    The time for failures that pass is counted from the first of them: an attempt that works may
-    take as long as it likes.
+    The time for failures that pass is counted from the first of them: the duration of
+    attempts without a failure is not bounded.
     """
 
     def __init__(

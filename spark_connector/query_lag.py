@@ -16,7 +16,7 @@ from barnabas.spark_connector.offsets import Offsets, offsets_of_json
 
 
 class HasProgress(Protocol):
-    """A `StreamingQuery`, or what has its last progress report."""
+    """A `StreamingQuery`, or another object with a last progress report."""
 
     @property
     def lastProgress(self) -> Any: ...

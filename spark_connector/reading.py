@@ -114,14 +114,14 @@ def read_range(
 
 
 def topic_recreated(topic: str) -> str:
-    """The words for a topic that has another id than before."""
+    """The error text for a topic whose id has changed: it was deleted and made again."""
     return f"topic {topic!r} was deleted and made again, since it has another id"
 
 
 class _RangeReader:
     """The fetches of one range, from its first position to its end.
 
-    Decides what it means that the log lacks a position, or that a fetch brought nothing new.
+    Decides how to continue where the log lacks a position, or a fetch brought nothing new.
     """
 
     def __init__(
@@ -142,25 +142,25 @@ class _RangeReader:
         self._empty_since = 0.0
 
     def is_of_former_topic(self, position: int) -> bool:
-        """Whether the topic has another id by now: then offsets of the range mean nothing.
+        """Whether the topic was deleted and made again: then the range has the former's offsets.
 
-        At the start of a range it costs no request of its own: the first fetch would ask who leads
-        the partition.
+        At the start of a range it costs no request of its own, since the first fetch needs the
+        partition's leader.
         Takes:  position, from which on the range is not read then.
         Raises: DataLossError.
         """
-        topic, whole = self._range.topic, self._range
+        topic = self._range.topic
         if not self._topic_id:
             return False
         self._client.partitions_of([topic], missing_ok=True)
         if not self._client.recreated_topics({topic: self._topic_id}):
             return False
         what = f"{topic_recreated(topic)}, and offsets of the former are in the range"
-        self._lost(what, position, whole.end_offset, NOT_THE_SAME)
+        self._lost(what, position, self._range.end_offset, NOT_THE_SAME)
         return True
 
     def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
-        """Each fetch with what was chosen of it, and the position it began at.
+        """Each fetch with the selected part of it, and the position at which it began.
 
         The next one is under way while the caller has this one.
         """
@@ -267,7 +267,7 @@ class _RangeReader:
         time.sleep(self._client.options.retry_backoff_ms / 1000)
 
     def _position_after_loss(self, position: int) -> int:
-        """Where to go on when the log does not have the position any more (or not yet)."""
+        """The next position where the log does not have the current one any more (or not yet)."""
         name, end_offset = self._range.name, self._range.end_offset
         earliest = self._client.offsets_at({name: EARLIEST}, read_committed=False)[name] or 0
         if earliest <= position:

@@ -37,11 +37,11 @@ class LocatedRecordBatch(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The part of a fetch that a reader is to decode, and where it goes on."""
+    """The part of a fetch that a reader decodes, and the position after it."""
 
     record_batches: list[LocatedRecordBatch]  # with records in the range, to be decoded
     next_offset: (
-        int  # where to go on: after the last whole batch, also if that has nothing for the reader
+        int  # of the next fetch: after the last whole batch, even if the reader skips that one
     )
     whole_record_batches: int  # how many there were at all
 

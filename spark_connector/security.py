@@ -52,7 +52,7 @@ _MODULES = {
 }
 TOKEN_PROVIDER = "oauthTokenProvider"
 _EXTENSION = "extension_"  # what names of JAAS begin with that go to the broker with a token
-# Java's classes of OAUTHBEARER that do what is done here.
+# The Java classes of OAUTHBEARER with the function of this module.
 _TOKEN_CLASSES = {
     "login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "oauthbearer.jwt.retriever.class": (
@@ -77,7 +77,7 @@ class SecurityError(ValueError):
 
 
 class AuthenticationError(Exception):
-    """The broker refuses the user, or is not who it should be."""
+    """The broker refuses the user, or cannot prove its own identity."""
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,7 @@ class _Writer:
 
 
 class _TrailKeeper:
-    """The trail of one micro-batch: what it is compared with, and what is written of it.
+    """The lineage of one micro-batch: the notes that it is compared with, and those written of it.
 
     checkpoint: None where none is compared.
     """

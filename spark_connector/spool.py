@@ -206,7 +206,7 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether to look there costs nothing worth speaking of, and asks no other machine."""
+    """Whether a look-up there is cheap, since it needs no other machine."""
     return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
 
 
@@ -287,7 +287,7 @@ class SpoolWriter:
         return self.uri
 
     def discard(self) -> None:
-        """Remove what was written so far."""
+        """Remove the unfinished file."""
         try:
             self._stream.close()
             _delete(self._file_system, self._written_path)

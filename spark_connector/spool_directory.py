@@ -47,7 +47,7 @@ def make_private_directory(path: str) -> None:
             f"The directory {path} for spool files cannot be made: {error.strerror}. Set the "
             "option spoolDirectory, or the variable TMPDIR of driver and executors."
         ) from error
-    found = os.lstat(path)  # a link may lead to anybody's directory
+    found = os.lstat(path)  # a link may lead to the directory of another user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise SpoolError(
             f"{path}, where spool files go, belongs to another user or is no directory: remove it, "

@@ -196,7 +196,7 @@ class StreamPlanner:
         )
 
     def _replayed_end(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> Offsets:
-        """The end of a batch that is run again, without what is gone, once all of it is decided."""
+        """The end of a repeated batch without lost partitions, once its transactions ended."""
         replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
         deleted = self._deleted_partitions(replayed)
         for name in deleted:
@@ -359,7 +359,7 @@ class StreamPlanner:
         self._warned_missing = topics
 
     def _starts_of_new(self, names: list[TopicPartition]) -> Offsets:
-        """Where new partitions begin: at 0; what was deleted before they were seen is lost."""
+        """Where new partitions begin: at 0; records that were deleted before that are lost."""
         if not names:
             return {}
         starts = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)

@@ -127,7 +127,7 @@ END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
 PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
 # Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
-# the broker forgot what it had answered.
+# the broker has lost the state that it answered.
 _PASSING = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -208,7 +208,7 @@ class PublishSettings:
 
 @dataclass(frozen=True)
 class _LostEnd:
-    """A transaction whose EndTxn was sent and not answered: its producer, and what was written."""
+    """A transaction whose EndTxn was not answered: its producer, and the records written."""
 
     producer: Producer
     is_version_2: bool
@@ -367,7 +367,7 @@ class TransactionalProducer:
         self.commit(self._existing(topics), offset, metadata_text)
 
     def _existing(self, topics: Iterable[str]) -> list[str]:
-        """The topics, once each is there: no offset is committed of one that is not."""
+        """The topics, once each exists: no offset can be committed for an unknown topic."""
         for topic in (names := sorted(set(topics))):
             self._leader_of(TopicPartition(topic, 0))
         return names
@@ -554,7 +554,7 @@ class TransactionalProducer:
         )
 
     def _send_out(self, node: int, leader: _Leader) -> None:
-        """Send what is collected for a leader, once few enough requests are under way to it."""
+        """Send the records collected for a leader, once few enough requests to it are under way."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
             return
@@ -619,7 +619,7 @@ class TransactionalProducer:
         if unanswered:
             raise PassingError(f"an answer to Produce says nothing of {min(unanswered)}")
 
-    # --- who answers
+    # --- answers
 
     def _coordinator(self, kind: int) -> Connection:
         """The connection to the transaction's or to a group's coordinator."""
@@ -704,7 +704,7 @@ class TransactionalProducer:
         self._leaders.clear()
 
     def advice(self, error: Exception) -> str:
-        """The words of an error, and what it may mean."""
+        """The text of an error, with its possible causes."""
         return self._connections.advice(error)
 
 

@@ -2,8 +2,8 @@
 
 The other system, a database say, keeps the decision. Order of use:
 
-    recover()        at the start, and after each error: fences whoever had the id before; gives the
-                     state of the transaction that was left open, "" where there is none
+    recover()        at the start, and after each error: fences the producer that had the id; gives
+                     the state of the transaction that was left open, "" where there is none
     complete(state)  if one was left open: what the database has of it says which end it is to have
     begin(), send(...), send_offsets(...)
     prepare()        all of it is at the broker, durably; gives its state, which goes into the
@@ -94,7 +94,7 @@ class _Session(TransactionalProducer):
     """The requests of a session of two-phase commit."""
 
     def init(self, *, keep: bool) -> Producer | None:
-        """Begin a session. Gives who wrote the transaction that is open; None where none is."""
+        """Begin a session. Gives the producer of the open transaction; None where none is open."""
         request = InitProducerIdRequest(enable2_pc=True, keep_prepared_txn=keep)
         answer = self._init(INIT_PRODUCER_ID_6, request)
         if answer.ongoing_txn_producer_id < 0:
@@ -137,7 +137,7 @@ class _Session(TransactionalProducer):
         self._commit_offsets(rows, member)
 
     def end(self, *, commit: bool) -> None:
-        """End what is open, and go on as whom the answer names."""
+        """End the open transaction, and continue as the producer in the answer."""
         answer = self._ask_for_end(commit=commit)
         if answer.error_code in _GONE:
             raise FencedError(
@@ -219,7 +219,7 @@ class TwoPhaseProducer:
     # --- the steps
 
     def recover(self) -> str:
-        """Fence the producer that had the id before, and find out what is open.
+        """Fence the producer that had the id before, and find an open transaction.
 
         Gives:  the state of the open transaction, "" where none is. If it is open, `complete` it
                 with the state that the database has as decided to be committed.
@@ -286,7 +286,7 @@ class TwoPhaseProducer:
         offsets: Mapping[tuple[str, int], int],
         member: GroupMember = GroupMember(),  # noqa: B008 (it is immutable)
     ) -> None:
-        """Make a group's offsets part of the transaction: by (topic, partition) where it goes on.
+        """Make a group's offsets part of the transaction: the next offset by (topic, partition).
 
         Raises: ClientError.
         """
@@ -294,7 +294,7 @@ class TwoPhaseProducer:
         self._try(lambda: self._session.send_offsets(group_id, offsets, member))
 
     def prepare(self) -> str:
-        """Have all that was sent acknowledged: from then on both ends are possible, for ever.
+        """Have all records acknowledged: from then on the transaction can be committed or aborted.
 
         Gives:  the transaction's state, for the database; "" where nothing was sent. Raises:
                 ClientError; then it is not prepared, and is to be aborted.
@@ -334,7 +334,7 @@ class TwoPhaseProducer:
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Abort what is open, prepared or not, also after an error; nothing where nothing is.
+        """Abort the open transaction, prepared or not, also after an error; do nothing without one.
 
         Raises: ClientError.
         """
@@ -417,7 +417,7 @@ class TwoPhaseProducer:
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error as it leaves: one that passes was tried again for long enough."""
+        """The error for the caller; one that passes was tried again until the timeout."""
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))
         return error

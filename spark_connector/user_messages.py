@@ -1,4 +1,4 @@
-"""The words to users: the logger of warnings, and errors without PySpark's traceback.
+"""Messages to users: the logger of warnings, and errors without PySpark's traceback.
 
 Warnings go through `logging`, logger `barnabas.spark`. Without configuration Python prints them to
 stderr: in the driver's reader process that is the driver's terminal, in a task the executor's log

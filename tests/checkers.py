@@ -30,7 +30,7 @@ NEVER_MS = 1 << 62
 KINDS = {
     "lost": "a promised record, or a committed one, is not there",
     "duplicate": "a record is there twice",
-    "unwritten": "a record was read that nobody wrote, or that was refused",
+    "unwritten": "a record was read that no client wrote, or that was refused",
     "aborted-read": "a reader of committed records saw one of an aborted transaction",
     "precommitted-read": "a reader of committed records saw one before its commit was asked for",
     "torn": "a transaction is there in part",
@@ -46,10 +46,10 @@ KINDS = {
     "deleted": "what was deleted, a topic's records or a log's first ones, is shown again",
     "member": "a member that its group has replaced, left behind or let go was let on",
     "owners": "a partition is two members' own, or an offset was taken of one whose it was not",
-    "told": "what one client was told does not hold for another that asked later",
+    "contradicted": "what one client was answered does not hold for another that asked later",
     "early": "a member was put out, or a transaction aborted, before its time was up",
     "taken": "the broker took what no client may give or ask for",
-    "quota": "a client above its quota is not told, or not made, to wait, or another one is",
+    "quota": "a client above its quota gets no throttle time or does not wait, or another does",
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
     "diverged": "what a leader sends does not fit its standby's copy",
@@ -265,7 +265,7 @@ class Access(NamedTuple):
 
 @dataclass(slots=True)
 class Holding:
-    """A member has a partition of its own: from when it was told, until it began to give it up, or
+    """A member has a partition of its own: from when it got it, until it began to give it up, or
     until its session may be over. after: how many losses of power, or what was taken for one, came
     before.
     """
@@ -293,7 +293,7 @@ class TakenCommit(NamedTuple):
 class FinalLog:
     """A log at the very end: what fresh readers of both kinds find.
 
-    asked_ms: when they began, where others may be told of the log after them.
+    asked_ms: when they began, where others may read the log after them.
     """
 
     log_start_offset: int
@@ -306,7 +306,7 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """All that happened. A power loss is the time at which it came; kills are not told, since
+    """All that happened. A power loss is the time at which it came; kills are not noted, since
     nothing may come of them.
 
     compacted: topics of which only each key's last record has to be there; the key is what `key_of`
@@ -578,7 +578,7 @@ def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
         if write is None or write.partition != partition:
             yield Finding(
                 "unwritten",
-                f"{where} found {value!r} in {_log(partition)} at {offset}, which nobody wrote "
+                f"{where} found {value!r} in {_log(partition)} at {offset}, which no client wrote "
                 "there",
             )
         elif write.outcome is Outcome.FAILED:
@@ -796,7 +796,7 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_told(history: History, index: _Index) -> Iterator[Finding]:
-    """What one client was told holds for every client that asks later, and at the end, over all
+    """What one client was answered holds for every client that asks later, and at the end, over all
     restarts.
 
     Of a log: its three offsets do not go back; over a power loss its high watermark may, but not in
@@ -848,8 +848,8 @@ def _check_told_logs(history: History) -> Iterator[Finding]:
             )
         for before, after in _gone_back(rows):
             yield Finding(
-                "told",
-                f"{_log(after.key[0])}: {name} was told as {before.value} at {before.told_ms}, and "
+                "contradicted",
+                f"{_log(after.key[0])}: {name} was {before.value} at {before.told_ms}, and "
                 f"is {after.value}",
             )
 
@@ -858,17 +858,17 @@ def _check_told_producers(history: History) -> Iterator[Finding]:
     producers = [
         _Told(
             (
-                told.partition,
-                told.producer_id,
-                history.power_epoch(told.told_ms),
-                history.life_at(told.partition[0], told.asked_ms, told.told_ms),
+                reported.partition,
+                reported.producer_id,
+                history.power_epoch(reported.told_ms),
+                history.life_at(reported.partition[0], reported.asked_ms, reported.told_ms),
             ),
-            (told.producer_epoch, told.last_sequence),
-            told.asked_ms,
-            told.told_ms,
+            (reported.producer_epoch, reported.last_sequence),
+            reported.asked_ms,
+            reported.told_ms,
         )
-        for told in history.told_producers
-        if history.power_epoch(told.asked_ms) == history.power_epoch(told.told_ms)
+        for reported in history.told_producers
+        if history.power_epoch(reported.asked_ms) == history.power_epoch(reported.told_ms)
     ]
     for before, after in _gone_back(producers):
         idle_ms = history.producer_expiration_ms
@@ -876,50 +876,55 @@ def _check_told_producers(history: History) -> Iterator[Finding]:
             continue  # it was forgotten, and a marker made it known again
         if after.key[3] is not None:
             yield Finding(
-                "told",
-                f"{_log(after.key[0])}: producer {after.key[1]} was told at {before.value}, and is "
+                "contradicted",
+                f"{_log(after.key[0])}: producer {after.key[1]} was at {before.value}, and is "
                 f"at {after.value}",
             )
     ids = [
         _Told(
-            (told.transactional_id, told.producer_id, history.power_epoch(told.told_ms)),
-            told.producer_epoch,
-            told.asked_ms,
-            told.told_ms,
+            (
+                reported.transactional_id,
+                reported.producer_id,
+                history.power_epoch(reported.told_ms),
+            ),
+            reported.producer_epoch,
+            reported.asked_ms,
+            reported.told_ms,
         )
-        for told in history.told_transactions
+        for reported in history.told_transactions
     ]
     for before, after in _gone_back(ids):
         yield Finding(
-            "told",
-            f"{after.key[0]} was told to have the epoch {before.value}, and has {after.value}",
+            "contradicted",
+            f"{after.key[0]} was answered to have the epoch {before.value}, and has {after.value}",
         )
 
 
 def _check_told_offsets(history: History) -> Iterator[Finding]:
     offsets = [
         _Told(
-            (told.group, told.partition),
-            told.offset,
-            told.asked_ms,
-            told.told_ms,
+            (reported.group, reported.partition),
+            reported.offset,
+            reported.asked_ms,
+            reported.told_ms,
         )
-        for told in history.told_offsets
-        if told.group not in history.unsure_groups and told.partition[0] not in history.lives
-        if not history.power_losses or (told.is_durable and history.commits_are_durable)
+        for reported in history.told_offsets
+        if reported.group not in history.unsure_groups
+        and reported.partition[0] not in history.lives
+        if not history.power_losses or (reported.is_durable and history.commits_are_durable)
     ]
     for before, after in _gone_back(offsets):
         if may_have_expired(history, after.key[0], before.asked_ms, after.told_ms):
             continue
         yield Finding(
-            "told",
-            f"{after.key[0]} was told to stand at {before.value} of {_log(after.key[1])}, and "
+            "contradicted",
+            f"{after.key[0]} was answered to be at {before.value} of {_log(after.key[1])}, and "
             f"stands at {after.value}",
         )
 
 
 class _Told(NamedTuple):
-    """A value that does not go down for one key: `told_ms` is before `asked_ms` of whoever asks
+    """A value that does not go down for one key: `told_ms` is before `asked_ms` of the same client
     later.
     """
 
@@ -930,7 +935,7 @@ class _Told(NamedTuple):
 
 
 def _gone_back(rows: list[_Told]) -> Iterator[tuple[_Told, _Told]]:
-    """For each row that is lower than one told before it was asked for: that one and this."""
+    """For each row that is lower than one answered before it was asked for: that one and this."""
     by_key: dict[Any, list[_Told]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
@@ -1069,8 +1074,8 @@ def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
     """A group was given all that lies below its offset, also where a power loss took records and
     others came in their place.
 
-    But for a power loss, it goes on from no earlier offset than it was told was kept. And none
-    brings back an offset of an earlier life.
+    But for a power loss, it goes on from no earlier offset than it got an acknowledgement of. And
+    none brings back an offset of an earlier life.
     """
     for (group, partition), position in history.final_positions.items():
         final, life = history.final.get(partition), history.last_life(partition[0])
@@ -1238,7 +1243,7 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
     """In order of sending: nobody is let on in an earlier generation than somebody was before, nor
-    after it left. A group that has neither members nor offsets goes, and begins anew with its
+    after it left. A group that has neither members nor offsets goes, and begins again with its
     first generation. With the consumer protocol each member has an epoch of its own.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
@@ -1270,12 +1275,12 @@ def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
     since: dict[str, int] = {}
     for access in sorted(by_sent, key=lambda access: access.answered_ms):
         since.setdefault(access.member_id, access.answered_ms)
-    told: set[str] = set()
+    reported: set[str] = set()
     for late in by_sent:
         for between in by_sent:
             is_other = (
                 between.member_id != late.member_id
-                and late.member_id not in told
+                and late.member_id not in reported
                 and not between.is_leave
                 and not late.is_leave
             )
@@ -1284,7 +1289,7 @@ def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
                 and since[late.member_id] < between.sent_ms
                 and between.answered_ms < late.sent_ms
             ):
-                told.add(late.member_id)
+                reported.add(late.member_id)
                 yield Finding(
                     "member",
                     f"{_who(late)} was let on, and before {_who(between)}, which came in its place",

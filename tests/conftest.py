@@ -1,4 +1,4 @@
-"""For all tests: property tests draw anew on a developer's machine and always the same on CI, and
+"""For all tests: property tests draw again on a developer's machine and always the same on CI, and
 no test is timed.
 
 Side by side (`-n 2`) each process takes one piece after the other, the long ones first: a file,

@@ -1,6 +1,7 @@
 """kafka-python's admin client, with what it lacks: waiting for coordinators that are not there yet,
-groups of the consumer protocol (KIP-848), share groups (KIP-932), and the hosts of transactions'
-producers, which Barnabas adds to its answers (`barnabas.protocol.client_hosts`).
+groups of the consumer protocol (KIP-848), share groups (KIP-932) and streams groups (KIP-1071), and
+the hosts of transactions' producers, which Barnabas adds to its answers
+(`barnabas.protocol.client_hosts`).
 
 This module imports kafka-python, so it is imported when a client is created.
 """
@@ -25,7 +26,7 @@ from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 
 COORDINATOR_RETRY_S = 0.2
 _SCHEMAS = "barnabas.cli.schemas"
-SHARE, UNKNOWN = "share", -1
+SHARE, STREAMS, UNKNOWN = "share", "streams", -1
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -37,6 +38,14 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ig
 
     kafka-python finds the class by its API key.
     """
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
 
 
 class ShareGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -184,28 +193,22 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             if GroupIdNotFoundError.__name__ in (row["error"] or ""):
                 row |= {"error": None, "group_state": "Dead"}  # as below version 6
             if row["group_state"] == "Dead":
-                other = await self._consumer_group(group) or await self._share_group(group)
-                described[group] = other or row
+                for protocol, request_class in _OTHER_KINDS.items():
+                    if (found := await self._described(group, request_class)) is not None:
+                        described[group] = _group(protocol, found)
+                        break
         return described
 
-    async def _share_group(self, group: str) -> dict[str, Any] | None:
-        """A share group in the form of the others; None for another group."""
-        request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-        answer = await self._of_share_group(group, request)
+    async def _described(self, group: str, request_class: type[ApiMessage]) -> Any:
+        """The group as the request of its kind describes it; None for a group of another kind."""
+        request = request_class(group_ids=[group], include_authorized_operations=False)
+        answer = await self._of_coordinator(group, request)
         if answer is None or answer.groups[0].error_code:
             return None
-        (row,) = answer.groups
-        return {
-            "error": None,
-            "group_id": group,
-            "group_state": row.group_state,
-            "protocol_type": SHARE,
-            "protocol_data": row.assignor_name,
-            "members": [_member(member) for member in row.members],
-        }
+        return answer.groups[0]
 
-    async def _of_share_group(self, group: str, request: ApiMessage) -> Any:
-        """The answer of a share group's coordinator; None where it does not have the request."""
+    async def _of_coordinator(self, group: str, request: ApiMessage) -> Any:
+        """The answer of a group's coordinator; None where it does not have the request."""
         try:
             self._manager.broker_version_data.api_version(request)
         except IncompatibleBrokerVersion:
@@ -252,7 +255,7 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             group_id=group, topics=None
         )
         request = DescribeShareGroupOffsetsRequest(groups=[row])
-        answer = self._manager.run(self._of_share_group, group, request)
+        answer = self._manager.run(self._of_coordinator, group, request)
         (found,) = answer.groups
         if found.error_code:
             raise for_code(found.error_code)(found.error_message or f"share group {group}")
@@ -280,7 +283,7 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             group_id=group,
             topics=[made(topic_name=name, partitions=rows) for name, rows in topics.items()],
         )
-        answer = self._manager.run(self._of_share_group, group, request)
+        answer = self._manager.run(self._of_coordinator, group, request)
         if answer.error_code:
             raise for_code(answer.error_code)(answer.error_message or f"share group {group}")
         return {
@@ -291,35 +294,58 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             for one in topic.partitions
         }
 
-    async def _consumer_group(self, group: str) -> dict[str, Any] | None:
-        """A group of the consumer protocol in the form of the others; None for another group."""
-        request = ConsumerGroupDescribeRequest(
-            group_ids=[group], include_authorized_operations=False
-        )
-        try:
-            self._manager.broker_version_data.api_version(request)
-        except IncompatibleBrokerVersion:
-            return None
-        coordinator = await self._find_coordinator_id(group)
-        answer = await self._manager.send(request, node_id=coordinator)
-        (row,) = answer.groups
-        if row.error_code:
-            return None
-        return {
-            "error": None,
-            "group_id": group,
-            "group_state": row.group_state,
-            "protocol_type": "consumer",
-            "protocol_data": row.assignor_name,
-            "members": [_member(member) for member in row.members],
-        }
+
+_OTHER_KINDS = {
+    "consumer": ConsumerGroupDescribeRequest,
+    SHARE: ShareGroupDescribeRequest,
+    STREAMS: StreamsGroupDescribeRequest,
+}
 
 
-def _member(member: Any) -> dict[str, Any]:
-    assigned = [
-        {"topic": row.topic_name, "partitions": list(row.partitions)}
-        for row in member.assignment.topic_partitions
-    ]
+def _group(protocol: str, row: Any) -> dict[str, Any]:
+    """A group that its own request described, in the form of the classic ones."""
+    is_streams = protocol == STREAMS
+    topics = _topics_read(row.topology) if is_streams else {}
+    return {
+        "error": None,
+        "group_id": row.group_id,
+        "group_state": row.group_state,
+        "protocol_type": protocol,
+        "protocol_data": "" if is_streams else row.assignor_name,
+        "members": [
+            _member(one, _partitions_of_tasks(one, topics) if is_streams else _partitions(one))
+            for one in row.members
+        ],
+    }
+
+
+def _topics_read(topology: Any) -> dict[str, list[str]]:
+    """The topics that each subtopology reads."""
+    subtopologies = None if topology is None else topology.subtopologies
+    return {
+        one.subtopology_id: [
+            *one.source_topics,
+            *(topic.name for topic in one.repartition_source_topics),
+        ]
+        for one in subtopologies or ()
+    }
+
+
+def _partitions(member: Any) -> dict[str, list[int]]:
+    return {row.topic_name: row.partitions for row in member.assignment.topic_partitions}
+
+
+def _partitions_of_tasks(member: Any, topics: dict[str, list[str]]) -> dict[str, list[int]]:
+    """The partitions that a member of a streams group reads: those of each topic of its tasks."""
+    return {
+        topic: task.partitions
+        for task in member.assignment.active_tasks
+        for topic in topics.get(task.subtopology_id, ())
+    }
+
+
+def _member(member: Any, partitions: dict[str, list[int]]) -> dict[str, Any]:
+    assigned = [{"topic": name, "partitions": list(found)} for name, found in partitions.items()]
     return {
         "member_id": member.member_id,
         "group_instance_id": getattr(member, "instance_id", None),

@@ -114,7 +114,7 @@ class _Run:
         return all(step["ok"] is not False for step in self.steps)
 
     def all(self) -> None:
-        """Run the steps, up to the first without which the others make no sense."""
+        """Run the steps; stop at a failure that makes the later steps pointless."""
         if not self._step("connection", self._connect):
             return
         try:

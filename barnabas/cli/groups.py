@@ -141,23 +141,25 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
         for member in described["members"]
         for partition in assigned_partitions(member)
     }
-    existing = set(partitions_of(admin.describe_topics(), with_leader=True))
-    bounds = list_offsets(admin, (set(committed) | set(owners)) & existing)
+    topics = admin.describe_topics()
+    known = {*committed, *owners}.intersection(partitions_of(topics, with_leader=True))
+    bounds = list_offsets(admin, known)
+    shown = {*committed, *owners.keys() & set(partitions_of(topics))}
     return {
         "group": name,
         "state": described["group_state"],
         "protocol": described["protocol_type"],
         "assignor": described["protocol_data"],
-        "members": [_member(member) for member in described["members"]],
+        "members": [_member(member, shown) for member in described["members"]],
         "partitions": [
             _partition_row(partition, found.get(partition), bounds.get(partition), owners)
-            for partition in sorted({*committed, *owners})
+            for partition in sorted(shown)
         ],
     }
 
 
 def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[str, Any]:
-    """The same of a share group: where it starts, and how many records it has not finished.
+    """A row for a share group: where it starts, and how many records it has not finished.
 
     Several members may have a partition.
     """
@@ -166,12 +168,13 @@ def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[s
     for member in described["members"]:
         for partition in assigned_partitions(member):
             clients.setdefault(partition, []).append(member["client_id"])
+    shown = set(clients)
     return {
         "group": name,
         "state": described["group_state"],
         "protocol": described["protocol_type"],
         "assignor": described["protocol_data"],
-        "members": [_member(member) for member in described["members"]],
+        "members": [_member(member, shown) for member in described["members"]],
         "partitions": [
             {
                 "topic": partition.topic,
@@ -186,13 +189,14 @@ def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[s
     }
 
 
-def _member(member: dict[str, Any]) -> dict[str, Any]:
+def _member(member: dict[str, Any], shown: set[TopicPartition]) -> dict[str, Any]:
+    partitions = [partition for partition in assigned_partitions(member) if partition in shown]
     return {
         "member_id": member["member_id"],
         "group_instance_id": member.get("group_instance_id"),
         "client_id": member["client_id"],
         "client_host": str(member["client_host"]).removeprefix("/"),
-        "partitions": [str(partition) for partition in assigned_partitions(member)],
+        "partitions": [str(partition) for partition in partitions],
     }
 
 

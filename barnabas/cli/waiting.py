@@ -75,7 +75,7 @@ class Silence:
 class Waiting:
     """Calls that wait for the cluster.
 
-    Takes: hopeless, gives why no answer will come, or an empty text.
+    Takes: hopeless, which returns why no answer can come; an empty text while one may come.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import Result

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
 
 COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 

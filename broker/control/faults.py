@@ -222,7 +222,7 @@ class FaultTable:
         return self._faults.pop(number)
 
     def clear(self) -> list[Fault]:
-        """Remove all rules. Gives them."""
+        """Remove all rules. Gives: the removed rules."""
         faults = list(self._faults.values())
         self._faults.clear()
         return faults

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from barnabas.broker.settings.features import (
     GROUP_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     TRANSACTION_VERSION,
 )
 
 _MIB, _HOUR_MS = 1 << 20, 3_600_000
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
-_OURS = (TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION)
+_OURS = (TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)
 _GONE_IN_4 = frozenset({
     "message.format.version", "message.downconversion.enable",
     "message.timestamp.difference.max.ms",
@@ -88,7 +89,7 @@ KAFKA_VERSIONS = {
                 ELIGIBLE_LEADER_REPLICAS: 1,
                 GROUP_VERSION: 1,
                 SHARE_VERSION: 1,
-                "streams.version": 1,
+                STREAMS_VERSION: 1,
                 TRANSACTION_VERSION: 2,
             },
             _KAFKA_4_DEFAULTS,

@@ -25,7 +25,7 @@ from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakes
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
     from barnabas.storage.directory.log_manager import LogManager

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Answer
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.storage.log.log import Log
 
 

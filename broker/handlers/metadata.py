@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.directory.new_files import NewFiles

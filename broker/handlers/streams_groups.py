@@ -19,7 +19,7 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.streams_topics import StreamsTopics

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.quotas.client_quotas import Mutations
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
 
@@ -109,6 +109,7 @@ class TopicHandler:
         return self._requests.answer_in_slices(context, self._create_topics(request, context))
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
+        may_see = self._settings_shown(context)  # now: the client may have hung up in a later slice
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
         new_topics = self._new_topics.get()
@@ -117,7 +118,6 @@ class TopicHandler:
             now_ms = yield
         taken = TakenNames(self._topics.metadata.topics)
         mutations = self._mutations(context)
-        may_see = self._settings_shown(context)
         config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
         rows: list[CreatableTopicResult] = []
         wanted: list[Topic] = []

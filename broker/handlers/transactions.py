@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
@@ -329,8 +329,7 @@ class WriteTxnMarkersHandler:
             if (log := topics_here.partition(topic.name, index)) is not None
             and not log.files.are_made
         }
-        files_ahead = self._files_ahead.get()
-        if len(without_files) <= files_ahead.most_by_request:
+        if not without_files:
             return self._write(request, context)
         self._requests.park(context)
 
@@ -339,7 +338,7 @@ class WriteTxnMarkersHandler:
                 answer = self._write(request, context._replace(now_ms=now_ms))
                 self._requests.reply(context.ticket, answer)
 
-        files_ahead.make(list(without_files), write)
+        self._files_ahead.get().make(list(without_files), write)
         return PARKED
 
     def _write(

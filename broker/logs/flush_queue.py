@@ -354,12 +354,11 @@ class FlushQueue:
         Gives: whether a callback was called. While logs of `later` are flushed in their own files a
         frame takes no records: a power loss may keep the frame and lose the files.
         """
-        frame, was_called = Frame(), False
-        if not later or all(
-            log in entries or log.durability.durable_offset >= end.offset
-            for log, end in later.items()
-        ):
-            was_called = self._offer(frame, entries, now_ms)
+        frame, takes_records = Frame(), True
+        for log, end in later.items():
+            if log not in entries and log.durability.durable_offset < end.offset:
+                takes_records = False
+        was_called = takes_records and self._offer(frame, entries, now_ms)
         self._write_frame(frame, entries, files, now_ms)
         return was_called
 

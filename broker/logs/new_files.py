@@ -1,15 +1,16 @@
 """The files of new partitions: a thread makes them before the first write.
 
 A partition gets its directory and files with its first write, which takes the loop up to 2.3 ms
-while a flush runs. Where many partitions are written to, a thread makes them:
+while a flush runs, and more where others use the disk. So the loop makes those of one partition in
+a call, for the first batch of a request; a thread makes the others:
 
     when                                                whose files
     topics come or grow, by 9 to 1,000 partitions       all of these; internal topics, too
     a partition without files is written to             of its topic those after it, up to 1,000,
                                                         where there are nine
-    a Produce names more than four such partitions      those beyond
-    a transaction ends that has more than four, or      all of these
-    an operator writes markers to as many
+    a Produce names more than one such partition        those beyond
+    a transaction ends that has such partitions, or     all of these
+    an operator writes markers to such
 
 The thread makes 16 at a time, and the log adopts them with one rename. A Produce to a log whose
 files are being made is parked until they are there, as are those with batches that take long to
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 FEWEST_AHEAD, MOST_AHEAD = 9, 1000
 MADE_AT_ONCE = 16
-MADE_BY_A_REQUEST = 4
+MADE_BY_A_REQUEST = 1
 NO_CONNECTION = 0
 
 
@@ -44,7 +45,7 @@ class FilesAhead:
     """The logs whose files will be made, and those that the thread is making.
 
     fewest: the number of logs from which on the thread is used. most_by_request: the number of logs
-    that make their own files for one request.
+    that make their own files for one Produce.
     """
 
     def __init__(self, outbox: Outbox, logs: LogManager) -> None:

@@ -159,7 +159,8 @@ class TopicRegistry:
 
     def leader_epoch(self, topic: str, index: int) -> int:
         """The leader epoch of a partition; 0, its first one, where it does not exist yet."""
-        log = self.partition(topic, index)
+        logs = self._partitions.get(topic)
+        log = None if logs is None or not 0 <= index < len(logs) else logs[index]
         return 0 if log is None else log.leader_epoch
 
     def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:

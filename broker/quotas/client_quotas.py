@@ -30,9 +30,8 @@ from barnabas.broker.quotas.entities import (
     limit_of_client,
 )
 from barnabas.broker.quotas.rates import Rate, TokenBucket, Windows
-from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM, Api
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -267,7 +266,7 @@ class ClientQuotas:
         if not throttle_ms:
             return answer
         frame = bytearray(b"".join(bytes(piece) for piece in answer.pieces))  # type: ignore[arg-type]
-        is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+        is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[context.api_key]
         _INT.pack_into(frame, _FRAME_HEADER_BYTES + is_tagged, throttle_ms)
         return Encoded((frame,))
 

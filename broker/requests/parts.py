@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
-    from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig

@@ -10,6 +10,7 @@ import importlib
 import re
 
 from barnabas.protocol.api_table import Api
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 
 
@@ -22,7 +23,7 @@ def message_class(api: Api, kind: str) -> type[Message]:
     return found
 
 
-def refused_rows(request: Message, version: int, code: int) -> Message:
+def refused_rows(request: Message, version: int, code: Code) -> Message:
     """The answer to the refused rows of a request; the other rows get another answer.
 
     An OffsetDelete gets an error for each row: one for the whole answer would hide the others.

@@ -19,7 +19,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
@@ -59,7 +59,7 @@ class ToGroups:
     def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of commits of offsets: without space for them, the client tries again.
 
-        A commit changes nothing before its records are written, unlike what members do.
+        A commit changes no state before its records are written; other requests of members may.
         """
         handle, requests = self.any(decide), self._requests
 
@@ -78,16 +78,12 @@ class ToGroups:
         return self._after_zookeeper(self.any(decide))
 
     def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
-        """Make the handler of a request about offsets. Version 0, for those in ZooKeeper, is
-        refused.
-        """
+        """Refuse version 0 of a request, whose offsets are in ZooKeeper; handle later versions."""
 
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
                 return handle(request, context)
-            from barnabas.broker.handlers.groups import without_zookeeper
-
-            return without_zookeeper(request)
+            return request.error_response(0, Code.UNSUPPORTED_VERSION)
 
         return handle_unless_version_0
 

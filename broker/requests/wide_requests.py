@@ -38,8 +38,8 @@ from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.routes import Handler, Read, Route
-    from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.primitives import Buffer

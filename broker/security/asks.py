@@ -23,7 +23,7 @@ from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, Resou
 if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access

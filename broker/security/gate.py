@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids, Outbox
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig

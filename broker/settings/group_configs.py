@@ -172,11 +172,10 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
             raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
         least, most = _bounds(config, name)
         if (least is not None and value < least) or (most is not None and value > most):
-            kind, _, rest = name.partition(".")
+            names = [bound for bound in _names_of_bounds(name) if bound in BROKER_SETTINGS]
+            bounds = ", ".join(f"{bound}={config[bound]}" for bound in names)
             raise KafkaError(
-                Code.INVALID_CONFIG,
-                f"{name}={text}: this broker allows {least} to {most} "
-                f"(group.{kind}.min.{rest} and …max…)",
+                Code.INVALID_CONFIG, f"{name}={text}: this broker does not allow it: {bounds}"
             )
     for kind in KINDS:
         _check_heartbeat(config, kind, values)
@@ -196,10 +195,17 @@ def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any])
 
 def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
     """The least and the most that the broker allows; None where it does not say."""
-    kind, _, rest = name.partition(".")
-    names = [f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max")]
-    least, most = (config[bound] if bound in BROKER_SETTINGS else None for bound in names)
+    least, most = (
+        config[bound] if bound in BROKER_SETTINGS else None for bound in _names_of_bounds(name)
+    )
     return least, most
+
+
+def _names_of_bounds(name: str) -> tuple[str, str]:
+    """How the broker's settings of the least and the most are called, if they exist."""
+    kind, _, rest = name.partition(".")
+    rest = rest.removeprefix("num.")
+    return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
 
 
 def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[str, Any]:

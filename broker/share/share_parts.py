@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_records import SharePartitionKey
     from barnabas.coordinator.share.share_state import Change

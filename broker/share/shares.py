@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.purgatory import Purgatory
-    from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.coordinator.result import Result

@@ -15,8 +15,8 @@ transaction has many partitions its markers are appended in parts, between which
 processed: then the rows of `LAW_IN_PARTS` hold, and the answer comes after the last part. An abort
 waits for no flush: if a crash loses its decision, the transaction is aborted again. A session of
 two-phase commit (KIP-939) is the exception, since its open transactions survive a power loss: its
-aborts wait as a commit without a journal does. Where many partitions have no files for their
-markers, commits and aborts wait for these files before anything is decided.
+aborts wait as a commit without a journal does. Where partitions have no files for their markers,
+commits and aborts wait for these files before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
 next epoch are held back until the Complete record, like every other request of the transactional
@@ -40,10 +40,7 @@ from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    END_GIVES_EPOCH,
-    end_txn_response,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import END_GIVES_EPOCH
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.coordinator.transactions.transaction_state import (
     Channel,
@@ -66,7 +63,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.result import CoordinatorRecord
@@ -324,8 +321,8 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the markers that partitions lack because they are off line. commits_on: set while a
-    start resumes decisions; whether a decision commits the transaction that is open in a log.
+    unwritten: the markers that partitions lack because they are off line. commits_on: whether a
+    decision commits the transaction that is open in a log; set while a start resumes decisions.
     """
 
     def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
@@ -528,7 +525,7 @@ class TransactionEnds:
             append_records(log, result.records, now_ms)
             assert len(result.transactions) == len(result.records), "a record without its content"
             for metadata in result.transactions:
-                self._coordinator.apply(metadata)
+                self._coordinator.apply(metadata, now_ms)
             self._progress.on_appended([log], now_ms)
             if result.durable and self.flushes_commits:
                 self._flushes.wait(
@@ -715,14 +712,14 @@ class TransactionEnds:
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then`, which appends markers, when the partitions have their files: at once, unless
-        many have none because nothing was written to them.
+        one has none because nothing was written to it.
         """
         without = [
             log
             for topic, index in decision.partitions
             if (log := self._topics.partition(topic, index)) is not None and not log.files.are_made
         ]
-        if without and len(without) > self._files_ahead.get().most_by_request:
+        if without:
             self._files_ahead.get().make(without, then)
         else:
             then(now_ms)
@@ -730,7 +727,7 @@ class TransactionEnds:
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data; first, if many partitions have no files for a marker, for these.
+        """Wait for the data; first, if partitions have no files for a marker, for these.
 
         It repeats `_with_files`, since each further call costs measurable time here.
         """
@@ -743,7 +740,7 @@ class TransactionEnds:
                 if not log.files.are_made:
                     without.append(log)
         on_data = partial(self._on_data, ending)
-        if not without or len(without) <= self._files_ahead.get().most_by_request:
+        if not without:
             self._flushes.wait_for_frame(logs, on_data, now_ms)
             return
 
@@ -756,14 +753,11 @@ class TransactionEnds:
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame = ending.decision, ending.frame
         assert decision is not None and frame is not None
+        log, ends = self._log_of(ending, decision, now_ms), self._partition_ends(decision)
         ending.prepare, ending.frame = record_of(decision.prepare), None
         key, value = ending.prepare
         assert value is not None
-        frame.add(
-            JournalDecision(key, value, self._partition_ends(decision)),
-            self._log_of(ending, decision, now_ms),
-            partial(self._on, ending, Event.FLUSHED),
-        )
+        frame.add(JournalDecision(key, value, ends), log, partial(self._on, ending, Event.FLUSHED))
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
         """The ends of the transaction's partitions, for a start that finds the decision.
@@ -798,7 +792,7 @@ class TransactionEnds:
         self, log: Log, record: CoordinatorRecord, content: TransactionMetadata, now_ms: int
     ) -> None:
         append_records(log, (record,), now_ms)
-        self._coordinator.apply(content)
+        self._coordinator.apply(content, now_ms)
         self._progress.on_appended([log], now_ms)
 
     def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
@@ -809,7 +803,7 @@ class TransactionEnds:
         assert ending.decision is not None
         waiting = ending.decision.waiting
         if isinstance(waiting, WaitingEndTxn):
-            self._requests.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
+            self._requests.reply(waiting.ticket, waiting.response)
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))

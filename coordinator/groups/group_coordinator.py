@@ -427,7 +427,9 @@ class GroupCoordinator:
             result = results.of(group.partition)
             if kind == SESSION:
                 group.classic.on_session_timeout(member_id, result, now_ms)
-            elif kind == JOIN and not member_id:  # else of a member, before a conversion
+            elif (
+                kind == JOIN and not member_id
+            ):  # with a member it is a timer of before a conversion
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)

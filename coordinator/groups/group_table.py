@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_timers import RETENTION, TimerKey
+from barnabas.coordinator.groups.group_timers import RETENTION, TimerKey, cancel_member
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.messages.message import Message
@@ -55,8 +55,11 @@ class GroupTable:
         if group.classic.members:  # it has just become a classic one, whose record comes next
             return
         del self.by_id[group.group_id]
-        # it may be due in days: timers of ids that are used once and deleted would accumulate
+        # they may be due in days: timers of ids that are used once and deleted would accumulate
         self.timers.cancel((RETENTION, group.group_id, ""))
+        group.classic.rebalance.cancel_timers()
+        for member_id in group.classic.pending_ids:
+            cancel_member(self.timers, group.group_id, member_id)
 
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.

@@ -182,11 +182,10 @@ class TransactionCoordinator:
         else:
             self.apply(decode_value(transactional_id, value))
 
-    def apply(self, metadata: TransactionMetadata) -> None:
+    def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.
 
-        Deadlines are steady times, the record has wall-clock times. A record that was just appended
-        is of now; at a start its age is the wall clock's.
+        Takes: now_ms, when it was appended; None at a start, where its age is the wall clock's.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -211,9 +210,9 @@ class TransactionCoordinator:
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
             # else its deadline stays, whatever the wall clock did since it began
         elif metadata.state in AT_REST:
-            rests_since_ms = self._wall.since_ms(metadata.last_update_ms)
+            since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
-            self._timers.schedule(transactional_id, rests_since_ms + expiration_ms)
+            self._timers.schedule(transactional_id, since_ms + expiration_ms)
         else:
             self._timers.cancel(transactional_id)
 
@@ -476,16 +475,17 @@ class TransactionCoordinator:
     ) -> Decision:
         """The decision of an EndTxn, which is answered with the next epoch in version 2."""
         wall_ms = now_ms + self._wall.ahead_ms
+        partition = partition_for(transaction.transactional_id, self._partition_count)
+        epoch = self._coordinator_epoch(partition)
         if context.api_version < END_GIVES_EPOCH:
+            response = end_txn_response(Code.NONE)
             prepare = transaction.prepared(commit, wall_ms)
-            waiting = WaitingEndTxn(context.ticket)
         else:
             prepare = transaction.prepared_with_next_epoch(
                 commit, wall_ms, self._allocate_producer_id
             )
-            waiting = WaitingEndTxn(context.ticket, prepare.next_producer)
-        partition = partition_for(prepare.transactional_id, self._partition_count)
-        return prepare.decision(partition, self._coordinator_epoch(partition), waiting)
+            response = end_txn_response(Code.NONE, prepare.next_producer)
+        return prepare.decision(partition, epoch, WaitingEndTxn(context.ticket, response))
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.end_txn import EndTxnResponse
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -483,14 +486,10 @@ class TransactionMetadata(NamedTuple):
 
 
 class WaitingEndTxn(NamedTuple):
-    """The EndTxn that is answered when its transaction has ended.
-
-    producer: the identity that its producer has afterwards, in version 2; NO_PRODUCER in version 1,
-    where the epoch stays.
-    """
+    """The EndTxn that gets `response` when the row of its transaction's end says so."""
 
     ticket: int
-    producer: ProducerIdAndEpoch = NO_PRODUCER
+    response: EndTxnResponse
 
 
 class WaitingInit(NamedTuple):

@@ -302,7 +302,7 @@ def deduplicate_with_crash(
 
 
 def make_tables(dsn: str) -> None:
-    """Anew."""
+    """Make the tables, without the rows of an earlier run."""
     with psycopg.connect(dsn) as connection:
         connection.execute("DROP TABLE IF EXISTS readings, stored_batches, last_sequences")
         connection.execute(TABLES)
@@ -332,7 +332,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--postgres",
         metavar="DSN",
         help=(
-            "of a database, whose tables are made anew; without it a server is started for the run"
+            "of a database, whose tables are made again; without it a server is started for the run"
         ),
     )
     parser.add_argument(

@@ -7,7 +7,7 @@
 
 Two-phase commit (KIP-939), in which the database's own commit is the decision: its transaction has
 the rows, the number of the micro-batch, and the state of the broker's transaction. Spark brings a
-micro-batch again after a crash, under the same number: the number in the table tells whether it is
+micro-batch again after a crash, under the same number: the number in the table shows whether it is
 stored. The rows pass the driver, as those of the sink do, so a micro-batch should not be larger
 than that likes (maxOffsetsPerTrigger).
 
@@ -54,8 +54,8 @@ class MicroBatchSink:
 
     Takes:  query, a name that no other query has and that stays over restarts: the transactional
             id. insert, the statement for one row of `rows_of`. rows_of, what a row of the
-            micro-batch gives the database; records_of, what it gives topics. reached, is told of
-            each step.
+            micro-batch gives the database; records_of, what it gives topics. reached, is called
+            after each step.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class MicroBatchSink:
 
     def _recover(self) -> psycopg.Connection:
         """Refuse the driver before this one, on both sides, and end what it has left open."""
-        self._producer.recover()  # first: from now on nobody else prepares anything there
+        self._producer.recover()  # first: it fences the earlier driver's producer
         connection = psycopg.connect(self._dsn)
         try:
             make_tables(connection, TABLE)
@@ -149,7 +149,7 @@ class MicroBatchSink:
             connection.close()
 
     def close(self) -> None:
-        """Close the connections. What is open is for whoever comes next."""
+        """Close the connections. The next process ends open transactions."""
         self._forget()
         self._producer.close()
 

@@ -110,7 +110,7 @@ def drive(query: Query, steps: Steps) -> None:
 
 
 class Outcome(NamedTuple):
-    """What is there in the end. hanging: transactions that nobody has ended, on both sides."""
+    """What is stored at the end. hanging: transactions that were not ended, on both sides."""
 
     orders: int
     in_table: Counter[int]

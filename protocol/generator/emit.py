@@ -75,6 +75,7 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
         "",
         *imports,
         "",
+        "from barnabas.protocol.errors import Code",
         "from barnabas.protocol.messages.message import NOTHING, Message",
         f"from barnabas.protocol.primitives import {', '.join(primitives)}" if primitives else "",
         "",

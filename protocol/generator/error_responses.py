@@ -81,7 +81,7 @@ class _Writer:
         valid = self._request.valid.within(self._response.valid)
         answers = groupby(range(valid.first, valid.last + 1), self._answer)
         branches = [(text, list(versions)[-1]) for text, versions in answers]
-        lines = [f"def error_response(self, version: int, code: int) -> {self._response.name}:"]
+        lines = [f"def error_response(self, version: int, code: Code) -> {self._response.name}:"]
         for text, last in branches[:-1]:
             lines += [f"    if version <= {last}:", f"        return {text}"]
         lines.append(f"    return {branches[-1][0]}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, read_string, skip_tags, write_string
 
@@ -61,7 +62,7 @@ class AddOffsetsToTxnRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> AddOffsetsToTxnResponse:
+    def error_response(self, version: int, code: Code) -> AddOffsetsToTxnResponse:
         return AddOffsetsToTxnResponse(error_code=code)
 
 

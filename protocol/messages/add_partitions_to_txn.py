@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -223,7 +224,7 @@ class AddPartitionsToTxnRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> AddPartitionsToTxnResponse:
+    def error_response(self, version: int, code: Code) -> AddPartitionsToTxnResponse:
         if version <= 3:
             return AddPartitionsToTxnResponse(
                 results_by_topic_v3_and_below=[

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -129,7 +130,7 @@ class AddRaftVoterRequest(Message):
             refuse_value("ack_when_committed", version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> AddRaftVoterResponse:
+    def error_response(self, version: int, code: Code) -> AddRaftVoterResponse:
         return AddRaftVoterResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -156,7 +157,7 @@ class AlterClientQuotasRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterClientQuotasResponse:
+    def error_response(self, version: int, code: Code) -> AlterClientQuotasResponse:
         return AlterClientQuotasResponse(
             entries=[
                 AlterClientQuotasResponseEntryData(code, None, row.entity) for row in self.entries

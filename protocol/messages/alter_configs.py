@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -133,7 +134,7 @@ class AlterConfigsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterConfigsResponse:
+    def error_response(self, version: int, code: Code) -> AlterConfigsResponse:
         return AlterConfigsResponse(
             responses=[
                 AlterConfigsResourceResponse(code, None, row.resource_type, row.resource_name)

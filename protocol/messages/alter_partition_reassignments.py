@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -134,7 +135,7 @@ class AlterPartitionReassignmentsRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterPartitionReassignmentsResponse:
+    def error_response(self, version: int, code: Code) -> AlterPartitionReassignmentsResponse:
         return AlterPartitionReassignmentsResponse(
             error_code=code,
             responses=[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -113,7 +114,7 @@ class AlterReplicaLogDirsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterReplicaLogDirsResponse:
+    def error_response(self, version: int, code: Code) -> AlterReplicaLogDirsResponse:
         return AlterReplicaLogDirsResponse(
             results=[
                 AlterReplicaLogDirTopicResult(

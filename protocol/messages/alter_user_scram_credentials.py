@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -135,7 +136,7 @@ class AlterUserScramCredentialsRequest(Message):
         write_structs(out, self.upsertions, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterUserScramCredentialsResponse:
+    def error_response(self, version: int, code: Code) -> AlterUserScramCredentialsResponse:
         return AlterUserScramCredentialsResponse(
             results=[
                 AlterUserScramCredentialsResult(row, code, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -64,7 +65,7 @@ class ApiVersionsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> ApiVersionsResponse:
+    def error_response(self, version: int, code: Code) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=code)
 
 

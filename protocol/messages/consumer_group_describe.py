@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -68,7 +69,7 @@ class ConsumerGroupDescribeRequest(Message):
         out += _BOOL.pack(self.include_authorized_operations)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ConsumerGroupDescribeResponse:
+    def error_response(self, version: int, code: Code) -> ConsumerGroupDescribeResponse:
         return ConsumerGroupDescribeResponse(
             groups=[DescribedGroup(group_id=row, error_code=code) for row in self.group_ids]
         )

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -170,7 +171,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         write_nullable_structs(out, self.topic_partitions, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ConsumerGroupHeartbeatResponse:
+    def error_response(self, version: int, code: Code) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -118,7 +119,7 @@ class CreateDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> CreateDelegationTokenResponse:
+    def error_response(self, version: int, code: Code) -> CreateDelegationTokenResponse:
         return CreateDelegationTokenResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -142,7 +143,7 @@ class CreatePartitionsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> CreatePartitionsResponse:
+    def error_response(self, version: int, code: Code) -> CreatePartitionsResponse:
         return CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(row.name, code) for row in self.topics]
         )

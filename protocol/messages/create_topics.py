@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -203,7 +204,7 @@ class CreateTopicsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> CreateTopicsResponse:
+    def error_response(self, version: int, code: Code) -> CreateTopicsResponse:
         return CreateTopicsResponse(
             topics=[
                 CreatableTopicResult(name=row.name, error_code=code, error_message=None)

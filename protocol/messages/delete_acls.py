@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -138,7 +139,7 @@ class DeleteAclsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteAclsResponse:
+    def error_response(self, version: int, code: Code) -> DeleteAclsResponse:
         return DeleteAclsResponse(
             filter_results=[DeleteAclsFilterResult(code, None) for _ in self.filters]
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -54,7 +55,7 @@ class DeleteGroupsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteGroupsResponse:
+    def error_response(self, version: int, code: Code) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             results=[DeletableGroupResult(row, code) for row in self.groups_names]
         )

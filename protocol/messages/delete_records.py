@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -120,7 +121,7 @@ class DeleteRecordsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteRecordsResponse:
+    def error_response(self, version: int, code: Code) -> DeleteRecordsResponse:
         return DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(

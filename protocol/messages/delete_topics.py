@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -119,7 +120,7 @@ class DeleteTopicsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteTopicsResponse:
+    def error_response(self, version: int, code: Code) -> DeleteTopicsResponse:
         if version <= 5:
             return DeleteTopicsResponse(
                 responses=[

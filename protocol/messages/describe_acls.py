@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -110,7 +111,7 @@ class DescribeAclsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeAclsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeAclsResponse:
         return DescribeAclsResponse(error_code=code, error_message=None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -99,7 +100,7 @@ class DescribeClientQuotasRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeClientQuotasResponse:
+    def error_response(self, version: int, code: Code) -> DescribeClientQuotasResponse:
         return DescribeClientQuotasResponse(error_code=code, error_message=None)
 
 

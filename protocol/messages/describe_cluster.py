@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -78,7 +79,7 @@ class DescribeClusterRequest(Message):
             refuse_value("include_fenced_brokers", version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeClusterResponse:
+    def error_response(self, version: int, code: Code) -> DescribeClusterResponse:
         return DescribeClusterResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -127,7 +128,7 @@ class DescribeConfigsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeConfigsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             results=[
                 DescribeConfigsResult(code, None, row.resource_type, row.resource_name)

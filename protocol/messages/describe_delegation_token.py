@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -91,7 +92,7 @@ class DescribeDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeDelegationTokenResponse:
+    def error_response(self, version: int, code: Code) -> DescribeDelegationTokenResponse:
         return DescribeDelegationTokenResponse(error_code=code)
 
 

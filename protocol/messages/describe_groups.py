@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -72,7 +73,7 @@ class DescribeGroupsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeGroupsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(
             groups=[DescribedGroup(group_id=row, error_code=code) for row in self.groups]
         )

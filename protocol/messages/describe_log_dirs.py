@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -88,7 +89,7 @@ class DescribeLogDirsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeLogDirsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeLogDirsResponse:
         if version <= 2:
             return DescribeLogDirsResponse()
         return DescribeLogDirsResponse(error_code=code)

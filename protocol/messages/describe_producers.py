@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -79,7 +80,7 @@ class DescribeProducersRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeProducersResponse:
+    def error_response(self, version: int, code: Code) -> DescribeProducersResponse:
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -126,7 +127,7 @@ class DescribeTopicPartitionsRequest(Message):
         write_nullable_struct(out, self.cursor, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeTopicPartitionsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeTopicPartitionsResponse:
         return DescribeTopicPartitionsResponse(
             topics=[DescribeTopicPartitionsResponseTopic(code, row.name) for row in self.topics]
         )

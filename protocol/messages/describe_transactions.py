@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -54,7 +55,7 @@ class DescribeTransactionsRequest(Message):
         write_strings(out, self.transactional_ids, True)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeTransactionsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
             transaction_states=[TransactionState(code, row) for row in self.transactional_ids]
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -77,7 +78,7 @@ class DescribeUserScramCredentialsRequest(Message):
         write_nullable_structs(out, self.users, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeUserScramCredentialsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeUserScramCredentialsResponse:
         return DescribeUserScramCredentialsResponse(
             error_code=code,
             results=[

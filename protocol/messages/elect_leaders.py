@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -117,7 +118,7 @@ class ElectLeadersRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> ElectLeadersResponse:
+    def error_response(self, version: int, code: Code) -> ElectLeadersResponse:
         if version <= 0:
             return ElectLeadersResponse(
                 replica_election_results=[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, read_string, skip_tags, write_string
 
@@ -60,7 +61,7 @@ class EndTxnRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> EndTxnResponse:
+    def error_response(self, version: int, code: Code) -> EndTxnResponse:
         return EndTxnResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer, read_bytes, skip_tags, write_bytes
 
@@ -49,7 +50,7 @@ class ExpireDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> ExpireDelegationTokenResponse:
+    def error_response(self, version: int, code: Code) -> ExpireDelegationTokenResponse:
         return ExpireDelegationTokenResponse(error_code=code)
 
 

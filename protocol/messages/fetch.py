@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -453,7 +454,7 @@ class FetchRequest(Message):
         elif self.replica_state != ReplicaState():
             refuse_value("replica_state", version)
 
-    def error_response(self, version: int, code: int) -> FetchResponse:
+    def error_response(self, version: int, code: Code) -> FetchResponse:
         if version <= 6:
             return FetchResponse(
                 responses=[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -85,7 +86,7 @@ class FindCoordinatorRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> FindCoordinatorResponse:
+    def error_response(self, version: int, code: Code) -> FindCoordinatorResponse:
         if version <= 3:
             return FindCoordinatorResponse(error_code=code, error_message=None, node_id=-1, port=-1)
         return FindCoordinatorResponse(

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -53,7 +54,7 @@ class GetTelemetrySubscriptionsRequest(Message):
         write_uuid(out, self.client_instance_id)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> GetTelemetrySubscriptionsResponse:
+    def error_response(self, version: int, code: Code) -> GetTelemetrySubscriptionsResponse:
         return GetTelemetrySubscriptionsResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -77,7 +78,7 @@ class HeartbeatRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> HeartbeatResponse:
+    def error_response(self, version: int, code: Code) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=code)
 
 

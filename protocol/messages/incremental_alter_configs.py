@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -140,7 +141,7 @@ class IncrementalAlterConfigsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> IncrementalAlterConfigsResponse:
+    def error_response(self, version: int, code: Code) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(
             responses=[
                 AlterConfigsResourceResponse(code, None, row.resource_type, row.resource_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -115,7 +116,7 @@ class InitProducerIdRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> InitProducerIdResponse:
+    def error_response(self, version: int, code: Code) -> InitProducerIdResponse:
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 

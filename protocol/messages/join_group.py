@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -161,7 +162,7 @@ class JoinGroupRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> JoinGroupResponse:
+    def error_response(self, version: int, code: Code) -> JoinGroupResponse:
         if version <= 6:
             return JoinGroupResponse(error_code=code)
         return JoinGroupResponse(error_code=code, protocol_name=None)

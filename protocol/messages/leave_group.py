@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -122,7 +123,7 @@ class LeaveGroupRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> LeaveGroupResponse:
+    def error_response(self, version: int, code: Code) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=code)
 
 

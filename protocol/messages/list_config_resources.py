@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -56,7 +57,7 @@ class ListConfigResourcesRequest(Message):
             refuse_value("resource_types", version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ListConfigResourcesResponse:
+    def error_response(self, version: int, code: Code) -> ListConfigResourcesResponse:
         return ListConfigResourcesResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -72,7 +73,7 @@ class ListGroupsRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> ListGroupsResponse:
+    def error_response(self, version: int, code: Code) -> ListGroupsResponse:
         return ListGroupsResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -92,7 +93,7 @@ class ListPartitionReassignmentsRequest(Message):
         write_nullable_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ListPartitionReassignmentsResponse:
+    def error_response(self, version: int, code: Code) -> ListPartitionReassignmentsResponse:
         return ListPartitionReassignmentsResponse(error_code=code, error_message=None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -100,7 +101,7 @@ class ListTransactionsRequest(Message):
             refuse_value("transactional_id_pattern", version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ListTransactionsResponse:
+    def error_response(self, version: int, code: Code) -> ListTransactionsResponse:
         return ListTransactionsResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self, cast
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.primitives import Buffer
 
 NOTHING: Any = cast(Any, [])  # "not given", where None means null
@@ -45,7 +46,7 @@ class Message:
         """
         raise NotImplementedError
 
-    def error_response(self, version: int, code: int) -> Message:
+    def error_response(self, version: int, code: Code) -> Message:
         """The answer to a request that has one error for everything that it names.
 
         The error is where the answer has a place for it: for the whole, or in each row. Versions 0

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -155,7 +156,7 @@ class MetadataRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> MetadataResponse:
+    def error_response(self, version: int, code: Code) -> MetadataResponse:
         if version <= 11:
             return MetadataResponse(
                 topics=[

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -235,7 +236,7 @@ class OffsetCommitRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> OffsetCommitResponse:
+    def error_response(self, version: int, code: Code) -> OffsetCommitResponse:
         return OffsetCommitResponse(
             topics=[
                 OffsetCommitResponseTopic(

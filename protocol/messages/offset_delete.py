@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -101,7 +102,7 @@ class OffsetDeleteRequest(Message):
         write_string(out, self.group_id, False)
         write_structs(out, self.topics, False, version)
 
-    def error_response(self, version: int, code: int) -> OffsetDeleteResponse:
+    def error_response(self, version: int, code: Code) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=code)
 
 

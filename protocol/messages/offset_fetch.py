@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -264,7 +265,7 @@ class OffsetFetchRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> OffsetFetchResponse:
+    def error_response(self, version: int, code: Code) -> OffsetFetchResponse:
         if version <= 1:
             return OffsetFetchResponse(
                 topics=[

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -141,7 +142,7 @@ class OffsetForLeaderEpochRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> OffsetForLeaderEpochResponse:
+    def error_response(self, version: int, code: Code) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -168,7 +169,7 @@ class ProduceRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> ProduceResponse:
+    def error_response(self, version: int, code: Code) -> ProduceResponse:
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -74,7 +75,7 @@ class PushTelemetryRequest(Message):
         write_bytes(out, self.metrics, True)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> PushTelemetryResponse:
+    def error_response(self, version: int, code: Code) -> PushTelemetryResponse:
         return PushTelemetryResponse(error_code=code)
 
 

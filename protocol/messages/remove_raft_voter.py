@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -62,7 +63,7 @@ class RemoveRaftVoterRequest(Message):
         write_uuid(out, self.voter_directory_id)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> RemoveRaftVoterResponse:
+    def error_response(self, version: int, code: Code) -> RemoveRaftVoterResponse:
         return RemoveRaftVoterResponse(error_code=code)
 
 

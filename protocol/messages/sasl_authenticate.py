@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -51,7 +52,7 @@ class SaslAuthenticateRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> SaslAuthenticateResponse:
+    def error_response(self, version: int, code: Code) -> SaslAuthenticateResponse:
         return SaslAuthenticateResponse(error_code=code, error_message=None)
 
 

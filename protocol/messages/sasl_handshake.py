@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -43,7 +44,7 @@ class SaslHandshakeRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_string(out, self.mechanism, False)
 
-    def error_response(self, version: int, code: int) -> SaslHandshakeResponse:
+    def error_response(self, version: int, code: Code) -> SaslHandshakeResponse:
         return SaslHandshakeResponse(error_code=code)
 
 

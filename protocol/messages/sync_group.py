@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -148,7 +149,7 @@ class SyncGroupRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> SyncGroupResponse:
+    def error_response(self, version: int, code: Code) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=code)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -217,7 +218,7 @@ class TxnOffsetCommitRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> TxnOffsetCommitResponse:
+    def error_response(self, version: int, code: Code) -> TxnOffsetCommitResponse:
         return TxnOffsetCommitResponse(
             topics=[
                 TxnOffsetCommitResponseTopic(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -46,7 +47,7 @@ class UnregisterBrokerRequest(Message):
         out += _INT32.pack(self.broker_id)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> UnregisterBrokerResponse:
+    def error_response(self, version: int, code: Code) -> UnregisterBrokerResponse:
         return UnregisterBrokerResponse(error_code=code)
 
 

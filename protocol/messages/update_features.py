@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -137,7 +138,7 @@ class UpdateFeaturesRequest(Message):
             refuse_value("validate_only", version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> UpdateFeaturesResponse:
+    def error_response(self, version: int, code: Code) -> UpdateFeaturesResponse:
         return UpdateFeaturesResponse(error_code=code, error_message=None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -162,7 +163,7 @@ class WriteTxnMarkersRequest(Message):
         if compact:
             out.append(0)
 
-    def error_response(self, version: int, code: int) -> WriteTxnMarkersResponse:
+    def error_response(self, version: int, code: Code) -> WriteTxnMarkersResponse:
         return WriteTxnMarkersResponse(
             markers=[
                 WritableTxnMarkerResult(

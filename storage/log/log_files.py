@@ -93,15 +93,14 @@ class LogFiles:
         self._note()
 
     def take(self, files: NewFiles) -> None:
-        """Have the files that another thread has made, where the log has none of its own yet.
+        """Use the files that another thread has made, unless the log has its own by now.
 
-        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
-               was then.
-        Order: as with `make`, nothing is durable before the first flush.
+        Raises: OSError where they cannot be renamed; the log is unchanged then.
+        Order:  as with `make`, nothing is durable before the first flush.
         """
         if self.are_made:
             return
-        if self._disk.is_dir(self._directory):  # of an attempt of which not all could be removed
+        if self._disk.is_dir(self._directory):  # the rest of an earlier attempt
             self._disk.rmtree(self._directory)
         self._disk.rename(files.directory, self._directory)
         files.is_taken = True

@@ -300,7 +300,7 @@ def test_kafka_python_admin(servers: str) -> None:
 def test_kafka_python_loggers_and_client_metrics(servers: str) -> None:
     client, name = kafka.KafkaAdminClient(bootstrap_servers=servers), unique("subscription")
 
-    def told(kind: PythonConfigResourceType, of: str) -> dict[str, str]:
+    def reported(kind: PythonConfigResourceType, of: str) -> dict[str, str]:
         ((_, resources),) = client.describe_configs(
             [PythonConfigResource(kind, of)], config_filter="all"
         ).items()
@@ -312,12 +312,12 @@ def test_kafka_python_loggers_and_client_metrics(servers: str) -> None:
     try:
         broker_id = str(client.describe_cluster()["brokers"][0]["broker_id"])
         kinds = PythonConfigResourceType
-        assert told(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "INFO"
+        assert reported(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "INFO"
         change(kinds.BROKER_LOGGER, broker_id, {"barnabas.compaction": "WARN"})
-        assert told(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "WARN"
+        assert reported(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "WARN"
         change(kinds.BROKER_LOGGER, broker_id, {"barnabas.compaction": "INFO"})
         change(kinds.CLIENT_METRICS, name, {"interval.ms": "500"})
-        assert told(kinds.CLIENT_METRICS, name) == {"interval.ms": "500"}
+        assert reported(kinds.CLIENT_METRICS, name) == {"interval.ms": "500"}
         assert name in str(client.list_config_resources([kinds.CLIENT_METRICS]))
     finally:
         client.close()

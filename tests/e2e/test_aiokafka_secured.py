@@ -57,7 +57,7 @@ class Tokens(AbstractTokenProvider):
 
 
 def login(broker: LocalBroker, mechanism: str, token: str) -> dict[str, Any]:
-    """What both clients are told of the broker and of their user."""
+    """What both clients read of the broker and of their user."""
     context = None
     if broker.security_protocol == "SASL_SSL":
         context = ssl.create_default_context(cafile=broker.ca_file)

@@ -77,14 +77,14 @@ def test_acls_come_hold_and_go(
 
 def check_audit_log(path: Path) -> None:
     """Who was refused, and who changed ACLs, is in it."""
-    told = [
+    reported = [
         (line["principal"], line["request"], line["operation"], line["resource_name"])
         for line in map(json.loads, path.read_text().splitlines())
         if not line["allowed"] or line["request"] == "DeleteAcls"
     ]
-    assert ("User:alice", "DescribeAcls", "DESCRIBE", "kafka-cluster") in told
-    assert ("User:ANONYMOUS", "SaslAuthenticate", "AUTHENTICATE", "SASL_PLAINTEXT") in told
-    assert told.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
+    assert ("User:alice", "DescribeAcls", "DESCRIBE", "kafka-cluster") in reported
+    assert ("User:ANONYMOUS", "SaslAuthenticate", "AUTHENTICATE", "SASL_PLAINTEXT") in reported
+    assert reported.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
 
 
 DENIED = {

@@ -143,11 +143,15 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
 
     stuck = barnabas("txn", "why-stuck", f"{topic}-0", "--json")
     assert stuck.code == 3
-    (told,) = stuck.data["transactions"]
-    assert (told["transactional_id"], told["state"], told["hanging"]) == (name, "Ongoing", False)
-    assert (told["start_offset"], told["timeout_ms"]) == (1, 50_000)
-    assert told["client_address"] == "127.0.0.1"
-    assert told["timeout_at_ms"] == told["start_time_ms"] + 50_000
+    (reported,) = stuck.data["transactions"]
+    assert (reported["transactional_id"], reported["state"], reported["hanging"]) == (
+        name,
+        "Ongoing",
+        False,
+    )
+    assert (reported["start_offset"], reported["timeout_ms"]) == (1, 50_000)
+    assert reported["client_address"] == "127.0.0.1"
+    assert reported["timeout_at_ms"] == reported["start_time_ms"] + 50_000
     (waiting,) = stuck.data["groups"]
     assert (waiting["group"], waiting["waits"]) == (group, True)
     assert waiting["members"] == ["cook at 127.0.0.1"]

@@ -1,4 +1,4 @@
-"""docs/GETTING_STARTED.md, as it stands: each of its programs writes an order and reads it back.
+"""docs/GETTING_STARTED.md: each of its programs writes an order and reads it back.
 
 Clients of other languages come from `.clients/`, which `make clients` fills as far as the machine
 can (see tests/clients/fetch.sh); where one is missing, its test is skipped.
@@ -33,7 +33,7 @@ PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 
 def run_program(tmp_path: Path, heading: str, name: str, *command: str) -> None:
     """Run the program under a heading against a broker of its own. Takes: command, with `name`, the
-    file that it is written to, where the program stands.
+    file that it is written to, where the program is.
     """
     with LocalBroker() as broker:
         program = PROGRAMS[heading][1]

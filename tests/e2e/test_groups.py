@@ -186,7 +186,7 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(servers: str) 
             for error in first.errors
         )
 
-    eventually(probe, what="the first is told that it is fenced", pause_s=0)
+    eventually(probe, what="the first learns that it is fenced", pause_s=0)
     second.close()
     first.close()
 
@@ -381,7 +381,7 @@ def test_aiokafka_rebalances_and_its_static_members(servers: str) -> None:
 
 
 def test_the_three_libraries_in_one_group(servers: str) -> None:
-    """The leader, whoever it is, assigns with the `range` strategy that all three know."""
+    """The leader assigns with the `range` strategy that all three know."""
     topic, group = create_topic(servers, "mixed", PARTITIONS), unique("mixed")
     loop = asyncio.new_event_loop()
 

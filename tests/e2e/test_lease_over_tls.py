@@ -67,7 +67,9 @@ def test_a_node_leads_by_an_etcd_with_tls_and_a_user(tmp_path: Path) -> None:
             eventually(node.ready_file.exists, what="a leader")
             send_all(node.servers, "t", [b"a", b"b"])
             assert values_of(node.servers, "t") == [b"a", b"b"]
-            eventually(lambda: wrong.says("etcd refuses the user root"), what="the refusal is told")
+            eventually(
+                lambda: wrong.says("etcd refuses the user root"), what="the refusal is shown"
+            )
             assert not wrong.ready_file.exists()
         finally:
             node.kill()

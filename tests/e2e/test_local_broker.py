@@ -1,4 +1,4 @@
-"""A broker in a test: one line to start it, and it goes with whoever started it."""
+"""A broker in a test: one line to start it, and it ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.stdin.read()
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process is gone, or is a zombie that nobody asks about."""
+    """Whether the process is gone, or is a zombie that is not waited for."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -52,8 +52,11 @@ def test_a_broker_with_topics_that_goes_without_a_trace() -> None:
         assert sorted(values_of(broker.bootstrap_servers, "orders")) == [b"1", b"2"]
         process, directory = psutil.Process(broker.pid), Path(broker.data_dir)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        told = admin.list_topics(timeout=30).topics
-        assert {name: len(told[name].partitions) for name in topics} == {"orders": 3, "state": 2}
+        reported = admin.list_topics(timeout=30).topics
+        assert {name: len(reported[name].partitions) for name in topics} == {
+            "orders": 3,
+            "state": 2,
+        }
     assert not process.is_running()
     assert not directory.exists()
 
@@ -289,7 +292,7 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
 
 
 def test_a_broker_that_is_an_older_kafka_for_its_clients() -> None:
-    """librdkafka goes by what ApiVersions tells: Metadata 13 is of Kafka 4."""
+    """librdkafka goes by what ApiVersions answers: Metadata 13 is of Kafka 4."""
     with LocalBroker(topics=["t"], emulate="3.9", control=True) as broker:
         assert send_all(broker.bootstrap_servers, "t", [b"a"]) == [0]
         assert values_of(broker.bootstrap_servers, "t") == [b"a"]

@@ -101,7 +101,7 @@ def test_a_reader_that_lives_through_it_goes_back(own: LocalBroker) -> None:
 
 class Member:
     """A member of a group, of one client library. It begins at the start of the log, and after the
-    power loss where the group stands.
+    power loss at the group's offset.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -238,7 +238,7 @@ def test_a_member_that_lives_through_it_joins_again_and_gets_it_too(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
     """Some of it twice, perhaps: until it hears that it is no member any more, it reads on from
-    where it stands.
+    at its offset.
     """
     cut = Cut(own)
     member = member_of(cut)

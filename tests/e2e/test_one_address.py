@@ -1,4 +1,4 @@
-"""Clients that knew one address of a pair: Metadata tells them the other, and they go on there.
+"""Clients that knew one address of a pair: Metadata gives them the other, and they go on there.
 
 Each of three libraries has a producer (of two with transactions) and a member of a group, whose
 only bootstrap server is the first leader. It is killed, comes back as the standby, and takes over
@@ -33,7 +33,7 @@ PAUSE_S, AT_ONCE = 0.1, 3
 
 class Program:
     """A producer or a consumer in a thread. values: committed, or seen. at: what a consumer saw at
-    each offset. unknown: of transactions whose end nobody was told.
+    each offset. unknown: of transactions whose end is unknown.
     """
 
     def __init__(self, name: str, servers: str) -> None:
@@ -264,7 +264,7 @@ def check(producer: Program, member: Program) -> None:
 
 
 def check_metadata(client: AdminClient, leader: PairNode, standby: PairNode) -> None:
-    """Both nodes are told of, and both have each partition."""
+    """Both nodes are listed, and both have each partition."""
     found = client.list_topics(timeout=PATIENCE_S)
     ports = {broker.id: broker.port for broker in found.brokers.values()}
     assert ports == {node.node_id: node.port for node in (leader, standby)}

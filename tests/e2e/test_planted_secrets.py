@@ -37,7 +37,7 @@ URLS = re.compile(r"(?:metrics on|console:) +(http://\S+)")
 
 
 def planted(certs: Path) -> dict[str, str]:
-    """The settings; each secret stands in the environment."""
+    """The settings; each secret is in the environment."""
     make_certificates(certs)
     key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
     password = serialization.BestAvailableEncryption(PASSWORDS["ssl.key.password"].encode())

@@ -205,7 +205,7 @@ def forgotten(servers: str) -> bool:
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
-    with Publisher(options_of(1), SETTINGS) as publisher:  # nobody listens there
+    with Publisher(options_of(1), SETTINGS) as publisher:  # nothing listens there
         done = publisher.commit_once(
             transactional_id="x", group_id="x", batch_id=0, metadata="", record_batches=lambda: ()
         )
@@ -590,7 +590,7 @@ def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
     assert values_of(servers, topic) == []
 
 
-def test_a_transaction_that_times_out_is_begun_anew(broker: LocalBroker, servers: str) -> None:
+def test_a_transaction_that_times_out_is_begun_again(broker: LocalBroker, servers: str) -> None:
     topic, name = create_topic(servers, "slow"), unique("query")
     slow = 1
 

@@ -69,22 +69,22 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
 def test_a_stock_client_is_slowed_down_to_its_quota(
     broker: LocalBroker, barnabas: CommandLine
 ) -> None:
-    """librdkafka sends as fast as it may. What it is told to wait is what its bytes cost beyond
-    what all windows give; another client is told of no wait.
+    """librdkafka sends as fast as it may. Its throttle time is what its bytes cost beyond
+    what all windows give; another client gets no throttle time.
     """
     barnabas.ok("quota", "set", "--client-id", "fast", f"producer_byte_rate={BYTES_A_SECOND}")
     topic = unique("slowed")
     waits_ms: dict[str, list[int]] = {}
     sent_bytes = 0
     for client_id in ("fast", "other"):
-        told = waits_ms[client_id] = []
+        waits = waits_ms[client_id] = []
         producer = Producer(
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "client.id": client_id,
                 "linger.ms": 0,
                 "batch.size": 1_000_000,
-                "throttle_cb": lambda event, told=told: told.append(event.throttle_time),
+                "throttle_cb": lambda event, waits=waits: waits.append(event.throttle_time),
             }
         )
         sent_bytes = 0

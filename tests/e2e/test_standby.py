@@ -29,7 +29,7 @@ SETTINGS = {
     "barnabas.replication.mode": "sync",
     "barnabas.replication.timeout.ms": 60_000,
 }
-VALUES = [b"a", b"b", b"not answered while the standby stands", b"c"]
+VALUES = [b"a", b"b", b"not answered while the standby is stopped", b"c"]
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
             producer.flush(PATIENCE_S)
 
             standby.send_signal(signal.SIGSTOP)
-            waiting.produce("t", "not answered while the standby stands")
+            waiting.produce("t", "not answered while the standby is stopped")
             assert waiting.flush(1) == 1
             standby.send_signal(signal.SIGCONT)
             assert waiting.flush(PATIENCE_S) == 0

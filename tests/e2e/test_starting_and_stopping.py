@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, wrong settings, what stands in the way of a start, and
+"""The command line as a user meets it: help, wrong settings, what prevents a start, and
 a clean and quick end.
 """
 
@@ -310,7 +310,7 @@ def test_it_takes_little_memory(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> None:
-    """A user's own `storage` package stands where the command is run."""
+    """A user's own `storage` package is where the command is run."""
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise RuntimeError('the wrong storage')\n")
     with subprocess.Popen(

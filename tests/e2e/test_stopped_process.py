@@ -42,7 +42,7 @@ def stopped(broker: LocalBroker) -> Iterator[None]:
     try:
         eventually(
             lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED,
-            what="the process stands",
+            what="the process is stopped",
         )
         yield
     finally:
@@ -78,7 +78,7 @@ def joined(connection: Wire, group: str) -> dict[str, Any]:
 
 
 def begun(connection: Wire, topic: str) -> dict[str, Any]:
-    """A transaction with one record, which would time out while the broker stands."""
+    """A transaction with one record, which would time out while the broker is stopped."""
     answer = connection.call(
         wire.request(
             InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=TIMEOUT_MS), 1

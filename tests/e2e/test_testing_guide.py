@@ -1,4 +1,4 @@
-"""docs/TESTING.md, as it stands: each of its programs runs."""
+"""docs/TESTING.md: each of its programs runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COOKBOOK, END = re.split(r"\n## Continuous integration\n", COOKBOOK)
 
 
 def programs(text: str) -> list[tuple[str, str]]:
-    """(language, program) of each that stands in a text."""
+    """(language, program) of each that is in a text."""
     return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
 
 

@@ -162,7 +162,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
                 contextlib.suppress(ssl.SSLError, ConnectionError),
                 context.wrap_socket(stranger, server_hostname="localhost") as secured,
             ):
-                secured.recv(1)  # with TLS 1.3 it is told now
+                secured.recv(1)  # with TLS 1.3 the error comes now
     assert topics == {"client": {"t"}, "other": set()}
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     logins = {

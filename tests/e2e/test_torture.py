@@ -63,4 +63,4 @@ def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
         assert any(
             {"aborted-read", "precommitted-read"} & set(kinds_of(check(history)))
             for _ in each_in_sight(history.final[partition].everything, rows)
-        ), "of some transactions nobody was told the outcome, but not of all"
+        ), "of some transactions the outcome is unknown, but not of all"

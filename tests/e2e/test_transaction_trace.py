@@ -1,4 +1,4 @@
-"""At debug level the log tells a transaction from its first request to its last marker."""
+"""At debug level the log shows a transaction from its first request to its last marker."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ def test_a_transaction_is_followed_by_its_ids_alone(tmp_path: Path) -> None:
         for line in lines
         if line.get("transactional_id") == "one" or line.get("producer_id") == one.producer_id
     ]
-    told = [
+    reported = [
         (line.get("state"), line.get("topic"), line.get("partition"), line.get("offset"))
         for line in followed
     ]
     offsets = next(line["partition"] for line in followed if "pending" in line["message"])
-    assert told[0] == ("Empty", None, None, None)
+    assert reported[0] == ("Empty", None, None, None)
     expected = [
         ("Empty", None, None, None),
         ("Ongoing", None, None, None),
@@ -153,7 +153,7 @@ def test_a_transaction_is_followed_by_its_ids_alone(tmp_path: Path) -> None:
         (None, "__consumer_offsets", offsets, 1),
         ("CompleteCommit", None, None, None),
     ]
-    steps = [row for row in told if row[0] is None or not str(row[0]).isupper()]
+    steps = [row for row in reported if row[0] is None or not str(row[0]).isupper()]
     assert steps[: len(expected)] == expected
     markers = [line for line in followed if "marker" in line["message"]]
     assert ["COMMIT" in line["message"] for line in markers] == [True, True]

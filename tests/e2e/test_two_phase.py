@@ -1,4 +1,4 @@
-"""barnabas.TwoPhaseProducer against the real daemon: whoever comes after a crash ends what was
+"""barnabas.TwoPhaseProducer against the real daemon: the process after a crash ends what was
 prepared as was decided, whatever is lost on the way.
 
 Source: KIP-939.
@@ -191,7 +191,7 @@ def test_an_operator_ends_what_was_abandoned(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As the other system has it, or aborts it; and is told what waits, and for what."""
+    """As the other system has it, or aborts it; and shows what waits, and for what."""
     barnabas = CommandLine(monkeypatch, capsys).use(proxy.bootstrap_servers)
     name = unique("abandoned")
     for value in (b"a", b"b"):
@@ -200,8 +200,8 @@ def test_an_operator_ends_what_was_abandoned(
             producer.begin()
             producer.send(topic, value, partition=0)
             state = producer.prepare()
-        (told,) = barnabas.ok("txn", "describe", name, "--json").data
-        assert f"{told['producer_id']}:{told['producer_epoch']}" == state
+        (reported,) = barnabas.ok("txn", "describe", name, "--json").data
+        assert f"{reported['producer_id']}:{reported['producer_epoch']}" == state
         assert "none: two-phase commit" in barnabas.ok("txn", "describe", name).out
         stuck = barnabas("txn", "why-stuck", f"{topic}-0")
         assert stuck.code == 3 and f"txn commit {name} --state {state}" in stuck.out

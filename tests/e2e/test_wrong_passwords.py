@@ -1,5 +1,5 @@
-"""Wrong passwords, by each client in Python, mechanism and protocol: each is told of it, and nobody
-gets in.
+"""Wrong passwords, by each client in Python, mechanism and protocol: each gets the error, and
+nobody gets in.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def librdkafka(broker: LocalBroker, mechanism: str) -> None:
         producer.poll(1)
         if any(error.code() == KafkaError._AUTHENTICATION for error in errors):
             return
-    pytest.fail(f"it was told {errors}")
+    pytest.fail(f"it got {errors}")
 
 
 def kafka_python(broker: LocalBroker, mechanism: str) -> None:

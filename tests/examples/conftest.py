@@ -25,7 +25,7 @@ guarantee_tools.TIMEOUT_S = 300.0  # of a machine that does much else
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """Sessions may be short, so that nobody waits for the dead."""
+    """Sessions may be short, so that no client waits for dead ones."""
     settings = {
         "group.min.session.timeout.ms": "500",
         "transaction.two.phase.commit.enable": "true",

@@ -104,7 +104,7 @@ def test_a_writer_that_was_replaced_is_refused_and_finds_its_place(
     servers: str, dsn: str, with_orders: str
 ) -> None:
     """Groups of their own, so that both have all partitions: nothing but the offsets in the
-    database stands between them.
+    database is between them.
     """
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("rows inserted", 2)

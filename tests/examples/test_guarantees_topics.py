@@ -62,7 +62,7 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
-# Of a worker that is to be thought dead when it stands still, and not before; and of one that is
+# Of a worker that is to be thought dead when it is stopped, and not before; and of one that is
 # not, however slow the machine.
 IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
@@ -133,7 +133,7 @@ def test_a_worker_that_is_replaced_while_it_waits_for_orders_ends(
         guarantee,
         "--session-timeout-ms",
         "240000",
-    )  # nobody may be thought dead, however slow the machine is
+    )  # no worker may be taken for dead, however slow the machine is
     with worker(with_orders, name, *guarantees, "--forever") as first:
         first.run_until("committed")
         while invoices(with_orders, name) != ALL_ONCE:

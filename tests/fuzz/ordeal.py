@@ -225,7 +225,7 @@ def _peak_mb() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) >> 10
-    raise AssertionError("the kernel tells no peak")
+    raise AssertionError("the kernel gives no peak")
 
 
 def findings_of(outcome: Outcome) -> list[str]:

@@ -21,6 +21,7 @@ from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.core_host import delete_topic
 from helpers.hard_state import hard_state
+from helpers.leftovers import KEPT_OF_CONNECTIONS, places_of
 from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
@@ -80,6 +81,8 @@ SETTINGS = {
     "log.initial.task.delay.ms": "1000",
 }
 
+FIRST_CONNECTION = 7_000_000_001  # a number that nothing else has
+
 
 class Storm:
     """findings: what went wrong, each with the seed, the request's number and its bytes."""
@@ -96,7 +99,7 @@ class Storm:
         self.asked: dict[int, Reading] = {}
         self.flushes: list[Any] = []
         self.free: list[int] = []
-        self._next_connection = 1
+        self._next_connection = FIRST_CONNECTION
         self._number = 0
         self.knowledge = Knowledge()
         self.broker = self.open()
@@ -149,7 +152,7 @@ class Storm:
             sends, outbox.sends = outbox.sends, []
             for connection, pieces in sends:
                 asked = self.asked.pop(connection, None)
-                assert asked is not None, "an answer to nobody's request"
+                assert asked is not None, "an answer to an unknown request"
                 self.free.append(connection)
                 self.check_answer(asked, b"".join(content(piece) for piece in pieces))
             closes, outbox.closes = outbox.closes, []
@@ -292,7 +295,7 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """After a Produce that wants no answer: its error could not be told otherwise. And where a
+        """After a Produce that wants no answer: its error could not be shown otherwise. And where a
         transaction's request comes late, over a connection that its producer has given up for a
         later one: all connections use the same few transactional ids here. And where an ACL has a
         number 0, as with Apache Kafka.
@@ -457,8 +460,19 @@ class Storm:
         for log in broker.logs.logs.values():
             assert not log.producer_state.open_transactions(), log
             assert log.last_stable_offset == log.log_end_offset
+        self.check_nothing_is_kept_of_connections()
         self.check_invariants()
         gc.collect()
+
+    def check_nothing_is_kept_of_connections(self) -> None:
+        """Of those that are closed."""
+        ids = range(FIRST_CONNECTION, self._next_connection)
+        self.broker.outbox.audit.clear()
+        self.broker.outbox.mutes.clear()
+        kept = places_of(
+            self.broker, lambda value: type(value) is int and value in ids, KEPT_OF_CONNECTIONS
+        )
+        assert kept == [], kept[:9]
 
     # --- the same broker again -------------------------------------------------------------------
 

@@ -15,7 +15,9 @@ from operator import attrgetter
 from typing import Any
 
 from barnabas.broker.slices import run_through
+from barnabas.coordinator.groups import group_timers
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
@@ -92,6 +94,36 @@ CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 # (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch,
 # commit), None) of a marker
 LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
+
+
+def check_timers(coordinator: GroupCoordinator) -> None:
+    """Each timer is of something that there is, and each member has one, unless its request waits:
+    else what is gone would be ended once more, or what is silent stay for ever.
+    """
+    timers = coordinator.timers
+
+    def members_of(group: Group) -> set[str]:
+        if group.is_consumer:
+            return set(group.require_consumer().members)
+        if group.typed is not None:
+            return set(group.typed.member_ids)
+        of_classic = group.classic._members
+        return {*of_classic.by_id, *of_classic.pending_ids}
+
+    for kind, group_id, member_id in list(timers._rows):
+        group = coordinator.group(group_id)
+        assert group is not None, f"a timer {kind} of the group {group_id}, which is gone"
+        if member_id:
+            assert member_id in members_of(group), f"a timer {kind} of {member_id}, who is gone"
+        elif kind == group_timers.PATTERNS:
+            assert group.is_consumer, f"{group_id} is no consumer group, and looks for patterns"
+        elif kind == group_timers.FIRST_TARGET:
+            assert group.typed is not None, f"{group_id} waits for a target of no use"
+    for group in coordinator.all_groups():
+        for member_id in members_of(group):
+            key = (group_timers.SESSION, group.group_id, member_id)
+            waits = {*group.classic._members.parked_joins, *group.classic._members.parked_syncs}
+            assert key in timers or member_id in waits, f"{member_id} would be a member for ever"
 
 
 class Directory:
@@ -259,6 +291,7 @@ class GroupHost:
                 self.answers[ticket] = response_class.decode(response.encode(version), version)
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
+            check_timers(self.coordinator)
         for part in (result, *result.more):
             for change in part.state_changes:
                 self.share_states.pending.append(change)

@@ -18,13 +18,14 @@ REAUTH_MS = 3000
 JAAS = f'a.LoginModule required user_{USER}="{PASSWORD}" user_bob="{PASSWORD}";'
 
 
-def sasl_host(directory: Path) -> CoreHost:
+def sasl_host(directory: Path, **more: str) -> CoreHost:
     """Its SCRAM-SHA-512 sessions end after REAUTH_MS; USER and bob have one password for all."""
     settings = {
         "listeners": "SASL://127.0.0.1:9092",
         "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
         "listener.name.sasl.plain.sasl.jaas.config": JAAS,
         "listener.name.sasl.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
+        **more,
     }
     return CoreHost(directory, users={USER: PASSWORD, "bob": PASSWORD}, **settings)
 

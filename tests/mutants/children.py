@@ -104,7 +104,7 @@ def _begin(job: Job) -> tuple[int, _Child]:
         finally:
             os._exit(status)
     os.close(writing)
-    with contextlib.suppress(OSError):  # the child does so too; whoever is first
+    with contextlib.suppress(OSError):  # the child does so too; the first one counts
         os.setpgid(pid, pid)
     return reading, _Child(job, pid, directory, time.monotonic(), bytearray())
 

@@ -2,7 +2,7 @@
 `equivalent.toml`.
 
 An entry names module, function, and the lines before and after, without indentation: it does not
-depend on line numbers. One that matches no mutant any more is told of in the report.
+depend on line numbers. One that matches no mutant any more is in the report.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Hunt:
 
             def run(directory: Path) -> str:
                 if not names:
-                    return ""  # nobody looks; the module may not even be loaded
+                    return ""  # it is not used; the module may not even be loaded
                 try:
                     self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
                 except UnfitMutant:

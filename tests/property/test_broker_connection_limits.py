@@ -1,5 +1,5 @@
 """The connection-rate quota of an address (KIP-612), with clients that come again when they were
-closed: nobody starves, the rate holds, and addresses without a quota are not slowed.
+closed: each gets a share, the rate holds, and addresses without a quota are not slowed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_other_addresses_are_not_slowed(
     setting: Setting, bound: list[int], others: list[int], has_default: bool
 ) -> None:
     """Without a quota they are never refused; with one for each address they are answered as if
-    nobody else came.
+    no other address came.
     """
     quotas = setting.quota(None if has_default else BOUND)
     both = [(at_ms, BOUND) for at_ms in bound] + [(at_ms, OTHER) for at_ms in others]

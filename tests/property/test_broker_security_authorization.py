@@ -58,8 +58,8 @@ class Past:
         broker.routes.parts.access.authorizer.add(
             {uuid.UUID(int=7): Acl(2, "secret-topic", 3, "User:secret-user", "*", 3, 3)}
         )
-        self.told: list[AuditRecord] = []
-        self.storm.parts.access.authorizer = Authorizer(broker.metadata, tell=self.told.append)
+        self.audited: list[AuditRecord] = []
+        self.storm.parts.access.authorizer = Authorizer(broker.metadata, tell=self.audited.append)
         names = {*broker.metadata.topics, *broker.transactions.snapshot()}
         names |= set(self.storm.knowledge.members)
         names |= {member for rows in self.storm.knowledge.members.values() for member, _ in rows}
@@ -96,7 +96,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api) -> None:
-    past.told.clear()
+    past.audited.clear()
     before = state_of(past.broker), dict(past.broker.metadata.acls)
     credentials = dict(past.broker.metadata.scram_credentials)
     maker: Maker = past.storm.maker
@@ -110,8 +110,10 @@ def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api
                 continue
             answered += 1
             assert struct.unpack_from(">i", answer, 4) == (77,)
-            told = {secret for secret in past.secrets if secret in answer and secret not in frame}
-            assert not told, f"{api.name} {version} tells of {told}"
+            audited = {
+                secret for secret in past.secrets if secret in answer and secret not in frame
+            }
+            assert not audited, f"{api.name} {version} shows {audited}"
     assert answered, "not all of it was refused for other reasons"
     assert (state_of(past.broker), dict(past.broker.metadata.acls)) == before
     assert dict(past.broker.metadata.scram_credentials) == credentials
@@ -135,16 +137,16 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
             frame = maker.request(api, version, 77, wild=0.1 if number % 6 == 5 else 0.0)
             answer = past.answer(frame, READER)
             answered += bool(answer)
-            told = {
+            audited = {
                 secret
                 for secret in past.secrets
                 if secret in answer and secret not in frame and secret not in its_own
             }
-            assert not told, f"{api.name} {version} tells of {told}"
+            assert not audited, f"{api.name} {version} shows {audited}"
     assert answered, "not all of it was refused for other reasons"
     after = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
     past.storm.parts.access.authorizer.remove([READERS_ACL])
-    past.storm.parts.access.authorizer = Authorizer(metadata, tell=past.told.append)
+    past.storm.parts.access.authorizer = Authorizer(metadata, tell=past.audited.append)
     assert after == before
 
 
@@ -152,14 +154,14 @@ def check_asked(past: Past, api: Api) -> None:
     """Nothing was allowed, and what was asked is in the table."""
     rule = RULES[api.name]
     table = {(ask.operation.name, ask.resource_type.name) for ask in rule.asks}
-    asked = {(record.operation, record.resource_type) for record in past.told}
-    assert asked <= table, "the table tells less than is asked"
-    assert not any(record.is_allowed for record in past.told)
+    asked = {(record.operation, record.resource_type) for record in past.audited}
+    assert asked <= table, "the table has less than is asked"
+    assert not any(record.is_allowed for record in past.audited)
     assert asked or rule is OPEN or _only_leaves_out(api), "nothing is asked"
 
 
 def _only_leaves_out(api: Api) -> bool:
-    """Whether it refuses nothing, and tells what may be seen."""
+    """Whether it refuses nothing, and shows what may be seen."""
     return api.name in ("ListGroups", "ListTransactions", "DescribeCluster")
 
 

@@ -69,7 +69,7 @@ class Actor:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew, as another process of the name."""
+        """Start again, as another process of the name."""
         self.incarnation += 1
         self.owned: set[Partition] = set()
 
@@ -344,7 +344,7 @@ DEFECTS = {
     "a partition is given out while another has it": (
         GroupChange, "_is_free", lambda change, member_id, topic_id, partition: True,
     ),
-    "a member is believed to have given up what it was only told to": (
+    "a member is believed to have given up what it was only asked to": (
         reconciliation, "_owns_any", lambda owned, partitions: False,
     ),
     "a silent member is not removed": (

@@ -433,6 +433,6 @@ def test_a_group_goes_on_where_what_it_read_ends(
 
 
 def _end_of_epoch(log: list[tuple[int, int]], leader_epoch: int) -> tuple[int, int]:
-    """As OffsetForLeaderEpoch tells: the largest epoch that is not above, and where it ends."""
+    """As OffsetForLeaderEpoch answers: the largest epoch that is not above, and where it ends."""
     below = [epoch for epoch, _ in log if epoch <= leader_epoch]
     return (below[-1], len(below)) if below else (leader_epoch, 0)

@@ -137,7 +137,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
                 )
                 return
             assert known, (
-                f"{asked_by} is fenced, and began anew as "
+                f"{asked_by} is fenced, and began again as "
                 f"{answer.producer_id, answer.producer_epoch}"
             )
             session = answer.producer_id, answer.producer_epoch
@@ -172,7 +172,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     def check_fenced(self, since: int) -> None:
         """Aborts over a producer's head, among the records appended since: they bear an epoch that
-        nobody was given.
+        no producer got.
         """
         for _, _, key, value in self.host.log[since:]:
             txn = decode_key(key)

@@ -63,7 +63,7 @@ class Prepared(RuleBasedStateMachine):
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """Somebody goes on as that pair, which nobody has had."""
+        """Somebody goes on as that pair, that no producer had."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"

@@ -47,7 +47,7 @@ def test_any_one_damage(way: str, pick: float, kind: str, where: float, value: i
     ],
 )
 def test_each_file_beside_the_logs_is_gone(way: str, suffix: str) -> None:
-    """Indexes, snapshots, manifests, checkpoints, the journal: each is made anew from the logs."""
+    """Indexes, snapshots, manifests, checkpoints, the journal: each is made again from the logs."""
     names = [name for name in files_of(way) if name.endswith(suffix)]
     assert names or (suffix, way) in ((".index", "killed"), (".timeindex", "killed")), (
         "there is such a file"

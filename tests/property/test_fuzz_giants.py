@@ -50,7 +50,7 @@ def test_a_sample_of_giants_holds_up_nobody() -> None:
 def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) -> None:
     """From the schemas: of each array of the oldest and the newest version, with the names of what
     there is: a group whose description has 800 KB, a topic, an id, a user. Some answers have a row
-    for each, as Apache Kafka's have; none tells twice what is long.
+    for each, as Apache Kafka's have; none says twice what is long.
     """
     for number, version in enumerate(sorted({api.min_version, api.max_version})):
         ordeal = Ordeal(tmp_path / str(number))

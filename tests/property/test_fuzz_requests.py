@@ -51,13 +51,22 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", [1, 3])  # whose mutations leave enough of each request fine
-def test_a_storm(seed: int) -> None:
+WITH_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "barnabas.audit.log": "/dev/null",
+}
+
+
+@pytest.mark.parametrize(  # seeds whose mutations leave enough of each request fine
+    ("seed", "settings"), [(1, {}), (3, WITH_RIGHTS)], ids=["plain", "with rights"]
+)
+def test_a_storm(seed: int, settings: dict[str, str]) -> None:
     """No crash, no answer to what was not understood, nothing left over; then a start after a kill
     and one after a stop, with equal state.
     """
     path = Path(scratch_directory())
-    storm = Storm(path / "data", seed)
+    storm = Storm(path / "data", seed, **settings)
     storm.run(2500)
     storm.calm()
     assert storm.findings == {}, "\n\n".join(storm.findings.values())

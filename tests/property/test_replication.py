@@ -105,7 +105,7 @@ class World:
         self.pair.cut()
         self._producer = None
         how()
-        # positions count anew: what was answered is in the logs, and in every copy from now on
+        # positions count again: what was answered is in the logs, and in every copy from now on
         self.committed = {
             name: [(0, value) for _, value in rows] for name, rows in self.committed.items()
         }
@@ -197,7 +197,7 @@ class Files:
 
 
 def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
-    """What a leader knows of a copy when all of it was told."""
+    """What a leader knows of a copy when all of it was acknowledged."""
     inventory: dict[str, Held] = {}
     for path, part in take_inventory(disk, "/x"):
         add_to_inventory(inventory, path, part)

@@ -250,7 +250,7 @@ def test_a_manifest_round_trips() -> None:
         max_size=60,
     )
 )
-def test_rows_that_stay_packed_make_the_snapshot_of_all_packed_anew(
+def test_rows_that_stay_packed_make_the_snapshot_of_all_packed_again(
     steps: list[tuple[str, int, bool]],
 ) -> None:
     """Steps are numbered by the clock; with True a snapshot goes on from what it is read as."""

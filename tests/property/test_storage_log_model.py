@@ -127,7 +127,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         sequence, values, offset, transactional = producer.batches[which]
         if others and offset < self.log.log_start_offset:
-            return  # after a restart nothing tells them apart
+            return  # after a restart they cannot be distinguished
         data = batch(
             [b"other"] * len(values) if others else values,
             pid=pid,
@@ -213,7 +213,7 @@ class LogMachine(RuleBasedStateMachine):
         """A kill, perhaps within a write: the start of a batch, or nothing sensible, is left at the
         end.
         """
-        self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
+        self.manager.on_tick(NOW_MS)  # log starts that were answered are on disk
         if self.log.durability.durable_offset >= self.log.log_end_offset:
             self.manager.write_checkpoints()
         path = self.log.segments.active.batches.path(".log")

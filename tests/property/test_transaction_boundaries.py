@@ -82,7 +82,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
         case "init":
             answer = host.init("txn", pid=producer_id, epoch=epoch)
             code = answer.error_code
-            assert code or 0 <= answer.producer_epoch < 32767, "the highest epoch is nobody's"
+            assert code or 0 <= answer.producer_epoch < 32767, "no producer has the highest epoch"
             return code == Code.NONE and (producer_id, epoch) != (-1, -1)
         case "add":
             code = host.add("txn", producer_id, epoch, T0)[("t", 0)]
@@ -129,10 +129,10 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
                 asked_by = meant(host, producer_id, epoch)
                 was_known = host.coordinator.metadata("txn") is not None
                 if took(host, step, *asked_by) and was_known:
-                    assert asked_by in granted, f"{step} of {asked_by}, which nobody was given"
+                    assert asked_by in granted, f"{step} of {asked_by}, which no producer got"
         found = host.coordinator.metadata("txn")
         if found is not None and found.state is TransactionState.EMPTY:
-            granted.add(found.producer)  # a session: its producer was told
+            granted.add(found.producer)  # a session: its producer got it
     host.crash()
     host.tick(60_000)
     assert host.state("txn") not in ("Ongoing", "PrepareCommit", "PrepareAbort")

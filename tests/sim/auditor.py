@@ -48,13 +48,13 @@ class Auditor(Client):
         if answer is LOST:
             return None
         history, now_ms = self.world.history, self.world.loop.now_ms
-        told = []
+        reported = []
         for found in answer.topics:
             for partition in found.partitions:
                 if partition.error_code:
                     self._refused("DescribeProducers", partition.error_code)
                 for row in partition.active_producers or ():
-                    told.append(
+                    reported.append(
                         ToldProducer(
                             (found.name, partition.partition_index),
                             row.producer_id,
@@ -65,8 +65,8 @@ class Auditor(Client):
                             now_ms,
                         )
                     )
-        history.told_producers.extend(told)
-        return told
+        history.told_producers.extend(reported)
+        return reported
 
     def look_at_transactions(self) -> Asking:
         """Gives: the answer for each transactional id, None without an answer."""
@@ -85,14 +85,14 @@ class Auditor(Client):
         if answer is LOST:
             return None
         history, now_ms = self.world.history, self.world.loop.now_ms
-        told = []
+        reported = []
         for row in answer.transaction_states:
             if row.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND and self.world.scenario.ids_expire:
                 continue
             if row.error_code:
                 self._refused("DescribeTransactions", row.error_code)
                 continue
-            told.append(
+            reported.append(
                 ToldTransaction(
                     row.transactional_id,
                     row.transaction_state,
@@ -102,8 +102,8 @@ class Auditor(Client):
                     now_ms,
                 )
             )
-        history.told_transactions.extend(told)
-        return told
+        history.told_transactions.extend(reported)
+        return reported
 
     def _refused(self, what: str, code: int) -> None:
         if code not in RETRIABLE:
@@ -136,7 +136,7 @@ class Auditor(Client):
             producers = producers if found is None else found
         for row in producers:
             if row.txn_start_offset >= 0:
-                self.world.history.incident("stuck", f"{row} is told to be open")
+                self.world.history.incident("stuck", f"{row} is answered to be open")
         for row in transactions:
             if row.state not in ENDED:
-                self.world.history.incident("stuck", f"{row} is told to be open")
+                self.world.history.incident("stuck", f"{row} is answered to be open")

@@ -119,11 +119,11 @@ class ConsumerProtocolWorker(Worker):
                 return True
             self.is_sure = False  # the next says what it owns now
 
-    def _own(self, told: list[Partition], asked_ms: int) -> None:
+    def _own(self, reported: list[Partition], asked_ms: int) -> None:
         """Own these, and no others any more."""
-        self.release([partition for partition in self.owned if partition not in told])
-        new = [partition for partition in told if partition not in self.owned]
-        self.owned = [partition for partition in self.owned if partition in told] + new
+        self.release([partition for partition in self.owned if partition not in reported])
+        new = [partition for partition in reported if partition not in self.owned]
+        self.owned = [partition for partition in self.owned if partition in reported] + new
         self.hold(new, asked_ms)
 
     def _heartbeat_call(self, *, tells_all: bool, epoch: int | None = None) -> wire.Call:

@@ -135,7 +135,7 @@ class Consumer(Worker):
                 continue
             has_moved, gone = self._take(answer)
             for partition in gone:
-                yield from self._begin_anew(partition)
+                yield from self._begin_again(partition)
             self.is_idle = not has_moved
             if not has_moved:
                 yield self.within_session(self.rng.randint(50, 300))
@@ -190,7 +190,7 @@ class Consumer(Worker):
                 self.read_epochs[partition] = last_epoch(found.records)
         return has_moved, gone
 
-    def _begin_anew(self, partition: Partition) -> Asking:
+    def _begin_again(self, partition: Partition) -> Asking:
         """The group's offset is out of range: on from the log's start, as
         auto.offset.reset=earliest has it.
 

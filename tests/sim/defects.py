@@ -686,11 +686,11 @@ def growth_is_forgotten() -> Iterator[None]:
 
 
 @defect(
-    "partitions that a topic got later begin anew with each start",
+    "partitions that a topic got later begin again with each start",
     "lost",
     tweak=focuses.with_growth,
 )
-def grown_partitions_begin_anew() -> Iterator[None]:
+def grown_partitions_begin_again() -> Iterator[None]:
     load = LogManager.load
 
     def load_all(self: LogManager, *arguments: Any, **more: Any) -> None:
@@ -1081,7 +1081,7 @@ def departures_are_put_off() -> Iterator[None]:
 
 
 @defect(
-    "producer ids begin anew with each start",
+    "producer ids begin again with each start",
     "duplicate",
     "refused",
     "lost",
@@ -1150,7 +1150,7 @@ def conversions_forget_assignments() -> Iterator[None]:
 
 
 @defect(
-    "the sessions of a consumer group's members do not begin anew with a start",
+    "the sessions of a consumer group's members do not begin again with a start",
     "stuck",
     tweak=focuses.with_consumer_protocol,
 )
@@ -1288,8 +1288,8 @@ def late_batches_join_the_next_transaction() -> Iterator[None]:
 
 
 @defect(
-    "batches of the former epoch are remembered beside the new one's, and a repetition is told by "
-    "its sequences alone",
+    "batches of the former epoch are remembered beside the new one's, a repetition is recognised "
+    "by its sequences alone",
     "moved",
     "lost",
     "order",
@@ -1477,7 +1477,7 @@ def waiting_fetch_forgets_its_isolation() -> Iterator[None]:
         yield
 
 
-@defect("readers of committed records are not told what was aborted", "aborted-read")
+@defect("readers of committed records do not get what was aborted", "aborted-read")
 def aborted_transactions_are_not_told() -> Iterator[None]:
     def aborted(self: LogReader, *arguments: Any) -> list[Any]:
         return []
@@ -1525,7 +1525,7 @@ def timeouts_commit() -> Iterator[None]:
 )
 def aborts_of_later_segments_are_missed() -> Iterator[None]:
     def aborted(self: LogReader, offset: int, segment: Any, slice: Any) -> list[Any]:
-        upper = segment.upper_bound_offset(slice.position + slice.size)
+        upper = segment.indexes.upper_bound_offset(slice.position + slice.size)
         end_offset = self._segments.end_of(segment) if upper is None else upper
         transactions: list[Any] = []
         self.txn_index(segment).collect(offset, end_offset, transactions)
@@ -1683,7 +1683,7 @@ def aborted_offsets_hold() -> Iterator[None]:
         yield
 
 
-@defect("groups are not told of markers", "offsets", "stuck", tweak=focuses.with_group)
+@defect("groups are not notified of markers", "offsets", "stuck", tweak=focuses.with_group)
 def markers_do_not_reach_groups() -> Iterator[None]:
     def replay_marker(self: GroupCoordinator, *arguments: Any) -> None:
         pass
@@ -1903,7 +1903,7 @@ def control_batches_are_taken() -> Iterator[None]:
 
 
 @defect(
-    "attributes that nobody has defined are written as they come",
+    "attributes that no producer has defined are written as they come",
     "crashed",
     tweak=focuses.with_meddlers,
 )
@@ -2000,7 +2000,7 @@ def late_batches_are_not_verified() -> Iterator[None]:
 
 @defect(
     "the offsets of a group with members expire, too",
-    "told",
+    "contradicted",
     "offsets",
     tweak=focuses.with_offsets_that_expire,
 )
@@ -2014,7 +2014,7 @@ def offsets_expire_under_members() -> Iterator[None]:
 
 @defect(
     "the retention of offsets runs from their commits where a group is empty",
-    "told",
+    "contradicted",
     "offsets",
     tweak=focuses.with_offsets_that_expire,
 )
@@ -2035,12 +2035,12 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
         yield
 
 
-# --- what clients are told ----------------------------------------------------------------------
+# --- what clients are answered-------------------------------------------------------------------
 
 
 @defect(
     "readers of a topic with flush.messages=1 are shown what is not on the disk",
-    "told",
+    "contradicted",
     "watermark",
     tweak=focuses.with_power_on_flushed_topics,
 )
@@ -2070,7 +2070,7 @@ def ended_transactions_are_told_as_open() -> Iterator[None]:
         yield
 
 
-# --- requests that nobody answers ----------------------------------------------------------------
+# --- requests without an answer ----------------------------------------------------------------
 
 
 @defect("a commit that waits for its data is forgotten", "stuck")

@@ -125,7 +125,7 @@ REFUSED_LIES: dict[str, Lie] = {
     "a control batch": _flag(0x20),
     "a codec that the body has not": _flag(0x01),
     "a codec that there is not": _flag(0x06),
-    "transactional and of nobody": _flag(0x10),
+    "transactional and of no producer": _flag(0x10),
     "no records in the body": _noise,
     "a body cut short": _cut_short,
     "bytes behind the records": _longer,
@@ -140,7 +140,7 @@ MENDED_LIES: dict[str, Lie] = {
     "the highest time is in a thousand years": _put(_MAX_TIME, 33_000_000_000_000),
     "a delete horizon": _flag(0x40),
     "the broker's clock": _flag(0x08),
-    "bits that nobody has defined": _flag(0x4A00),
+    "bits that no producer has defined": _flag(0x4A00),
     "an epoch of the leader's": _put((12, ">i"), 1 << 30),
 }
 
@@ -198,7 +198,7 @@ class Meddler(Producer):
                 )
             case 1 if transactions:
                 what, partition, epoch = (
-                    "with an epoch that nobody has",
+                    "with an epoch that no producer has",
                     self.rng.choice(transactions),
                     NOT_AN_EPOCH,
                 )

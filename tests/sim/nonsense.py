@@ -64,7 +64,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from sim import wire
 
-NOBODY, NOT_A_GROUP = "nobody", "no such group"
+NOBODY, NOT_A_GROUP = "absent", "no such group"
 NOT_AN_EPOCH = 32_767
 NOT_A_LEADER_EPOCH = 1 << 30
 HIGHEST_INT = (1 << 31) - 1
@@ -178,7 +178,7 @@ def markers(
 def of_groups(group: str) -> Iterator[Nonsense]:
     """By somebody who is no member."""
     for generation in (0, 5, HIGHEST_INT):
-        who = f"of nobody in generation {generation} of {group}"
+        who = f"of an unknown member in generation {generation} of {group}"
         heartbeat = HeartbeatRequest(group, generation, NOBODY)
         yield Nonsense(f"Heartbeat {who}", wire.request(heartbeat, 3))
         yield Nonsense(f"OffsetCommit {who}", _commit(group, generation, NOBODY, 1 << 40, ""))
@@ -195,10 +195,12 @@ def of_groups(group: str) -> Iterator[Nonsense]:
     without = JoinGroupRequest(group, 1000, 1000, protocol_type="consumer")
     yield Nonsense(f"JoinGroup of {group} without a protocol", wire.request(without, 5))
     yield Nonsense(
-        f"SyncGroup of nobody in {group}", wire.request(SyncGroupRequest(group, 1, NOBODY), 3)
+        f"SyncGroup of an unknown member in {group}",
+        wire.request(SyncGroupRequest(group, 1, NOBODY), 3),
     )
     yield Nonsense(
-        f"LeaveGroup of nobody in {group}", wire.request(LeaveGroupRequest(group, NOBODY), 1)
+        f"LeaveGroup of an unknown member in {group}",
+        wire.request(LeaveGroupRequest(group, NOBODY), 1),
     )
 
 

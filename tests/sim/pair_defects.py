@@ -153,7 +153,12 @@ def defect(
 
 
 @defect(
-    "an answer does not wait for the standby", "lost", "told", "moved", tweak=with_losses, seed=26
+    "an answer does not wait for the standby",
+    "lost",
+    "contradicted",
+    "moved",
+    tweak=with_losses,
+    seed=26,
 )
 def answer_before_the_standby_has_it() -> Iterator[None]:
     def is_applied(self: Leading, position: int) -> bool:
@@ -166,7 +171,7 @@ def answer_before_the_standby_has_it() -> Iterator[None]:
 @defect(
     "a leader goes on alone before the set says so",
     "lost",
-    "told",
+    "contradicted",
     "moved",
     tweak=with_partitions,
     seed=6,
@@ -184,7 +189,7 @@ def alone_without_writing_the_set() -> Iterator[None]:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-@defect("a node claims that is not in the set", "lost", "told", "moved", "deleted", "epoch",
+@defect("a node claims that is not in the set", "lost", "contradicted", "moved", "deleted", "epoch",
         tweak=with_partitions, seed=5)  # fmt: skip
 def claim_from_outside_the_set() -> Iterator[None]:
     claim = Leadership._claim
@@ -226,7 +231,7 @@ def right_from_the_answers_time() -> Iterator[None]:
         yield
 
 
-@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=29)
+@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=21)
 def no_margin() -> Iterator[None]:
     may_answer = Leadership.may_answer
 
@@ -265,7 +270,7 @@ def no_new_epoch_at_a_take_over() -> Iterator[None]:
 @defect(
     "a standby is in the set before it has caught up",
     "lost",
-    "told",
+    "contradicted",
     "moved",
     "crashed",
     "stuck",
@@ -296,7 +301,7 @@ def in_sync_before_it_has_caught_up() -> Iterator[None]:
 @defect(
     "a copy is changed out of order while its node may take over, and it believes in it",
     "lost",
-    "told",
+    "contradicted",
     "moved",
     "crashed",
     "stuck",
@@ -318,8 +323,8 @@ def change_a_copy_that_is_in_sync() -> Iterator[None]:
         yield
 
 
-@defect("a copy that the power has cut is taken for whole", "lost", "told", "moved", "crashed",
-        tweak=with_power, seed=1)  # fmt: skip
+@defect("a copy that the power has cut is taken for whole", "lost", "contradicted", "moved",
+        "crashed", tweak=with_power, seed=1)  # fmt: skip
 def cut_copies_are_whole() -> Iterator[None]:
     def is_same_run(self: RunNote) -> bool:
         return True
@@ -388,7 +393,7 @@ def catch_up_skips_a_file() -> Iterator[None]:
         yield
 
 
-@defect("a rename is not told", "lost", "stuck", tweak=with_sync, seed=4)
+@defect("a rename is not sent", "lost", "stuck", tweak=with_sync, seed=4)
 def renames_are_not_told() -> Iterator[None]:
     def rename(self: ReplicatedDisk, old: str, new: str) -> None:
         self._disk.rename(old, new)
@@ -401,7 +406,7 @@ def renames_are_not_told() -> Iterator[None]:
     "the coordinator's log is sent behind what was done after it",
     "lost",
     "torn",
-    "told",
+    "contradicted",
     "stuck",
     "crashed",
     tweak=with_kills,
@@ -426,7 +431,7 @@ def order_is_lost_in_the_stream() -> Iterator[None]:
 @defect(
     "a stream goes on where another one was, without comparing",
     "lost",
-    "told",
+    "contradicted",
     "moved",
     "stuck",
     "crashed",
@@ -445,8 +450,8 @@ def stream_goes_on_at_a_wrong_place() -> Iterator[None]:
         yield
 
 
-@defect("what a standby says while it catches up counts as a position", "lost", "told", "moved",
-        tweak=with_losses, seed=1028)  # fmt: skip
+@defect("what a standby says while it catches up counts as a position", "lost", "contradicted",
+        "moved", tweak=with_losses, seed=1028)  # fmt: skip
 def positions_before_it_has_caught_up() -> Iterator[None]:
     on_applied = Leading._on_applied
     take_output = StandbyLink.take_output
@@ -471,7 +476,7 @@ def positions_before_it_has_caught_up() -> Iterator[None]:
 @defect(
     "a directory of an earlier leader's time leads",
     "lost",
-    "told",
+    "contradicted",
     "moved",
     "epoch",
     tweak=with_restores,
@@ -519,7 +524,7 @@ def rest_is_not_waited_for() -> Iterator[None]:
         yield
 
 
-@defect("a standby that is gone stays in the set, and the leader answers nobody", "stuck",
+@defect("a standby that is gone stays in the set, and the leader does not answer", "stuck",
         tweak=with_absences)  # fmt: skip
 def who_is_gone_stays_in_the_set() -> Iterator[None]:
     def on_closed(self: Leading) -> None:
@@ -558,7 +563,7 @@ def names_are_compared_and_not_files() -> Iterator[None]:
 
 
 @defect("what comes after an early sync is not synced at a take-over", "lost", "crashed", "moved",
-        "stuck", "told", tweak=with_power, seed=28)  # fmt: skip
+        "stuck", "contradicted", tweak=with_power, seed=28)  # fmt: skip
 def early_syncs_are_the_last() -> Iterator[None]:
     def on_written(self: EarlySync) -> None:
         pass

@@ -288,7 +288,7 @@ class Producer(Client):
         if open_ms < self.timeout_ms:
             world.history.incident(
                 "early",
-                f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by nobody else",
+                f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by no other",
             )
 
 

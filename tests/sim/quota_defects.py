@@ -12,7 +12,7 @@ from sim import focuses
 from sim.defects import changed, defect
 
 
-@defect("who has to wait is not told", "quota", tweak=focuses.with_quotas)
+@defect("who has to wait gets no throttle time", "quota", tweak=focuses.with_quotas)
 def waits_are_not_told() -> Iterator[None]:
     old = ClientQuotas.on_response
 
@@ -25,7 +25,7 @@ def waits_are_not_told() -> Iterator[None]:
         yield
 
 
-@defect("who is told to wait is heard all the same", "quota", tweak=focuses.with_quotas)
+@defect("who has to wait is served all the same", "quota", tweak=focuses.with_quotas)
 def nobody_is_muted() -> Iterator[None]:
     def throttle(self: ClientQuotas, context: Any, *throttles_ms: int) -> int:
         return max(throttles_ms)

@@ -1,8 +1,8 @@
 """Quotas of clients in a schedule: the throttle times of clients above one, compared with a model
 that knows less than the broker and cannot be wrong where it says something.
 
-    an answer tells a time to wait    just this connection is muted, for just so long
-    a Produce was answered            it tells a time, if what came in the last two windows is above
+    an answer has a time to wait    just this connection is muted, for just so long
+    a Produce was answered            it has a time, if what came in the last two windows is above
                                       what the quota gives in four; and none, if what came in the
                                       last five is below what it gives in two, and no other quota is
 
@@ -66,13 +66,15 @@ class Throttles:
 
     def on_mutes(self, mutes: Iterable[tuple[int, int]]) -> None:
         """The core has said who is to wait, with the answers that it has just given."""
-        told, self._told = self._told, {}
+        reported, self._told = self._told, {}
         for connection_id, throttle_ms in mutes:
-            of_answer = told.pop(connection_id, throttle_ms)  # not in all: acks=0, some versions
+            of_answer = reported.pop(
+                connection_id, throttle_ms
+            )  # not in all: acks=0, some versions
             if of_answer != throttle_ms:
-                self._found(f"a client is told {of_answer} ms, and waits for {throttle_ms}")
-        for throttle_ms in filter(None, told.values()):
-            self._found(f"a client is told to wait for {throttle_ms} ms, and is not held to it")
+                self._found(f"a client gets {of_answer} ms, and waits for {throttle_ms}")
+        for throttle_ms in filter(None, reported.values()):
+            self._found(f"a client has to wait for {throttle_ms} ms, and is not held to it")
 
     def _found(self, what: str) -> None:
         self._world.history.incident("quota", what)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1
 MOST_ATTEMPTS = 20
-NOT_A_CLIENTS = 0xFF80  # attributes that nobody has defined
+NOT_A_CLIENTS = 0xFF80  # attributes that no producer has defined
 HIGHEST_EPOCH = 1000  # one for each start
 OTHER_EPOCH = frozenset({Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH})
 SESSION_ERRORS = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
@@ -256,11 +256,11 @@ class Reader(Client):
             p: (at, self.leader_epochs.get(p, -1), self.read_epochs.get(p, -1))
             for p, at in self.positions.items()
         }
-        told = 3 if self.follows_by_fetch else 2
+        reported = 3 if self.follows_by_fetch else 2
         changed = [
             p
             for p, at in standing.items()
-            if self.session_epoch <= 0 or self._sent.get(p, ())[:told] != at[:told]
+            if self.session_epoch <= 0 or self._sent.get(p, ())[:reported] != at[:reported]
         ]
         call = wire.fetch(
             [(*p, *standing[p][:2]) for p in changed],

@@ -70,14 +70,14 @@ def found(history: History) -> list[str]:
 def test_each_kind_that_is_told_is_explained() -> None:
     """A driver that names another one would end a schedule by itself, and hide what it saw."""
     tests = Path(__file__).parents[1]
-    told = {
+    reported = {
         call.args[0].value
         for path in [tests / "checkers.py", tests / "torture/clients.py", *tests.glob("sim/*.py")]
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
         if ast.unparse(call.func).rpartition(".")[2] in ("Finding", "incident")
     }
-    assert told == set(KINDS)
+    assert reported == set(KINDS)
 
 
 def test_a_sound_history_gives_nothing() -> None:
@@ -389,12 +389,12 @@ def holdings(*rows: tuple[str, int, int, int]) -> History:
 
 def test_a_partition_is_one_members_own() -> None:
     assert found(holdings(("a", 10, 20, 0), ("b", 20, 30, 0), ("a", 30, 40, 0))) == []
-    assert found(holdings(("a", 10, 40, 0), ("a", 20, 30, 0))) == [], "one that was told again"
+    assert found(holdings(("a", 10, 40, 0), ("a", 20, 30, 0))) == [], "one that was answered again"
     assert found(holdings(("a", 10, 21, 0), ("b", 20, 30, 0))) == ["owners"]
     assert found(holdings(("b", 20, 30, 0), ("a", 10, 21, 0))) == ["owners"]
     assert found(holdings(("a", 10, 50, 0), ("a", 12, 15, 0), ("b", 40, 60, 0))) == ["owners"]
     assert found(holdings(("a", 10, 40, 0), ("b", 20, 30, 1))) == [], "members went with the power"
-    assert found(holdings(("a", 10, 40, 0), ("b", 20, 19, 0))) == [], "over when it was told"
+    assert found(holdings(("a", 10, 40, 0), ("b", 20, 19, 0))) == [], "over when it was answered"
     other = holdings(("a", 10, 40, 0))
     other.holdings.append(Holding("h", "b", LOG, 20, 30))
     assert found(other) == [], "another group's"
@@ -445,13 +445,13 @@ def test_what_was_told_holds_for_others() -> None:
         Watermarks("r", LOG, 3, 3, 0, 10, 5),
         Watermarks("s", LOG, 2, 2, 0, 20, 8),
     ]
-    assert found(history) == [], "the second had asked before the first was told"
+    assert found(history) == [], "the second had asked before the first was answered"
     history.watermarks[1] = history.watermarks[1]._replace(asked_ms=11)
-    assert found(history) == ["told"]
+    assert found(history) == ["contradicted"]
     history.power_losses.append(10)
     assert found(history) == [], "a power loss came between"
     history.flushed = frozenset({"t"})
-    assert found(history) == ["told"], (
+    assert found(history) == ["contradicted"], (
         "it spares what was shown of a topic that is flushed with each record"
     )
 
@@ -459,7 +459,7 @@ def test_what_was_told_holds_for_others() -> None:
 def test_what_was_told_holds_at_the_end() -> None:
     history = plain()
     history.watermarks.append(Watermarks("r", LOG, 4, 3, 0, 10, 5))
-    assert found(history) == ["told"]
+    assert found(history) == ["contradicted"]
 
 
 def test_the_end_is_not_behind_what_was_told_after_it() -> None:
@@ -469,7 +469,7 @@ def test_the_end_is_not_behind_what_was_told_after_it() -> None:
     history.final[LOG].asked_ms = 15
     assert found(history) == []
     history.final[LOG].asked_ms = 21
-    assert found(history) == ["told"]
+    assert found(history) == ["contradicted"]
 
 
 def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
@@ -493,7 +493,7 @@ def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
     assert len(check(history)) == 2
     history.told_offsets.append(ToldOffset("g", LOG, 1, True, 4, 5))
     assert len(check(history)) == 3
-    assert found(history) == ["told"]
+    assert found(history) == ["contradicted"]
 
 
 def test_a_log_begins_where_it_may() -> None:
@@ -521,14 +521,14 @@ def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
         ToldOffset("g", LOG, 2, False, 500, 501),
         ToldOffset("g", LOG, -1, False, 1400, 1401),
     ]
-    assert found(history) == ["told"], "900 ms are less than its retention"
+    assert found(history) == ["contradicted"], "900 ms are less than its retention"
     history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 1600, 1601)
     assert found(history) == []
     history.accesses.append(Access("g", "a", None, 1, 1590, 1591))
-    assert found(history) == ["told"], "the member was there all the time"
+    assert found(history) == ["contradicted"], "the member was there all the time"
     history.accesses[-1] = Access("g", "b", None, 1, 1590, 1591)
     assert found(history) == [], "another one came, when nothing was left of the group"
     history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 550, 551)
-    assert found(history) == ["told"]
+    assert found(history) == ["contradicted"]
     history.groups_of_consumer_protocol.add("g")
     assert found(history) == [], "it may have been committed long ago, and nobody was there"

@@ -29,7 +29,7 @@ LESSONS = (
     (
         410,
         "a standby lost power between its claim and its start, and who had led before it had left "
-        "the set: nobody led again",
+        "the set: no node led again",
     ),
     (641, "a standby that had not heard of its leader's epoch led in the same one (async)"),
     (
@@ -51,8 +51,8 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
 def test_nothing_is_found_in_schedules_of_two_machines(first: int) -> None:
     reports = [run_pair(seed) for seed in range(first, first + CHUNK)]
-    told = [(report.seed, report.findings[:3]) for report in reports if report.findings]
-    assert told == [], "python -m sim --pair --trace --seed ..."
+    failures = [(report.seed, report.findings[:3]) for report in reports if report.findings]
+    assert failures == [], "python -m sim --pair --trace --seed ..."
 
 
 @pytest.mark.parametrize(("seed", "lesson"), LESSONS)

@@ -124,7 +124,7 @@ DRAWN_LESSONS = (
     (
         434,
         "retention deletes by a wall clock that is set back later: how old a record was then is "
-        "not told by the clock at the end",
+        "not known by the clock at the end",
     ),
     (
         12000407,
@@ -143,7 +143,7 @@ DRAWN_LESSONS = (
     ),
     (
         13001134,
-        "what a static member's former process has is shared out anew from when the next one asks "
+        "what a static member's former process has is shared out again from when the next one asks "
         "for its place, before that one has its answer",
     ),
     (
@@ -173,7 +173,7 @@ DRAWN_LESSONS = (
     ),
     (
         29001155,
-        "what a static member is told of its share may be on its way while another process of it "
+        "what a static member gets of its share may be on its way while another process of it "
         "takes its place",
     ),
 )
@@ -187,7 +187,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def told(report: Report) -> str:
+def reported(report: Report) -> str:
     return f"python -m sim --seed {report.seed} --trace: " + "; ".join(
         f"{kind}: {text}" for kind, text in report.findings[:3]
     )
@@ -196,7 +196,7 @@ def told(report: Report) -> str:
 @pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
 def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
     reports = [run_seed(seed) for seed in range(first, first + CHUNK)]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     assert sum(report.restarts for report in reports) > CHUNK // 3, (
         "too little goes wrong for this to prove anything"
     )
@@ -330,11 +330,12 @@ def test_groups_meet_their_former_selves() -> None:
     """Static members come back while they are still there, others leave, and both is sent to the
     checkers.
     """
-    told = [
+    reported = [
         run_seed(seed, tweak=focuses.with_static_members).history.accesses for seed in range(14)
     ]
     ids = [
-        {access.member_id for access in accesses if access.instance_id == "s0"} for accesses in told
+        {access.member_id for access in accesses if access.instance_id == "s0"}
+        for accesses in reported
     ]
     assert sum(len(of_instance) for of_instance in ids) > 2 * len(ids), (
         "static members do not come back"
@@ -362,7 +363,7 @@ def test_members_speak_both_protocols_in_one_group(monkeypatch: pytest.MonkeyPat
     counting("upgraded")
     counting("downgrade")
     reports = [run_seed(seed, tweak=focuses.with_consumer_protocol) for seed in range(14, 27)]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     assert changes["upgraded"] > 3
     assert changes["downgrade"] > 3
     owners: dict[tuple[int, str, Partition], set[str]] = {}
@@ -420,7 +421,7 @@ def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
             focuses.with_expiry,
         )
     ]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     assert builds[False] > 20
 
 
@@ -459,7 +460,7 @@ def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:
     assert sum(len(report.history.commits) for report in reports) > len(reports), (
         "no group reads the topic"
     )
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
 
 
 def test_a_deletion_that_is_cut_short_came_about_or_did_not() -> None:
@@ -469,7 +470,7 @@ def test_a_deletion_that_is_cut_short_came_about_or_did_not() -> None:
     reports = [
         run_seed(seed, tweak=focuses.with_remakes_and_power, is_plain=True) for seed in range(20)
     ]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
 
 
 def test_topics_grow_while_they_are_used() -> None:
@@ -481,14 +482,14 @@ def test_topics_grow_while_they_are_used() -> None:
         if write.outcome.value == "ok"
     }
     assert ("plain", 1) in written, "no producer writes to what is new"
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
 
 
 def test_nonsense_is_sent_and_hurts_nobody() -> None:
     """Most of it is refused, some is put right; batches that become a MB go the worker's way."""
     worlds = [World(seed, tweak=focuses.with_meddlers) for seed in range(6)]
     reports = [world.run() for world in worlds]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     lies = [
         write
         for report in reports
@@ -503,13 +504,13 @@ def test_nonsense_is_sent_and_hurts_nobody() -> None:
 def test_a_process_that_stands_still_hears_first() -> None:
     worlds = [World(seed, tweak=focuses.with_stops) for seed in range(4)]
     reports = [world.run() for world in worlds]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     assert all(world.node.stops for world in worlds)
 
 
 def test_groups_over_one_topic_have_churn_of_their_own() -> None:
     reports = [run_seed(seed, tweak=focuses.with_groups) for seed in range(4)]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     for report in reports:
         assert {commit.group for commit in report.history.commits} == {"group 0", "group 1"}
         assert (
@@ -676,7 +677,7 @@ def test_ids_expire_and_producers_come_back() -> None:
     further apart.
     """
     reports = [run_seed(seed, tweak=Scenario._draw_expiry) for seed in range(4)]
-    assert [told(report) for report in reports if report.findings] == []
+    assert [reported(report) for report in reports if report.findings] == []
     assert all(report.virtual_ms > 9000 for report in reports)
 
 

@@ -80,7 +80,7 @@ class Database:
     def note_open(self, transactional_id: str, opened: State | None) -> None:
         """What is open of an id, by the answer to a new producer, which has fenced all others."""
         if opened in self._ended and not self._may_be_forgotten:
-            self._world.history.incident("told", f"{opened} had ended, and is open again")
+            self._world.history.incident("contradicted", f"{opened} had ended, and is open again")
         for state in [each for each in self._prepared if each.transactional_id == transactional_id]:
             if state == opened:
                 continue

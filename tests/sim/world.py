@@ -904,7 +904,7 @@ class World:
             except Fenced:
                 if fences == self.fences:
                     self.history.incident(
-                        "refused", "a producer is fenced that nobody else knows of"
+                        "refused", "a producer is fenced that no other producer knows of"
                     )
             except Refused as refusal:
                 self.history.incident("refused", str(refusal))

@@ -44,7 +44,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
     except MissingRequirementError as error:
         pytest.skip(str(error))
     faults = [
-        # Nobody waits that long: without a speculative copy the query never ends.
+        # No query waits that long: without a speculative copy the query never ends.
         {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
         {"batch": 2, "task": 1, "does": "crash"},
     ]

@@ -210,8 +210,8 @@ def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
         options=SINK,
     )
     with Proof(proxy.bootstrap_servers, sink, written, ordered=False) as proof:
-        # Batch 1 is committed, and nobody knows: the next driver makes other rows of it, of which
-        # none may be published.
+        # Batch 1 is committed, and no driver knows: the next driver makes other rows of it, of
+        # which none may be published.
         killed_at(proxy, query, 2, END_TXN, response=True)
         with Driver(query) as last:
             assert last.wait() == 0, last.said()

@@ -239,7 +239,7 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
-    """The first batches that it plans anew have numbers that are taken, and other rows."""
+    """The first batches that it plans again have numbers that are taken, and other rows."""
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic)

@@ -1,5 +1,6 @@
 """The sink finds the checkpoint where Spark has it: on a default file system that is not the local
-one (viewfs stands for HDFS), below a directory that is set for the whole session, and nowhere else.
+one (viewfs in place of HDFS), below a directory that is set for the whole session, and nowhere
+else.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_batches_restarts_and_replay(
 def test_a_checkpoint_of_spark_s_own_source(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md tells of it."""
+    """It has no ids of topics, and no space. docs/SPARK_MIGRATION.md describes it."""
     publish(broker, topic, plain(0, 12))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="8")
     query.run()
@@ -130,7 +130,7 @@ def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_
 def test_a_running_query(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It begins at the end, stands still at an open transaction, finds new partitions and topics,
+    """It begins at the end, waits at an open transaction, finds new partitions and topics,
     and outlives the broker's restart.
     """
     from confluent_kafka import Producer
@@ -211,7 +211,7 @@ def test_records_deleted_under_a_running_query(
 def test_a_topic_deleted_under_a_batch_that_is_run_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """The batch stands in the checkpoint: without a way past it, the query could never go on."""
+    """The batch is in the checkpoint: without a way past it, the query could never go on."""
     from pyspark.errors import StreamingQueryException
 
     other = topic + "-deleted"
@@ -239,7 +239,7 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(
 def test_a_topic_that_was_deleted_and_made_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """It has more records than the former, so that no offset tells."""
+    """It has more records than the former, so that no offset shows it."""
     from pyspark.errors import StreamingQueryException
 
     publish(broker, topic, plain(0, 4))

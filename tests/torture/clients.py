@@ -9,8 +9,8 @@ broker and the clients are killed (SIGKILL) and paused (SIGSTOP) at random, some
 enough to be replaced while they sleep, and then wake up as zombies. Readers of both kinds follow
 all partitions through all of it.
 
-A client writes down what it is about to do and what it was told, a line each, before it goes on:
-what a killed one knew is known. After each round everything is healed, the transformers must
+A client writes down what it is about to do and what it was answered, a line each, before it goes
+on: what a killed one knew is known. After each round everything is healed, the transformers must
 finish, and tests/checkers.py judges the history: nothing lost, nothing twice, no torn or aborted
 transaction in sight, each partition in order, offsets and outputs in step.
 """
@@ -52,9 +52,9 @@ BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalan
 BROKER_DEEDS = ("broker killed", "broker killed", "broker paused")
 CLIENT_DEEDS = ("client killed", "client killed", "client paused", "client replaced")
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
-# A librdkafka that finds all brokers down begins anew from its bootstrap servers and forgets the
+# A librdkafka that finds all brokers down begins again from its bootstrap servers and forgets the
 # one that its coordinator requests wait for: such a request then waits for ever (its issues 5456
-# and 5511, seen here after every few kills). So it is told not to.
+# and 5511, seen here after every few kills). So it is configured not to.
 RECONNECTING = {
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.ms": 20,
@@ -114,7 +114,7 @@ class Worker:
         while True:
             time.sleep(1)
             if os.getppid() != parent:
-                os._exit(1)  # nobody is left to end this process
+                os._exit(1)  # nothing is left to end this process
             idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
             if idle_s > HUNG_S:
                 self.diary("hung")

@@ -39,7 +39,7 @@ from torture import commit_probe
 from torture.clients import BROKER_SETTINGS, CLIENT_DEEDS, ROUND_S, Report, Round, _rows, now_ms
 
 TAKE_OVER_MS = 5000
-SOONEST_MS = 1000  # before that nobody has taken over: what is answered is the old leader's
+SOONEST_MS = 1000  # before that no producer has taken over: what is answered is the old leader's
 WHOLE_S = 90.0
 DEEDS = (
     *["leader killed"] * 4,
@@ -166,7 +166,7 @@ def _files(data_dir: Path) -> dict[str, str]:
 
 @dataclass(slots=True)
 class TakeOver:
-    """From the loss of a leader to a commit that the other one acknowledged: to whoever keeps
+    """From the loss of a leader to a commit that the other one acknowledged: to a client that keeps
     asking, and to the first of the clients, with its own waits (-1: to none).
     """
 

@@ -11,7 +11,7 @@ any request; timeouts are so short that they are met. Some hundred batches a min
 gets through a dozen (`torture.spark_pipeline`).
 
 At the end each batch of the log is in the topics with all rows of exactly one attempt, or with none
-where a driver was told that it had none.
+where a driver got the answer that it had none.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def next_batch(directory: Path) -> int:
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """All that is wrong with the output. empty: the batches of which a driver was told that its
-    attempt had no rows.
+    """All that is wrong with the output. empty: the batches of which a driver got the answer that
+    its attempt had no rows.
     """
     if log != list(range(len(log))):
         yield f"the commit log has holes: {log}"
@@ -414,12 +414,12 @@ class Round:
         report, empty = self.report, set()
         for path in self.directory.glob("diary-*"):
             for line in path.read_text().splitlines():
-                told = json.loads(line)
-                report.failures += told["is"] == "failed"
-                if told["is"] == "published":
-                    report.already += told["was_committed"]
-                    if not told["was_committed"] and not told["records"]:
-                        empty.add(told["batch"])
+                reported = json.loads(line)
+                report.failures += reported["is"] == "failed"
+                if reported["is"] == "published":
+                    report.already += reported["was_committed"]
+                    if not reported["was_committed"] and not reported["records"]:
+                        empty.add(reported["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
         # One that was killed between the end of its transaction and the log has published a batch

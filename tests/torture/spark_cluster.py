@@ -275,7 +275,7 @@ def read_secured(broker: LocalBroker) -> list[bytes]:
 
 
 def run_take_over(directory: Path) -> None:
-    """Kill who leads, twice, under a query that nobody starts again."""
+    """Kill who leads, twice, under a query that is not started again."""
     checkpoint = directory / "checkpoint"
     with etcd(directory / "etcd") as (engine, _), pair(directory, engine) as (leader, standby):
         servers = f"{leader.servers},{standby.servers}"

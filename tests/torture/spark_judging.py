@@ -84,10 +84,10 @@ class Story:
     )
     forbidden: set[str] = field(
         default_factory=set
-    )  # values of input transactions that nobody asked to commit
+    )  # values of input transactions that no client asked to commit
     promised: set[str] = field(
         default_factory=set
-    )  # values of which a producer was told that they are there
+    )  # values of which a producer got the acknowledgement
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -251,8 +251,8 @@ def check_order(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def check_counts(story: Story, index: Index) -> Iterator[Finding]:
-    """Each window of each key is told once, with as many records as the input has. Windows that met
-    a record behind the watermark are left out.
+    """Each window of each key is reported once, with as many records as the input has. Windows that
+    met a record behind the watermark are left out.
     """
     wanted: Counter[tuple[int, str]] = Counter()
     unsure: set[tuple[int, str]] = set()
@@ -265,7 +265,7 @@ def check_counts(story: Story, index: Index) -> Iterator[Finding]:
     open_ms = max(batch.watermark_ms for batch in story.batches.values()) if story.batches else 0
     story.notes["windows"] = len(wanted)
     story.notes["windows with late records"] = len(unsure)
-    told: Counter[tuple[int, str]] = Counter()
+    reported: Counter[tuple[int, str]] = Counter()
     for row in story.everything:
         start, key, count = row.value.split("|")
         window = (int(start), key)
@@ -275,12 +275,12 @@ def check_counts(story: Story, index: Index) -> Iterator[Finding]:
             yield Finding("count", f"{row}: the input has {wanted[window]}")
     for row in story.committed:
         start, key, _ = row.value.split("|")
-        told[int(start), key] += 1
+        reported[int(start), key] += 1
     for window, records in wanted.items():
-        if told[window] > 1:
-            yield Finding("doubled", f"window {window} is told {told[window]} times")
-        elif not told[window] and window not in unsure and window[0] + WINDOW_MS <= open_ms:
-            yield Finding("lost", f"window {window} with {records} records is not told")
+        if reported[window] > 1:
+            yield Finding("doubled", f"window {window} is reported {reported[window]} times")
+        elif not reported[window] and window not in unsure and window[0] + WINDOW_MS <= open_ms:
+            yield Finding("lost", f"window {window} with {records} records is not reported")
 
 
 def check_seen(story: Story) -> Iterator[Finding]:

@@ -392,7 +392,7 @@ class Round:
         from torture.spark_programs import Drive, drawn
 
         name = f"driver-{self.report.drivers + 1}"
-        told = Drive(
+        task = Drive(
             self.servers,
             self.plan,
             f"{self.prefix}-in-.*",
@@ -405,14 +405,14 @@ class Round:
             **drawn(self.random),
         )
         if finish:
-            told.source["maxOffsetsPerTrigger"] = str(self.random.choice((1500, 5000)))
-        return name, asdict(told), told.to_json()
+            task.source["maxOffsetsPerTrigger"] = str(self.random.choice((1500, 5000)))
+        return name, asdict(task), task.to_json()
 
     def _start_driver(self) -> None:
-        name, told, text = self._text()
+        name, task, text = self._text()
         self.report.drivers += 1
         self.driver = DriverProcess(name, text, self.directory)
-        self.note("driver started", f"{name} {told['cores']} {told['source']} {told['sink']}")
+        self.note("driver started", f"{name} {task['cores']} {task['source']} {task['sink']}")
         # Some do not live to see their first batch, some grow old.
         kind = self.random.random()
         self._doom = time.monotonic() + self.random.uniform(1, 12) if kind < 0.1 else None

@@ -126,7 +126,7 @@ def feed(role: str, *arguments: str) -> None:
 
 @dataclass
 class Drive:
-    """What a driver is told. `finish`: to read to the end of the input, and end."""
+    """The parameters of a driver. `finish`: to read to the end of the input, and end."""
 
     servers: str
     plan: str
@@ -170,30 +170,31 @@ def drive(text: str) -> int:
     A query that is not the last is stopped after a while by `stop()`, and goes on in the same
     session with other options; often it is also started again where it failed, as users do.
     """
-    told = Drive(**json.loads(text))
-    diary, chance = Diary(told.diary), random.Random(told.seed)
+    task = Drive(**json.loads(text))
+    diary, chance = Diary(task.diary), random.Random(task.seed)
     from pyspark.errors import StreamingQueryException
 
     from barnabas.spark_connector.session import local_session
 
-    spark = local_session("torture", cores=told.cores, settings=told.settings)
+    spark = local_session("torture", cores=task.cores, settings=task.settings)
     diary("session")
     try:
         while True:
             try:
-                if _run(spark, told, diary, None if told.finish else chance.uniform(0.5, 12)):
+                if _run(spark, task, diary, None if task.finish else chance.uniform(0.5, 12)):
                     break
             except StreamingQueryException as error:
                 diary("failed", text=str(error))
                 print(f"the query failed: {error}", file=sys.stderr, flush=True)
-                if told.finish or chance.random() < 0.3:
+                if task.finish or chance.random() < 0.3:
                     return 1
-            told = replace(
-                told, **{name: value for name, value in drawn(chance).items() if name != "cores"}
+            task = replace(
+                task,
+                **{name: value for name, value in drawn(chance).items() if name != "cores"},
             )
-        if told.plan == COUNTED:
-            _end_of_time(told)  # a record so late that every window is over
-            _run(spark, told, diary, None)
+        if task.plan == COUNTED:
+            _end_of_time(task)  # a record so late that every window is over
+            _run(spark, task, diary, None)
     except StreamingQueryException as error:
         diary("failed", text=str(error))
         return 1
@@ -203,32 +204,32 @@ def drive(text: str) -> int:
     return 0
 
 
-def _run(spark: Any, told: Drive, diary: Diary, seconds: float | None) -> bool:
+def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
     """Start the query, and stop it when the time is up. Gives whether it came to its end. Raises
     StreamingQueryException.
     """
     reader = (
         spark.readStream.format("barnabas")
-        .option("kafka.bootstrap.servers", told.servers)
-        .option("subscribePattern", told.pattern)
+        .option("kafka.bootstrap.servers", task.servers)
+        .option("subscribePattern", task.pattern)
     )
     reader = (
         reader.option("startingOffsets", "earliest")
         .option("kafka.metadata.max.age.ms", "1500")
         .option("kafka.client.id", SOURCE_ID)
     )
-    rows = planned(told, reader.options(**told.source).load())
+    rows = planned(task, reader.options(**task.source).load())
     writer = (
         rows.writeStream.format("barnabas")
         .queryName("torture")
-        .option("checkpointLocation", told.checkpoint)
+        .option("checkpointLocation", task.checkpoint)
     )
     writer = (
-        writer.option("kafka.bootstrap.servers", told.servers)
+        writer.option("kafka.bootstrap.servers", task.servers)
         .option("kafka.client.id", SINK_ID)
-        .options(**told.sink)
+        .options(**task.sink)
     )
-    if told.finish:
+    if task.finish:
         writer = writer.trigger(availableNow=True)
     query = writer.start()
     diary("started")
@@ -248,18 +249,18 @@ def _run(spark: Any, told: Drive, diary: Diary, seconds: float | None) -> bool:
     return True
 
 
-def planned(told: Drive, rows: Any) -> Any:
+def planned(task: Drive, rows: Any) -> Any:
     """The query's plan: columns key, value and topic."""
     from pyspark.sql import functions as f
 
     chance = (
         f.lit("-")
-        if told.plan in (COPIED, DISTINCT)
+        if task.plan in (COPIED, DISTINCT)
         else f.hex((f.rand() * 1_000_000_000).cast("long"))
     )
     text = f.col("value").cast("string")
-    topic = f.lit(told.sinks[0])
-    if told.plan == COUNTED:
+    topic = f.lit(task.sinks[0])
+    if task.plan == COUNTED:
         at = f.timestamp_millis(f.substring_index(text, "@", -1).cast("long"))
         windows = rows.select("key", at.alias("at")).withWatermark("at", f"{WATERMARK_S} seconds")
         counts = windows.groupBy(f.window("at", f"{WINDOW_MS} milliseconds"), "key").count()
@@ -267,11 +268,11 @@ def planned(told: Drive, rows: Any) -> Any:
             "|", f.unix_millis("window.start"), f.col("key").cast("string"), "count"
         )
         return counts.select("key", value.alias("value"), topic.alias("topic"))
-    if told.plan == SHUFFLED:
+    if task.plan == SHUFFLED:
         rows = rows.repartition(3, f.rand())
-    if told.plan == SCATTERED:
-        topic = f.when(f.rand() < 0.5, told.sinks[0]).otherwise(told.sinks[1])
-    if told.plan == DISTINCT:
+    if task.plan == SCATTERED:
+        topic = f.when(f.rand() < 0.5, task.sinks[0]).otherwise(task.sinks[1])
+    if task.plan == DISTINCT:
         identity = f.substring_index(f.substring_index(text, "=", -1), "@", 1)
         rows = rows.withColumn("identity", identity).dropDuplicates(["identity"])
     return rows.select(
@@ -281,10 +282,10 @@ def planned(told: Drive, rows: Any) -> Any:
     )
 
 
-def _end_of_time(told: Drive) -> None:
+def _end_of_time(task: Drive) -> None:
     from confluent_kafka import Producer
 
-    client = Producer({"bootstrap.servers": told.servers})
-    topic = told.pattern.replace(".*", "a")
+    client = Producer({"bootstrap.servers": task.servers})
+    topic = task.pattern.replace(".*", "a")
     client.produce(topic, f"end=end@{time.time_ns() // 1_000_000 + 86_400_000}", "end", partition=0)
     assert client.flush(60) == 0, "the broker is whole, and does not take a record"

@@ -95,7 +95,9 @@ def test_replicas_are_the_same_after_a_restart_also_with_fewer_brokers(tmp_path:
     host.close()
 
 
-def test_a_topic_that_is_made_anew_has_leaders_of_its_own(host: CoreHost, cluster: Cluster) -> None:
+def test_a_topic_that_is_made_again_has_leaders_of_its_own(
+    host: CoreHost, cluster: Cluster
+) -> None:
     make(host, "t", (1, 2))
     cluster.move(TopicPartition("t", 0), 2)
     delete_topic(host.parts.deletion, "t", host.now_ms)

@@ -180,10 +180,10 @@ def test_records_are_told_by_their_batches() -> None:
         encode_batch([NewRecord(None, b"v", 5), NewRecord(None, b"w", 5)], producer_id=9,
                      producer_epoch=1, base_sequence=3)
     )  # fmt: skip
-    told = plain(PartitionProduceData(index=2, records=batch))
-    assert told["index"] == 2
-    assert told["records"]["bytes"] == len(batch)
-    (row,) = told["records"]["batches"]
+    reported = plain(PartitionProduceData(index=2, records=batch))
+    assert reported["index"] == 2
+    assert reported["records"]["bytes"] == len(batch)
+    (row,) = reported["records"]["batches"]
     assert (row["records"], row["producer_id"], row["base_sequence"]) == (2, 9, 3)
 
 

@@ -427,7 +427,7 @@ def test_a_commit_waits_for_the_disk_once(host: CoreHost) -> None:
             [[True] * number] * 2,
         )
         assert [log.last_stable_offset for log in transaction.logs] == [2 * number, 2 * number]
-        assert host.flushes == [], "nobody waits for the markers"
+        assert host.flushes == [], "no request waits for the markers"
         host.answers[1].clear()
         if number == 1:
             transaction.add_partitions()
@@ -548,6 +548,8 @@ def test_a_first_batch_is_told_to_come_again_while_a_decision_is_under_way(host:
         "t", partition=0, transactional_id="id", identity=transaction.identity, sequence=0
     )
     assert error_of(host.call(2, request, 9)) == 0
+    for log in host.broker.topics.logs_of("t"):
+        log.files.make()
     transaction.end(commit=True)
     host.flush()
     late = produce(
@@ -587,7 +589,7 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
     assert transaction.flushed() == [TXN_LOG]
     assert (transaction.state(), transaction.markers()) == ("PREPARE_COMMIT", [[True], [True]])
     assert [answer.error_code for answer in host.answers[1]] == [0], (
-        "the decision stands: the answer needs not wait for the markers"
+        "the decision is durable: the answer needs not wait for the markers"
     )
     assert [log.last_stable_offset for log in transaction.logs] == [2, 2]
     assert transaction.flushed() == ["t", "t"]
@@ -815,7 +817,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
 def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(
     tmp_path: Path,
 ) -> None:
-    """Nobody can have it, and it would fence the producer id for good."""
+    """No producer can have it, and it would fence the producer id for good."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")

@@ -45,7 +45,7 @@ def is_committed(b: DiskBroker) -> bool:
 
 
 def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
-    """The frame of the journal is durable, and the core is not told."""
+    """The frame of the journal is durable, and the core is not notified."""
     b, p = ready(**settings)
     b.hold_flushes()
     p.start_end(True)
@@ -215,7 +215,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
 
 def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
     """The records have been in the logs' own files since before the decision: of these the journal
-    tells nothing.
+    shows nothing.
     """
     b, p = ready()
     for log in b.broker.topics.logs_of("t"):
@@ -431,7 +431,7 @@ def test_without_a_journal_each_step_waits_for_the_disk(setting: str) -> None:
     assert is_committed(b)
 
 
-def test_room_that_comes_back_lets_the_journal_begin_anew() -> None:
+def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
     b, p = ready()
     b.parts.disk_space.is_full = True
     assert p.end(True) == 0

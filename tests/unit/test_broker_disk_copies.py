@@ -48,7 +48,9 @@ def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
         b.copy_disk(is_told=is_told)
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
     assert b.broker.logs.lost_power
-    assert ("a copy of the disk" in caplog.text) is not is_told, "the system tells, or the files do"
+    assert ("a copy of the disk" in caplog.text) is not is_told, (
+        "the system shows it, or the files do"
+    )
     b.kill()
     assert not b.broker.logs.lost_power
     b.lose_power()
@@ -109,7 +111,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
 
 
 def test_a_directory_knows_itself_from_its_copy(tmp_path: Path) -> None:
-    """Copied with cp, it has other inodes, whatever the kernel tells of mounts."""
+    """Copied with cp, it has other inodes, whatever the kernel says of mounts."""
     disk = OsDisk()
     assert disk.mount_id(str(tmp_path)) == disk.mount_id(str(tmp_path))
     manager, log = new_log(tmp_path / "data")

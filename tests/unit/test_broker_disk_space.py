@@ -33,7 +33,7 @@ def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
     assert b.read("t") == [b"of another", b"0", b"1", b"2"]
 
 
-def test_a_producer_that_gives_up_begins_anew_with_its_next_epoch() -> None:
+def test_a_producer_that_gives_up_begins_again_with_its_next_epoch() -> None:
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]

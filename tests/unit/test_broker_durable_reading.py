@@ -22,7 +22,7 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     b.hold_flushes()
     log = b.broker.topics.partition("t", 0)
     assert log is not None
-    # stands for what nobody waits for
+    # no request waits for it
     b.parts.markers.append("t", 0, Marker(77, 0, 0, True), b.now_ms)
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
@@ -61,7 +61,7 @@ def test_who_knows_of_a_commit_reads_it(journal: str, durability: str) -> None:
     log = b.broker.topics.partition("t", 0)
     assert log is not None
     assert fetched.last_stable_offset == fetched.high_watermark == log.log_end_offset, (
-        "what nobody waited for is on the disk"
+        "what no request waited for is on the disk"
     )
 
 

@@ -171,7 +171,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-# --- what is told -------------------------------------------------------------------------------
+# --- what is shown------------------------------------------------------------------------------
 
 
 def test_metadata_has_all_brokers_and_their_leaders(cluster: Cluster) -> None:
@@ -194,7 +194,7 @@ def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
 
 
 def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
-    """A client is told those of the listener that it came by, in each answer that tells any."""
+    """A client gets those of the listener that it came by, in each answer that has any."""
     cluster = Cluster(
         tmp_path,
         listeners="PLAINTEXT://:9092,OTHER://:1000",

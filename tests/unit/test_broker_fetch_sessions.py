@@ -40,7 +40,7 @@ def ask(
     return host.call(connection, fetch(topics, **more), version)
 
 
-def told(answer: Any) -> Told:
+def reported(answer: Any) -> Told:
     """(error code, high watermark, values) of each partition of the answer, in its order."""
     assert answer.error_code == Code.NONE
     return {
@@ -60,40 +60,42 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
     first = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0))
     session = first.session_id
     assert session != 0
-    assert told(first) == {("t", 0): (0, 1, [b"a"]), ("t", 1): (0, 0, [])}
+    assert reported(first) == {("t", 0): (0, 1, [b"a"]), ("t", 1): (0, 0, [])}
     again = ask(host, {}, session=(session, 1))
-    assert told(again) == {("t", 0): (0, 1, [b"a"])}, "nothing changed, but the data was not taken"
-    assert told(ask(host, {"t": {0: 1}}, session=(session, 2))) == {}, "the offset moves on"
-    assert told(ask(host, {}, session=(session, 3))) == {}
-    host.call(1, produce("t", b"b", partition=1), 9)
-    assert told(ask(host, {}, session=(session, 4))) == {("t", 1): (0, 1, [b"b"])}
-    assert told(ask(host, {"t": {1: 1, 2: 0}}, session=(session, 5))) == {("t", 2): (0, 0, [])}, (
-        "a third is added"
+    assert reported(again) == {("t", 0): (0, 1, [b"a"])}, (
+        "nothing changed, but the data was not taken"
     )
+    assert reported(ask(host, {"t": {0: 1}}, session=(session, 2))) == {}, "the offset moves on"
+    assert reported(ask(host, {}, session=(session, 3))) == {}
+    host.call(1, produce("t", b"b", partition=1), 9)
+    assert reported(ask(host, {}, session=(session, 4))) == {("t", 1): (0, 1, [b"b"])}
+    assert reported(ask(host, {"t": {1: 1, 2: 0}}, session=(session, 5))) == {
+        ("t", 2): (0, 0, [])
+    }, "a third is added"
     for partition, value in enumerate((b"c", b"d", b"e")):
         host.call(1, produce("t", value, partition=partition), 9)
-    assert list(told(ask(host, {}, forget={"t": [0]}, session=(session, 6)))) == [
+    assert list(reported(ask(host, {}, forget={"t": [0]}, session=(session, 6)))) == [
         ("t", 1),
         ("t", 2),
     ], "the first is forgotten"
-    assert told(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}, (
-        "one forgotten that is not in it"
-    )
+    assert (
+        reported(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}
+    ), "one forgotten that is not in it"
     wrong = {("t", 1): (Code.OFFSET_OUT_OF_RANGE, -1, [])}
-    assert told(ask(host, {"t": {1: 77}}, session=(session, 8))) == wrong
-    assert told(ask(host, {}, session=(session, 9))) == wrong, "an error stays"
+    assert reported(ask(host, {"t": {1: 77}}, session=(session, 8))) == wrong
+    assert reported(ask(host, {}, session=(session, 9))) == wrong, "an error stays"
     missing = ("missing", 0)
-    answer = told(ask(host, {"t": {1: 2}, "missing": {0: 0}}, session=(session, 10)))
+    answer = reported(ask(host, {"t": {1: 2}, "missing": {0: 0}}, session=(session, 10)))
     assert answer[missing] == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, []) and answer["t", 1] == (
         0,
         2,
         [],
     )
-    assert told(ask(host, {}, session=(session, 11))) == {
+    assert reported(ask(host, {}, session=(session, 11))) == {
         missing: (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, [])
     }
     closing = ask(host, {"t": {0: 0}}, session=(session, -1))
-    assert closing.session_id == 0 and ("t", 0) in told(closing)
+    assert closing.session_id == 0 and ("t", 0) in reported(closing)
     refused = ask(host, {}, session=(session, 12))
     assert (refused.error_code, refused.session_id, refused.responses) == (
         Code.FETCH_SESSION_ID_NOT_FOUND,
@@ -104,7 +106,7 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
 
 @pytest.mark.parametrize("high_watermark", [-1, 5])
 def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
-    """A client that was given an error waits for the partition until it is told of it again."""
+    """A client that was given an error waits for the partition until it gets it again."""
     target = FetchTarget("t", FetchPartition(partition=0))
     assert target.has_news(0, 5, 0, 0)
     assert not target.has_news(0, 5, 0, 0)
@@ -125,16 +127,16 @@ def test_sessions_are_refused(host: CoreHost) -> None:
         return answer.error_code, answer.session_id
 
     assert refusal(session, 2) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
-    assert told(ask(host, {}, session=(session, 1))) == {("t", 0): (0, 1, [b"a"])}, (
+    assert reported(ask(host, {}, session=(session, 1))) == {("t", 0): (0, 1, [b"a"])}, (
         "the right one after that"
     )
     assert refusal(session, 1) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
     assert refusal(session + 1, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert refusal(0, 1) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
     older = ask(host, {}, session=(session, 2), version=7)
-    assert older.session_id == session and ("t", 0) in told(older)
+    assert older.session_id == session and ("t", 0) in reported(older)
     elsewhere = ask(host, {"t": {0: 1}}, session=(session, 3), connection=2)
-    assert (elsewhere.session_id, told(elsewhere)) == (session, {})
+    assert (elsewhere.session_id, reported(elsewhere)) == (session, {})
     request = fetch({}, session=(session, 4))
     by_id = host.call(1, request, 13)
     assert (by_id.error_code, by_id.session_id) == (Code.FETCH_SESSION_TOPIC_ID_ERROR, 0)
@@ -148,7 +150,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
     assert len(host.broker.cluster.nodes[1].fetch_sessions) == 0
 
 
-def test_a_session_that_is_begun_anew_goes(host: CoreHost) -> None:
+def test_a_session_that_is_begun_again_goes(host: CoreHost) -> None:
     """Epoch 0 with a session's id: that one is gone."""
     host.create("t")
     first = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
@@ -218,7 +220,7 @@ def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
     """Who finds no room gets all he asks for each time, and what rested for two minutes goes."""
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     none = ask(small, partitions(*range(5)), session=(0, 0))
-    assert (none.session_id, len(told(none))) == (0, 5)
+    assert (none.session_id, len(reported(none))) == (0, 5)
     second = ask(small, partitions(*range(4)), session=(0, 0)).session_id
     assert 0 not in (first, second)
     assert ask(small, partitions(0), session=(0, 0)).session_id == 0
@@ -280,7 +282,7 @@ def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
     order = []
     for epoch in range(1, 4):
         request.session_epoch = epoch
-        rows = told(host.call(1, request, VERSION))
+        rows = reported(host.call(1, request, VERSION))
         order += [key[1] for key, row in rows.items() if row[2]]
         request = fetch({}, session=(session, epoch + 1))
         request.max_bytes = 1

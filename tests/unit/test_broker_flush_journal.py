@@ -172,7 +172,7 @@ def test_a_full_journal_is_followed_by_the_next(
     assert queue.done == ["first", "second"]
     assert queue.journals() == [FIRST, SECOND]
     assert queue.end_flush() == [LOG, LOG], (
-        "nobody waited when that ended: what was left went alone"
+        "nothing waited when that ended: what was left went alone"
     )
     assert queue.journals() == [SECOND]
 

@@ -375,7 +375,7 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
     queue.end_flush(2)
     assert queue.done == [("commit", 1), ("commit is durable", 2)]
     assert decisions.log_end_offset == 1 and decisions.flushed == 0
-    assert queue.outbox.flushes == [] and queue.queue.is_idle, "nobody waits for what follows"
+    assert queue.outbox.flushes == [] and queue.queue.is_idle, "no request waits for what follows"
 
 
 def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:

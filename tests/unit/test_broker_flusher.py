@@ -1,4 +1,4 @@
-"""The fsync thread: every file of a job once, an error told, jobs in order."""
+"""The fsync thread: every file of a job once, an error reported, jobs in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.storage.disk import FailedFsync
 
 
 class File:
-    """Counts its fsyncs; fails where it is told to."""
+    """Counts its fsyncs; fails where a test asks for it."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error

@@ -161,7 +161,7 @@ def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> 
         b.open()
 
 
-def test_a_topic_made_anew_whose_old_directories_a_kill_left_is_served() -> None:
+def test_a_topic_made_again_whose_old_directories_a_kill_left_is_served() -> None:
     """Its deletion is in the journal: what is left of it goes, and is not taken for foreign."""
     b = two_topics()
     b.broker.metadata.delete_topics(["t"])

@@ -1,4 +1,4 @@
-"""What Kafka is told of settings, users and features, by version."""
+"""What Kafka gets of settings, users and features, by version."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def lines(plan: HandOver) -> dict[str, str]:
 
 
 def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
-    told = lines(
+    reported = lines(
         planned(
             disk,
             "3.9",
@@ -35,25 +35,25 @@ def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
             advertised_listeners="CLIENTS://kafka.example:9092",
         )
     )
-    assert told["process.roles"] == "broker,controller"
-    assert told["node.id"] == "3"
-    assert told["log.dirs"] == "/data"
-    assert told["controller.quorum.voters"] == "3@127.0.0.1:9093"
-    assert told["listeners"] == "CLIENTS://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093"
-    assert told["advertised.listeners"] == "CLIENTS://kafka.example:9092"
-    assert told["listener.security.protocol.map"] == "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"
-    assert told["inter.broker.listener.name"] == "CLIENTS"
-    assert told["group.coordinator.rebalance.protocols"] == "classic,consumer"
-    assert told["group.consumer.migration.policy"] == "bidirectional"
+    assert reported["process.roles"] == "broker,controller"
+    assert reported["node.id"] == "3"
+    assert reported["log.dirs"] == "/data"
+    assert reported["controller.quorum.voters"] == "3@127.0.0.1:9093"
+    assert reported["listeners"] == "CLIENTS://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093"
+    assert reported["advertised.listeners"] == "CLIENTS://kafka.example:9092"
+    assert reported["listener.security.protocol.map"] == "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    assert reported["inter.broker.listener.name"] == "CLIENTS"
+    assert reported["group.coordinator.rebalance.protocols"] == "classic,consumer"
+    assert reported["group.consumer.migration.policy"] == "bidirectional"
     assert "group.coordinator.rebalance.protocols" not in lines(planned(disk, "4.3"))
 
 
 def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: SimDisk) -> None:
-    told = lines(planned(disk, "4.3", offsets_topic_num_partitions="7"))
-    assert told["offsets.topic.num.partitions"] == "7"  # not made yet
-    assert told["transaction.state.log.num.partitions"] == "2"
-    assert told["offsets.topic.replication.factor"] == "1"
-    assert told["group.initial.rebalance.delay.ms"] == "0"
+    reported = lines(planned(disk, "4.3", offsets_topic_num_partitions="7"))
+    assert reported["offsets.topic.num.partitions"] == "7"  # not made yet
+    assert reported["transaction.state.log.num.partitions"] == "2"
+    assert reported["offsets.topic.replication.factor"] == "1"
+    assert reported["group.initial.rebalance.delay.ms"] == "0"
 
 
 # Of each internal topic of Apache Kafka: the settings whose default wants more than one broker, and
@@ -81,7 +81,7 @@ def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
 
 
 def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
-    told = lines(
+    reported = lines(
         planned(
             disk,
             "4.3",
@@ -91,10 +91,10 @@ def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
             num_partitions="5",
         )
     )
-    assert told["offsets.retention.minutes"] == "77"
-    assert told["num.partitions"] == "5"
-    assert "message.max.bytes" not in told  # a topics' default, which is in the metadata
-    assert not any(name.startswith("barnabas.") for name in told)
+    assert reported["offsets.retention.minutes"] == "77"
+    assert reported["num.partitions"] == "5"
+    assert "message.max.bytes" not in reported  # a topics' default, which is in the metadata
+    assert not any(name.startswith("barnabas.") for name in reported)
 
 
 def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk) -> None:
@@ -104,15 +104,17 @@ def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk)
         listeners="SASL_PLAINTEXT://127.0.0.1:9092",
         sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
     )
-    told = lines(plan)
-    assert told["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
-    assert told["sasl.mechanism.inter.broker.protocol"] == "SCRAM-SHA-512"
+    reported = lines(plan)
+    assert reported["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    assert reported["sasl.mechanism.inter.broker.protocol"] == "SCRAM-SHA-512"
     prefix = "listener.name.sasl_plaintext"
-    assert told[f"{prefix}.scram-sha-512.sasl.jaas.config"] == (
+    assert reported[f"{prefix}.scram-sha-512.sasl.jaas.config"] == (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         f'username="{INTER_BROKER_USER}" password="drawn";'
     )
-    assert told[f"{prefix}.scram-sha-256.sasl.jaas.config"].endswith("ScramLoginModule required;")
+    assert reported[f"{prefix}.scram-sha-256.sasl.jaas.config"].endswith(
+        "ScramLoginModule required;"
+    )
     kept = plan.scram_credentials[INTER_BROKER_USER, 2]
     expected = salted(SCRAM_SHA_512, "drawn", kept.salt, kept.iterations)
     assert kept == credential_of(SCRAM_SHA_512, expected, kept.salt, kept.iterations)
@@ -132,8 +134,8 @@ def test_names_and_passwords_of_any_kind_are_in_the_logins(
         return config
 
     monkeypatch.setattr(BrokerConfig, "from_properties", with_users)
-    told = lines(planned(disk, "3.9", listeners="SASL_PLAINTEXT://127.0.0.1:9094"))
-    text = told["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    reported = lines(planned(disk, "3.9", listeners="SASL_PLAINTEXT://127.0.0.1:9094"))
+    text = reported["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
     assert '"user_c@d e"="x"' in text
     assert parse_jaas(text.replace(' "user_c@d e"="x"', "")).passwords == {"alice": 'pa"ss\\w'}
 
@@ -147,13 +149,14 @@ def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
     assert "MIIE" in next(
         line for line in plan.properties.split("\n") if line.startswith("ssl.keystore.key=")
     )
-    told = lines(plan)
-    assert (told["ssl.keystore.key"], told["ssl.key.password"]) == tuple(texts.values())
+    reported = lines(plan)
+    assert (reported["ssl.keystore.key"], reported["ssl.key.password"]) == tuple(texts.values())
 
 
 def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> None:
-    """Else nobody may end a transaction's markers: WriteTxnMarkers needs the cluster (KIP-98)."""
-    told = lines(
+    """Else no broker may end a transaction's markers: WriteTxnMarkers needs the cluster
+    (KIP-98)."""
+    reported = lines(
         planned(
             disk,
             "3.9",
@@ -162,13 +165,13 @@ def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> Non
             super_users="User:admin",
         )
     )
-    assert told["inter.broker.listener.name"] == "SASL_PLAINTEXT"
-    assert told["super.users"] == f"User:admin;User:{INTER_BROKER_USER}"
-    assert told["authorizer.class.name"].endswith("metadata.authorizer.StandardAuthorizer")
-    assert "CONTROLLER:SASL_PLAINTEXT" in told["listener.security.protocol.map"]
+    assert reported["inter.broker.listener.name"] == "SASL_PLAINTEXT"
+    assert reported["super.users"] == f"User:admin;User:{INTER_BROKER_USER}"
+    assert reported["authorizer.class.name"].endswith("metadata.authorizer.StandardAuthorizer")
+    assert "CONTROLLER:SASL_PLAINTEXT" in reported["listener.security.protocol.map"]
     assert (
         f'user_{INTER_BROKER_USER}="drawn"'
-        in (told["listener.name.controller.plain.sasl.jaas.config"])
+        in (reported["listener.name.controller.plain.sasl.jaas.config"])
     )
     without = lines(
         planned(disk, "3.9", listeners="SASL_PLAINTEXT://127.0.0.1:9094,PLAINTEXT://127.0.0.1:9092")

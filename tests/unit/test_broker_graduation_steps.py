@@ -202,7 +202,7 @@ def test_what_was_done_under_kafka_is_there(after_kafka: SimDisk) -> None:
         "segment.bytes": "100000", "message.downconversion.enable": "false",  # as it was here
     }  # fmt: skip
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
-    assert broker.logs.leader_epoch == 41  # above all that Kafka told its clients
+    assert broker.logs.leader_epoch == 41  # above all that Kafka gave its clients
     broker.close_logs(NOW_MS)
 
 

@@ -45,7 +45,7 @@ def alter(host: AdminHost, *changes: tuple[str, int, str | None], name: str = "g
     return int(answer.responses[0].error_code)
 
 
-def told(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
+def reported(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
     resource = DescribeConfigsResource(GROUP, name, [SESSION, HEARTBEAT])
     result = host.call(DescribeConfigsRequest([resource], True), 4).results[0]
     assert result.error_code == 0
@@ -54,15 +54,15 @@ def told(host: AdminHost, name: str = "g") -> dict[str, tuple[str, int]]:
 
 def test_settings_of_a_group_are_set_told_of_kept_and_removed(host: AdminHost) -> None:
     defaults = {SESSION: ("45000", 5), HEARTBEAT: ("5000", 5)}
-    assert told(host) == defaults
+    assert reported(host) == defaults
     assert alter(host, (HEARTBEAT, 0, "6000"), (SESSION, 0, "50000")) == Code.NONE
     changed = {SESSION: ("50000", 8), HEARTBEAT: ("6000", 8)}
-    assert told(host) == changed
+    assert reported(host) == changed
     host.restart()
-    assert told(host) == changed
-    assert told(host, "other") == defaults
+    assert reported(host) == changed
+    assert reported(host, "other") == defaults
     assert alter(host, (HEARTBEAT, 1, None), (SESSION, 1, None)) == Code.NONE
-    assert told(host) == defaults
+    assert reported(host) == defaults
     host.restart()
     assert host.broker.metadata.group_configs == {}
 
@@ -203,3 +203,19 @@ def test_ids_are_written_in_22_letters_as_apache_kafka_does() -> None:
     """Uuid.toString: base64 of the URL alphabet, without padding."""
     assert short_text(uuid.UUID(int=0)) == "A" * 22
     assert short_text(uuid.UUID(int=(1 << 128) - 1)) == "_" * 21 + "w"
+
+
+def test_a_value_out_of_the_brokers_bounds_names_those_that_there_are() -> None:
+    config = BrokerConfig.from_properties({})
+    refusals = {
+        "streams.num.standby.replicas": ("9", "group.streams.max.standby.replicas=2"),
+        SESSION: (
+            "1",
+            "group.consumer.min.session.timeout.ms=45000, "
+            "group.consumer.max.session.timeout.ms=60000",
+        ),
+    }
+    for name, (text, bounds) in refusals.items():
+        with pytest.raises(KafkaError) as refused:
+            check_group_configs(config, {name: text})
+        assert str(refused.value).endswith(f"does not allow it: {bounds}")

@@ -1,4 +1,4 @@
-"""What coordinators decide is appended, replayed with its offsets, and told, in that order."""
+"""What coordinators decide is appended, replayed with its offsets, and answered, in that order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.storage.disk import Data, FailedFsync
 
-NOBODY = "nobody's transaction"
+NOBODY = "no producer's transaction"
 
 
 @pytest.fixture

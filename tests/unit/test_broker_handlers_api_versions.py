@@ -78,8 +78,8 @@ def test_features_are_told_as_an_apache_kafka_4_3_tells_them(
     ]
     assert finalized == [("transaction.version", 2, 2)]
     assert answer.finalized_features_epoch == 7
-    told = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-    assert [row for row in told if row[0] == "transaction.version"] == supported
+    reported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
+    assert [row for row in reported if row[0] == "transaction.version"] == supported
 
 
 def test_versions_that_know_no_features_are_not_told_of_any() -> None:

@@ -1,4 +1,4 @@
-"""Settings of topics and of the broker: told, set, appended to, replaced. Expected codes and
+"""Settings of topics and of the broker: shown, set, appended to, replaced. Expected codes and
 sources are those of Apache Kafka 3.9.
 """
 
@@ -67,7 +67,9 @@ def describe(
     return result
 
 
-def told(host: AdminHost, name: str, *keys: str, kind: int = TOPIC) -> dict[str, tuple[str, int]]:
+def reported(
+    host: AdminHost, name: str, *keys: str, kind: int = TOPIC
+) -> dict[str, tuple[str, int]]:
     """Value and source by name."""
     return {
         row.name: (row.value, row.config_source)
@@ -124,20 +126,20 @@ def only_code(answer: Any, kind: int, name: str) -> int:
     return code
 
 
-# --- told ---------------------------------------------------------------------------------------
+# --- shown--------------------------------------------------------------------------------------
 
 
 def test_a_topics_settings_come_from_itself_from_the_broker_or_from_the_defaults(
     host: AdminHost,
 ) -> None:
-    assert told(host, "t", "retention.ms", "segment.bytes", "cleanup.policy") == {
+    assert reported(host, "t", "retention.ms", "segment.bytes", "cleanup.policy") == {
         "retention.ms": ("1234", FROM_TOPIC),
         "segment.bytes": ("1000000", FROM_STATIC),
         "cleanup.policy": ("delete", FROM_DEFAULT),
     }
-    assert told(host, "plain", "retention.ms") == {"retention.ms": ("10800000", FROM_STATIC)}
+    assert reported(host, "plain", "retention.ms") == {"retention.ms": ("10800000", FROM_STATIC)}
     alter(host, ME, ("log.retention.ms", SET, "99"), kind=BROKER)
-    assert told(host, "plain", "retention.ms") == {"retention.ms": ("99", FROM_DYNAMIC)}
+    assert reported(host, "plain", "retention.ms") == {"retention.ms": ("99", FROM_DYNAMIC)}
 
 
 def test_synonyms_are_listed_from_what_holds_to_what_would(host: AdminHost) -> None:
@@ -198,9 +200,9 @@ def test_types_are_told_by_their_numbers_and_documentation_on_request(host: Admi
 
 
 def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
-    assert set(told(host, "t")) == set(TOPIC_SETTINGS)
-    assert set(told(host, ME, kind=BROKER)) == set(BROKER_SETTINGS) | set(KEPT_SETTINGS)
-    assert told(host, "t", "no.such.key") == {}
+    assert set(reported(host, "t")) == set(TOPIC_SETTINGS)
+    assert set(reported(host, ME, kind=BROKER)) == set(BROKER_SETTINGS) | set(KEPT_SETTINGS)
+    assert reported(host, "t", "no.such.key") == {}
 
 
 @pytest.mark.parametrize("keys", [None, []])
@@ -277,13 +279,13 @@ def test_a_set_value_holds_at_once_and_after_a_restart(host: AdminHost) -> None:
         5000,
         10_800_000,
     )
-    assert told(host, "t", "max.message.bytes") == {"max.message.bytes": ("5000", FROM_TOPIC)}
+    assert reported(host, "t", "max.message.bytes") == {"max.message.bytes": ("5000", FROM_TOPIC)}
 
 
 def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
     def policy(operation: int, value: str) -> str:
         assert alter(host, "t", ("cleanup.policy", operation, value)) == 0
-        return told(host, "t", "cleanup.policy")["cleanup.policy"][0]
+        return reported(host, "t", "cleanup.policy")["cleanup.policy"][0]
 
     assert policy(APPEND, "compact") == "delete,compact"  # to the default
     assert policy(APPEND, "compact") == "delete,compact"
@@ -327,7 +329,7 @@ def test_changes_that_do_not_hold_change_nothing(
 def test_what_is_only_validated_is_not_changed(host: AdminHost) -> None:
     assert alter(host, "t", ("retention.ms", SET, "8"), validate_only=True) == 0
     assert replace(host, "t", {"retention.ms": "8"}, validate_only=True) == 0
-    assert told(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
+    assert reported(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
 
 
 def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
@@ -352,8 +354,8 @@ def test_a_resource_named_twice_is_not_changed(host: AdminHost) -> None:
         "t": Code.INVALID_REQUEST,
         "plain": 0,
     }
-    assert told(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
-    assert told(host, "plain", "retention.ms") == {"retention.ms": ("8", FROM_TOPIC)}
+    assert reported(host, "t", "retention.ms") == {"retention.ms": ("1234", FROM_TOPIC)}
+    assert reported(host, "plain", "retention.ms") == {"retention.ms": ("8", FROM_TOPIC)}
 
 
 # --- the broker's -------------------------------------------------------------------------------
@@ -363,19 +365,19 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
     host: AdminHost,
 ) -> None:
     assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER, validate_only=True) == 0
-    assert told(host, ME, "message.max.bytes", kind=BROKER) == {
+    assert reported(host, ME, "message.max.bytes", kind=BROKER) == {
         "message.max.bytes": ("1048588", FROM_DEFAULT)
     }
     assert alter(host, ME, ("message.max.bytes", SET, "5000"), kind=BROKER) == 0
     for _ in range(2):
-        assert told(host, ME, "message.max.bytes", kind=BROKER) == {
+        assert reported(host, ME, "message.max.bytes", kind=BROKER) == {
             "message.max.bytes": ("5000", FROM_DYNAMIC)
         }
         log = host.broker.topics.partition("plain", 0)
         assert log is not None and log.config.max_message_bytes == 5000
         host.restart()
     assert alter(host, ME, ("message.max.bytes", DELETE, None), kind=BROKER) == 0
-    assert told(host, "plain", "max.message.bytes") == {
+    assert reported(host, "plain", "max.message.bytes") == {
         "max.message.bytes": ("1048588", FROM_DEFAULT)
     }
 
@@ -394,15 +396,15 @@ def test_what_a_broker_may_not_be_told_while_it_runs(
     host: AdminHost, name: str, value: str
 ) -> None:
     """INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
-    before = told(host, ME, kind=BROKER)
+    before = reported(host, ME, kind=BROKER)
     assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, ME, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
-    assert told(host, ME, kind=BROKER) == before
+    assert reported(host, ME, kind=BROKER) == before
 
 
 def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
     assert alter(host, ME, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
-    assert told(host, "plain", "cleanup.policy") == {
+    assert reported(host, "plain", "cleanup.policy") == {
         "cleanup.policy": ("delete,compact", FROM_DYNAMIC)
     }
     assert alter(host, ME, ("log.segment.bytes", APPEND, "5"), kind=BROKER) == Code.INVALID_REQUEST
@@ -414,9 +416,9 @@ def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
 def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
     """KIP-226: dynamic, dynamic default, what the broker was started with, default."""
     key = "log.segment.bytes"
-    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+    assert reported(host, EVERY_BROKER, kind=BROKER) == {}
     assert alter(host, EVERY_BROKER, (key, SET, "2000000"), kind=BROKER, validate_only=True) == 0
-    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+    assert reported(host, EVERY_BROKER, kind=BROKER) == {}
     assert (
         alter(
             host, EVERY_BROKER, (key, SET, "2000000"), ("log.retention.ms", SET, "5"), kind=BROKER
@@ -424,15 +426,15 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
         == 0
     )
     for _ in range(2):
-        assert told(host, EVERY_BROKER, kind=BROKER) == {
+        assert reported(host, EVERY_BROKER, kind=BROKER) == {
             key: ("2000000", FROM_DYNAMIC_DEFAULT),
             "log.retention.ms": ("5", FROM_DYNAMIC_DEFAULT),
         }
-        assert told(host, EVERY_BROKER, key, "num.io.threads", kind=BROKER) == {
+        assert reported(host, EVERY_BROKER, key, "num.io.threads", kind=BROKER) == {
             key: ("2000000", FROM_DYNAMIC_DEFAULT)
         }
-        assert told(host, ME, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
-        assert told(host, "plain", "segment.bytes") == {
+        assert reported(host, ME, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+        assert reported(host, "plain", "segment.bytes") == {
             "segment.bytes": ("2000000", FROM_DYNAMIC_DEFAULT)
         }
         log = host.broker.topics.partition("plain", 0)
@@ -442,8 +444,10 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
         )
         host.restart()
     assert alter(host, ME, (key, SET, "3000000"), kind=BROKER) == 0
-    assert told(host, ME, key, kind=BROKER) == {key: ("3000000", FROM_DYNAMIC)}
-    assert told(host, EVERY_BROKER, key, kind=BROKER) == {key: ("2000000", FROM_DYNAMIC_DEFAULT)}
+    assert reported(host, ME, key, kind=BROKER) == {key: ("3000000", FROM_DYNAMIC)}
+    assert reported(host, EVERY_BROKER, key, kind=BROKER) == {
+        key: ("2000000", FROM_DYNAMIC_DEFAULT)
+    }
     (row,) = describe(host, ME, key, kind=BROKER, synonyms=True).configs
     assert [(synonym.value, synonym.source) for synonym in row.synonyms] == [
         ("3000000", FROM_DYNAMIC),
@@ -456,18 +460,20 @@ def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHos
         ("2000000", FROM_DYNAMIC_DEFAULT)
     ]
     assert replace(host, EVERY_BROKER, {"log.retention.ms": "6"}, kind=BROKER) == 0
-    assert told(host, EVERY_BROKER, kind=BROKER) == {
+    assert reported(host, EVERY_BROKER, kind=BROKER) == {
         "log.retention.ms": ("6", FROM_DYNAMIC_DEFAULT)
     }
     assert alter(host, ME, (key, DELETE, None), kind=BROKER) == 0
-    assert told(host, ME, key, kind=BROKER) == {key: ("1000000", FROM_STATIC)}
+    assert reported(host, ME, key, kind=BROKER) == {key: ("1000000", FROM_STATIC)}
 
 
 def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
     assert alter(host, ME, ("log.cleanup.policy", SET, "compact"), kind=BROKER) == 0
     assert alter(host, EVERY_BROKER, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER) == 0
     assert host.broker.config.dynamic_defaults == {"log.cleanup.policy": "delete,compact"}
-    assert told(host, "plain", "cleanup.policy") == {"cleanup.policy": ("compact", FROM_DYNAMIC)}
+    assert reported(host, "plain", "cleanup.policy") == {
+        "cleanup.policy": ("compact", FROM_DYNAMIC)
+    }
 
 
 @pytest.mark.parametrize(
@@ -482,7 +488,7 @@ def test_lists_of_every_broker_are_appended_to(host: AdminHost) -> None:
 def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value: str) -> None:
     assert alter(host, EVERY_BROKER, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, EVERY_BROKER, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
-    assert told(host, EVERY_BROKER, kind=BROKER) == {}
+    assert reported(host, EVERY_BROKER, kind=BROKER) == {}
 
 
 # --- of Kafka's, that nothing here heeds --------------------------------------------------------
@@ -491,10 +497,10 @@ def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value:
 def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
     """librdkafka's own test of AlterConfigs sets this one."""
     key = "sasl.kerberos.min.time.before.relogin"
-    assert told(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
+    assert reported(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
     assert replace(host, ME, {key: "58000"}, kind=BROKER) == 0
     host.restart()
-    assert told(host, ME, key, kind=BROKER) == {key: ("58000", FROM_DYNAMIC)}
+    assert reported(host, ME, key, kind=BROKER) == {key: ("58000", FROM_DYNAMIC)}
     assert not describe(host, ME, key, kind=BROKER).configs[0].read_only
     assert alter(host, ME, (key, SET, "soon"), kind=BROKER) == Code.INVALID_REQUEST
     assert (
@@ -507,7 +513,7 @@ def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> Non
         )
         == 0
     )
-    assert told(host, ME, "metric.reporters", "max.connections", kind=BROKER) == {
+    assert reported(host, ME, "metric.reporters", "max.connections", kind=BROKER) == {
         "metric.reporters": ("a.B", FROM_DYNAMIC_DEFAULT),
         "max.connections": ("9", FROM_DYNAMIC_DEFAULT),
     }
@@ -535,7 +541,7 @@ def levels() -> Iterator[None]:
 
 
 def level_of(host: AdminHost, name: str) -> str | None:
-    return told(host, ME, name, kind=BROKER_LOGGER).get(name, (None, 0))[0]
+    return reported(host, ME, name, kind=BROKER_LOGGER).get(name, (None, 0))[0]
 
 
 @pytest.mark.usefixtures("levels")
@@ -544,7 +550,7 @@ def test_loggers_are_told_with_the_level_that_holds(host: AdminHost) -> None:
     logging.getLogger("barnabas").setLevel(logging.NOTSET)
     logging.getLogger("barnabas.tests").setLevel(logging.DEBUG)
     logging.getLogger("barnabas.tests.one").setLevel(logging.NOTSET)
-    found = told(host, ME, kind=BROKER_LOGGER)
+    found = reported(host, ME, kind=BROKER_LOGGER)
     assert found["root"] == found["barnabas"] == ("ERROR", FROM_LOGGER)
     assert found["barnabas.tests"] == found["barnabas.tests.one"] == ("DEBUG", FROM_LOGGER)
     (row,) = describe(host, ME, "root", kind=BROKER_LOGGER, synonyms=True).configs
@@ -591,9 +597,9 @@ def test_levels_that_may_not_be_change_nothing(
 ) -> None:
     logging.getLogger("barnabas.tests").setLevel(logging.INFO)
     logging.getLogger("barnabas.tests.one")
-    before = told(host, ME, kind=BROKER_LOGGER)
+    before = reported(host, ME, kind=BROKER_LOGGER)
     assert alter(host, ME, ("barnabas.tests", SET, "FATAL"), change, kind=BROKER_LOGGER) == code
-    assert told(host, ME, kind=BROKER_LOGGER) == before
+    assert reported(host, ME, kind=BROKER_LOGGER) == before
 
 
 def test_loggers_are_not_replaced(host: AdminHost) -> None:
@@ -636,7 +642,7 @@ def subscriptions(host: AdminHost) -> list[str]:
 
 
 def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -> None:
-    assert (told(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
+    assert (reported(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
     matching = "client_software_name=Java, client_software_version=11.1.*"
     assert (
         alter(host, "s", ("interval.ms", SET, "100"), ("match", SET, matching), kind=CLIENT_METRICS)
@@ -644,7 +650,7 @@ def test_subscriptions_of_client_metrics_are_kept_and_told_of(host: AdminHost) -
     )
     assert replace(host, "other", {"metrics": "org.apache."}, kind=CLIENT_METRICS) == 0
     host.restart()
-    assert told(host, "s", kind=CLIENT_METRICS) == {
+    assert reported(host, "s", kind=CLIENT_METRICS) == {
         "interval.ms": ("100", FROM_SUBSCRIPTION),
         "match": (matching, FROM_SUBSCRIPTION),
     }

@@ -1,4 +1,4 @@
-"""FindCoordinator: this broker, whoever asks."""
+"""FindCoordinator: this broker, for every client."""
 
 from __future__ import annotations
 

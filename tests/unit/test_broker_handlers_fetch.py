@@ -477,8 +477,8 @@ def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
         host.call(2, produce("t"), 9)
     first = host.call(3, fetch({"t": {0: 3}}, session=(0, 0)), 12)
     log.delete_records_before(2)
-    told = host.call(3, fetch({}, session=(first.session_id, 1)), 12)
-    (row,) = told.responses[0].partitions
+    reported = host.call(3, fetch({}, session=(first.session_id, 1)), 12)
+    (row,) = reported.responses[0].partitions
     assert (row.log_start_offset, row.high_watermark) == (2, 3)
     assert host.call(3, fetch({}, session=(first.session_id, 2)), 12).responses == []
 

@@ -56,6 +56,7 @@ def asking(
 def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
+    host.parts.files_ahead.get().most_by_request = 4  # first batches are answered at once
     return host
 
 
@@ -158,7 +159,7 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
     """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would
-    belong to nobody's transaction.
+    belong to no producer's transaction.
     """
     one, other = host.connect(1), host.connect(2)
     init = InitProducerIdRequest(
@@ -182,6 +183,7 @@ def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHos
         transactional=True,
     )
     host.ask(one, asking(batch, transactional_id="x"), 9)
+    host.broker.topics.partition("t", 0).files.make()  # type: ignore[union-attr]
     end = EndTxnRequest(
         transactional_id="x",
         producer_id=producer.producer_id,
@@ -220,7 +222,7 @@ def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
     host: CoreHost, version: int
 ) -> None:
     """Kafka: ReplicaManager asks the coordinator of transactional batches alone."""
-    request = produce("t", transactional_id="nobody's")
+    request = produce("t", transactional_id="unknown")
     assert error_of(host.call(host.connect(1), request, version)) == Code.NONE
 
 
@@ -686,6 +688,7 @@ def host_2(tmp_path: Path) -> CoreHost:
         tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
     )
     host.create("t", 3)
+    host.parts.files_ahead.get().most_by_request = 4
     return host
 
 
@@ -711,6 +714,8 @@ def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
 ) -> None:
     """KAFKA-18202. Who is not the producer of the transactional id hears that first."""
     writer = Writer(host_2, 1)
+    for log in host_2.broker.topics.logs_of("t"):
+        log.files.make()
     out_of_order = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(("t", 0, writer.batch(sequence=sequence))) == [sequence and out_of_order]
     Writer(host_2, 2)  # the next session
@@ -723,7 +728,7 @@ def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
     writer = Writer(host_2, 1)
     other = host_2.connect(2)
 
-    def told() -> list[tuple[Any, ...]]:
+    def reported() -> list[tuple[Any, ...]]:
         lines = [vars(line) for line in caplog.records if "offsets " in line.getMessage()]
         caplog.clear()
         return [
@@ -732,12 +737,12 @@ def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
         ]
 
     assert writer.write(("t", 0, writer.batch())) == [0]
-    assert told() == []
+    assert reported() == []
     with caplog.at_level(logging.DEBUG, "barnabas.transactions"):
         assert error_of(host_2.call(other, produce("t"), 9)) == 0
-        assert told() == []
+        assert reported() == []
         assert writer.write(("t", 0, writer.batch(sequence=1))) == [0]
-        assert [line[3] for line in told()] == [2]
+        assert [line[3] for line in reported()] == [2]
 
 
 def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> None:

@@ -19,6 +19,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from barnabas.storage.directory.new_files import NewFiles
 
 
 def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
     def codes(group: str) -> list[int]:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         request = TxnOffsetCommitRequest(
-            transactional_id="nobody",
+            transactional_id="absent",
             group_id=group,
             producer_id=4711,
             producer_epoch=0,
@@ -209,6 +210,7 @@ def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(transactions, "append_marker", lambda log, **known: is_full(**known))
+    monkeypatch.setattr(NewFiles, "make", lambda files: None)
     if has_files:
         with pytest.raises(OSError, match="no space"):
             b.write_marker(7, 0, "t", commit=True)

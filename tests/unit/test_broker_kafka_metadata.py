@@ -369,7 +369,7 @@ def test_users_and_acls_are_taken_over_with_the_first_topics(
 
 
 def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
-    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log tells
+    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
     of it.
     """
     reserved = 1000  # as Kafka wrote it

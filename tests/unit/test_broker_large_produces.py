@@ -94,7 +94,7 @@ def frame_of(content: str, *, is_huge: bool) -> bytes:
 
 
 USERS = {
-    "nobody": {},
+    "absent": {},
     "without rights": {"authorizer_class_name": "StandardAuthorizer"},
     "with all rights": {
         "authorizer_class_name": "StandardAuthorizer",

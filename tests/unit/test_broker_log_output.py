@@ -1,4 +1,4 @@
-"""Log lines that nobody takes keep nobody waiting."""
+"""Log lines that are not taken make no caller wait."""
 
 from __future__ import annotations
 

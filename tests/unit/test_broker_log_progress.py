@@ -1,4 +1,4 @@
-"""What follows from an append: who waits is told, and what is due reaches the disk."""
+"""What follows from an append: waiting requests are notified, and what is due reaches the disk."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def test_the_audit_log_is_told_of_each_that_is_counted(tmp_path: Path) -> None:
     host.ask(2, MetadataRequest(topics=[]), 12)
     host.connect(3)
     log_in(host, 3, RIGHT)
-    told = [(row.operation, row.principal, row.is_allowed) for row in host.broker.outbox.audit]
-    assert told == [
+    audited = [(row.operation, row.principal, row.is_allowed) for row in host.broker.outbox.audit]
+    assert audited == [
         ("AUTHENTICATE", "User:ANONYMOUS", False),
         ("AUTHENTICATE", "User:ANONYMOUS", False),
         ("AUTHENTICATE", "User:alice", True),

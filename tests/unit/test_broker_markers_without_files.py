@@ -1,4 +1,4 @@
-"""Markers for a partition that nobody wrote to, where the disk has no room for its files."""
+"""Markers for a partition that has no batch, where the disk has no room for its files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The metadata journal: what is changed is there after a restart; a torn end is cut, damage is
-told, dead frames are dropped.
+known, dead frames are dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import msgpack
 import pytest
 from crc32c import crc32c
+from helpers.disk_broker import Worst
+from sim.disk import SimDisk
 
 from barnabas.broker.logs import metadata as metadata_module
 from barnabas.broker.logs.metadata import (
@@ -22,6 +24,8 @@ from barnabas.broker.logs.metadata import (
     JournalError,
     Topic,
 )
+from barnabas.broker.logs.syncs import Syncs
+from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import File, OsDisk
 
@@ -287,7 +291,7 @@ def test_the_start_tells_of_a_damaged_journal_as_of_a_damaged_directory() -> Non
 
 
 @pytest.mark.parametrize("change", ["configs", "made and deleted", "producer ids"])
-def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) -> None:
+def test_a_journal_that_is_mostly_dead_is_rewritten(path: Path, change: str) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 2, {"retention.ms": "1"})
     metadata.set_broker_configs({"log.retention.ms": "7"})
@@ -334,7 +338,7 @@ def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
     assert opened(path).topics == {}
 
 
-def test_a_journal_whose_topics_live_is_not_written_anew_again_and_again(path: Path) -> None:
+def test_a_journal_whose_topics_live_is_not_rewritten_again_and_again(path: Path) -> None:
     metadata = opened(path)
     sizes = []
     for number in range(SMALLEST_REWRITE + 200):
@@ -386,7 +390,7 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
-    """The journal is written anew in between: what is not over is in it still."""
+    """The journal is rewritten in between: what is not over is in it still."""
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})
@@ -418,3 +422,35 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
     metadata = opened(path)
     assert metadata.topics["t"].configs == {"remote.log.copy.disable": "true"}
     metadata.close()
+
+
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at each step; whatever the broker ends by, none is lost."""
+    monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    most_steps = 3  # the new file, the changes until then, its name
+    for steps in range(most_steps + 1):
+        disk = SimDisk(Worst(), lambda: 0)
+        disk.mkdir("/data")
+        disk.fsync_dir("/")
+        metadata, outbox = ClusterMetadata(disk, "/data/journal"), Outbox()
+        metadata.run_steps = Syncs(outbox).run
+        while not outbox.flushes:
+            metadata.set_next_producer_id(metadata.next_producer_id + 1)
+        for step in range(steps + 1):
+            metadata.create_topic(f"t{step}", uuid.UUID(int=step + 1), 1, {})
+            if step < steps:
+                (job,) = outbox.flushes
+                outbox.flushes.clear()
+                for file in job.files:
+                    file.fsync()
+                assert job.then is not None
+                job.then(0)
+        assert bool(outbox.flushes) == (steps < most_steps)
+        getattr(disk, way)()
+        again = ClusterMetadata(disk, "/data/journal")
+        assert list(again.topics) == [f"t{step}" for step in range(steps + 1)]
+        assert again.next_producer_id == metadata.next_producer_id

@@ -95,7 +95,8 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r
 
 @given(rows=st.dictionaries(LABELS, st.integers(0, 2**53)), doc=LABELS)
 def test_what_is_written_is_what_prometheus_reads(rows: dict[str, int], doc: str) -> None:
-    """prometheus_client's parser stands for Prometheus; it knows no other line ends than \\n."""
+    """prometheus_client's parser is used as Prometheus would be; it knows no other line ends than
+    \\n."""
     metric = Metric("barnabas_x", Kind.GAUGE, doc, ("name",))
     out = Exposition()
     out.add_rows(metric, [(label_text(("name",), (name,)), n) for name, n in rows.items()])

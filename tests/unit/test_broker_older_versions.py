@@ -31,7 +31,7 @@ def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
-    """KIP-588: who does not know PRODUCER_FENCED is told INVALID_PRODUCER_EPOCH. Any other error is
+    """KIP-588: who does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH. Any other error is
     what it is.
     """
     b = DiskBroker()

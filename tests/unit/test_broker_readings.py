@@ -165,7 +165,9 @@ def test_a_topic_that_goes_between_two_slices_is_not_told_of(
     host.ask(READER, MetadataRequest(None), 4)
     delete_topic(host.parts.deletion, "t-059", host.now_ms)
     answer = host.await_answer(READER)
-    assert "t-058" in (told := {topic.name for topic in answer.topics}) and "t-059" not in told
+    assert (
+        "t-058" in (reported := {topic.name for topic in answer.topics}) and "t-059" not in reported
+    )
     assert {topic.error_code for topic in answer.topics} == {Code.NONE}
 
 

@@ -1,4 +1,4 @@
-"""Emulated releases. Versions and features are those that Apache Kafka 3.9.0 and 4.3.2 told of."""
+"""Emulated releases. Versions and features are those that Apache Kafka 3.9.0 and 4.3.2 answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC_RESOURCE = 2
 SHARE_AND_STREAMS_GROUPS = {76, 77, 78, 79, *range(83, 93)}
 
 
-def told(host: CoreHost) -> Any:
+def reported(host: CoreHost) -> Any:
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     return host.call(host.connect(1), request, 4)
 
@@ -63,7 +63,7 @@ def told(host: CoreHost) -> Any:
 def test_a_release_tells_of_its_own_versions_and_features(
     name: str, some: dict[int, tuple[int, int]], finalized: dict[str, int], tmp_path: Path
 ) -> None:
-    answer = told(CoreHost(tmp_path, barnabas_emulate=name))
+    answer = reported(CoreHost(tmp_path, barnabas_emulate=name))
     versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert {key: versions[key] for key in some} == some
     assert {row.name: row.max_version_level for row in answer.finalized_features} == finalized

@@ -342,7 +342,7 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
 
 
 def test_two_nodes_of_one_node_id_are_told_apart() -> None:
-    """The second one would wait for ever, or claim with a directory that nobody wrote to since."""
+    """The second one would wait for ever, or claim with a directory that has no batch since."""
     engine = Register()
     leader = leader_of_pair(engine)
     namesake = node(1, session="other")

@@ -1,5 +1,5 @@
 """The rim of a pair's node until it leads, and of its lease: what is done in which order, and that
-each change is made under the lock, and told to those that wait.
+each change is made under the lock, and those that wait are notified.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OTHERS = NodeAddresses("10.0.0.2:9093", {"PLAINTEXT": "db2:9092"})
 
 
 class Keeper:
-    """What stands for the thread of the lease."""
+    """A thread of the lease that is not one."""
 
     node_id, leader_epoch = 1, 3
 
@@ -251,8 +251,11 @@ def test_a_node_that_begins_again_has_its_signals_and_its_arguments(
     def execute(*arguments: Any) -> None:
         executed.extend(arguments)
         assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_DFL}
+        assert flushed, "the last lines of the log would be lost"
 
+    flushed: list[bool] = []
     monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(flush=lambda: flushed.append(True)))
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "barnabas", "start"])
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -444,6 +447,15 @@ def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
         asked.set()
         return None
 
+    pauses: list[float] = []
+    condition = kept.keeper._changed
+    wait = condition.wait
+
+    def wait_for(timeout_s: float) -> bool:
+        pauses.append(timeout_s)
+        return wait(timeout_s)
+
+    condition.wait = wait_for  # type: ignore[method-assign, assignment]
     object.__setattr__(kept.leadership, "next_request", next_request)
     kept.leadership.answers = {"next_request_ms": 10_000_000}
     kept.keeper.start()
@@ -460,9 +472,23 @@ def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
     kept.keeper._thread.join(PATIENCE_S)
     assert not kept.keeper._thread.is_alive()
     assert kept.engine.said == [Read(), Read(), "close"]
+    assert 1 <= len(pauses) <= 4, "it is not asked again and again"
+    assert set(pauses) == {(10_000_000 - 1000) / 1000}
     assert kept.keeper.next_request() is None
     kept.keeper.take_answer(Found("1", b""))
     assert heard == [], "it is stopped"
+
+
+def test_who_waits_goes_on_when_the_thread_has_failed() -> None:
+    kept = Kept()
+    kept.leadership.answers = {"role": Role.LEADING, "next_request": Read()}
+    kept.engine.ask = lambda request: 1 / 0
+    waiting = threading.Thread(target=kept.keeper.wait_until_released, args=(PATIENCE_S * 100,))
+    waiting.daemon = True
+    waiting.start()
+    kept.keeper.start()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
 
 
 def test_a_keeper_closes_its_engine_when_its_thread_has_ended(

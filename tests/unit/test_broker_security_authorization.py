@@ -345,7 +345,7 @@ def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guard
     assert codes == [Code.UNKNOWN_TOPIC_ID, DENIED_TOPIC]
 
 
-def test_a_session_is_asked_anew_for_each_of_its_fetches(host: Guarded) -> None:
+def test_a_session_is_asked_again_for_each_of_its_fetches(host: Guarded) -> None:
     host.allow(Operation.READ, TOPIC, "t")
     first = fetched(host, (0, 0), "t", "u")
     codes = {row.topic: row.partitions[0].error_code for row in first.responses}
@@ -386,8 +386,8 @@ def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Gu
         )
         answer = host.call(ANN, request, version)
         rows = answer.topics if version < 8 else answer.groups[0].topics
-        told = [row.topic_id if version >= 10 else row.name for row in rows]
-        assert told == [host.id_of("t") if version >= 10 else "t"], version
+        reported = [row.topic_id if version >= 10 else row.name for row in rows]
+        assert reported == [host.id_of("t") if version >= 10 else "t"], version
     named = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in "tu"]
     (group,) = host.call(
         ANN, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=named)]), 8
@@ -576,16 +576,16 @@ def test_a_list_of_topics_goes_on_where_the_topic_at_its_cursor_is_hidden_by_now
 ) -> None:
     host.allow(Operation.DESCRIBE, TOPIC, "u")
 
-    def told(names: str, cursor: Cursor) -> list[tuple[str, int]]:
+    def reported(names: str, cursor: Cursor) -> list[tuple[str, int]]:
         topics = [TopicRequest(name) for name in names]
         answer = host.call(ANN, DescribeTopicPartitionsRequest(topics, 9, cursor), 0)
         return [(row.name, row.error_code) for row in answer.topics]
 
-    assert told("", Cursor("t", 0)) == [("u", 0)]
-    assert told("tu", Cursor("t", 0)) == [("u", 0), ("t", DENIED_TOPIC)]
-    assert told("tu", Cursor("u", 0)) == [("u", 0)], "the other one was told before"
-    assert told("u", Cursor("t", 0)) == [("u", Code.INVALID_REQUEST)], "it is none of the list"
-    assert told("", Cursor("z", 0)) == []
+    assert reported("", Cursor("t", 0)) == [("u", 0)]
+    assert reported("tu", Cursor("t", 0)) == [("u", 0), ("t", DENIED_TOPIC)]
+    assert reported("tu", Cursor("u", 0)) == [("u", 0)], "the other one was answered before"
+    assert reported("u", Cursor("t", 0)) == [("u", Code.INVALID_REQUEST)], "it is none of the list"
+    assert reported("", Cursor("z", 0)) == []
 
 
 def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded) -> None:
@@ -595,22 +595,22 @@ def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded
         "g", "member", 0, rebalance_timeout_ms=60_000, subscribed_topic_regex=".*",
         topic_partitions=[],
     )  # fmt: skip
-    told: set[uuid.UUID] = set()
+    reported: set[uuid.UUID] = set()
     for _ in range(5):
         answer = host.call(ANN, request, 1)
         assert answer.error_code == 0
         if answer.assignment is not None:
-            told |= {row.topic_id for row in answer.assignment.topic_partitions}
+            reported |= {row.topic_id for row in answer.assignment.topic_partitions}
         request = ConsumerGroupHeartbeatRequest("g", "member", answer.member_epoch)
         host.now_ms += 5000
         host.broker.on_tick(host.event_ms())
         host.carry_out()
-    assert told == {host.id_of("t")}
+    assert reported == {host.id_of("t")}
     assert {
         topic
         for member in host.broker.groups.group("g").consumer.targets.values()  # type: ignore[union-attr]
         for topic in member
-    } == told, "nor is it assigned"
+    } == reported, "nor is it assigned"
 
 
 def flush_all(host: Guarded) -> None:

@@ -49,7 +49,7 @@ class Rules:
     """An authorizer with these ACLs."""
 
     def __init__(self, path: Path, *acls: Acl, everyone: bool = False) -> None:
-        self.told: list[AuditRecord] = []
+        self.audited: list[AuditRecord] = []
         self.metadata = ClusterMetadata(OsDisk(), str(path / f"{uuid.uuid4()}.journal"))
         self.authorizer = Authorizer(
             self.metadata, ["User:root"], everyone_if_no_acl=everyone, tell=None
@@ -158,6 +158,19 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
     assert not any(access.may(READ, TOPIC, f"t{number}") for number in range(20))
 
 
+def test_what_a_change_has_forgotten_takes_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the caches of all would be cleared after some changes, however little is in them."""
+    monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
+    rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
+    access = rules.access()
+    for number in range(5):
+        assert all(access.may(READ, TOPIC, f"t{name}") for name in range(6))
+        rules.add(acl(WRITE, f"u{number}"))
+    assert access.keeper is rules.authorizer
+
+
 def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
@@ -194,7 +207,7 @@ def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
     assert not second.may(READ, TOPIC, "t")
     broker.routes.parts.access.authorizer.add({uuid.uuid4(): acl(READ, principal=second.principal)})
     assert second.may(READ, TOPIC, "t") and first.may(READ, TOPIC, "t")
-    assert second.readable == {"t"} and not first.readable, "nobody tells it of changes"
+    assert second.readable == {"t"} and not first.readable, "it is not notified of changes"
     broker.on_identified(1, "User:ben")
     third = broker.routes.parts.access.of(context)
     assert third is not None and third.principal == "User:ben"
@@ -305,9 +318,9 @@ def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
 
 
 def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: Path) -> None:
-    told: list[AuditRecord] = []
+    audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, tell=told.append)
+    authorizer = Authorizer(metadata, tell=audited.append)
     authorizer.add({uuid.uuid4(): acl(READ)})
     for _ in range(2):
         access = authorizer.access("User:ann", f"/{HERE}", CONTEXT)
@@ -316,18 +329,18 @@ def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: 
         access.sees(DESCRIBE, TOPIC, "hidden")
     read = AuditRecord("User:ann", HERE, "client", 3, "READ", "TOPIC", "t", True)
     deleted = read._replace(operation="DELETE", is_allowed=False)
-    assert told == [read, deleted, deleted]
+    assert audited == [read, deleted, deleted]
     authorizer.remove(list(metadata.acls))
     authorizer.access("User:ann", f"/{HERE}", CONTEXT).may(READ, TOPIC, "t")
-    assert told[3:] == [read._replace(is_allowed=False)]
+    assert audited[3:] == [read._replace(is_allowed=False)]
 
 
 def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
-    told: list[AuditRecord] = []
+    audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, is_on=False, tell=told.append)
+    authorizer = Authorizer(metadata, is_on=False, tell=audited.append)
     assert authorizer.access("User:ann", HERE, CONTEXT).may(Operation.DELETE, TOPIC, "t")
-    assert [record.is_allowed for record in told] == [True]
+    assert [record.is_allowed for record in audited] == [True]
 
 
 def test_a_filter_of_nothing_finds_all() -> None:

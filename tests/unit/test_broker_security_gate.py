@@ -36,6 +36,17 @@ def fail(host: CoreHost, connection: int) -> None:
     host.ask(connection, SaslAuthenticateRequest(plain_token(USER, "wrong")), 1)
 
 
+def test_the_audit_log_names_who_has_logged_in(tmp_path: Path) -> None:
+    """The connection is the user's before anything is written of it."""
+    host = sasl_host(tmp_path, barnabas_audit_log="/dev/null")
+    host.connect(1)
+    host.call(1, SaslHandshakeRequest("PLAIN"), 1)
+    host.call(1, SaslAuthenticateRequest(plain_token(USER, PASSWORD)), 1)
+    (record,) = host.broker.outbox.audit
+    assert (record.principal, record.is_allowed) == (f"User:{USER}", True)
+    host.close()
+
+
 def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
     fail(host, 1)
     first_ms = host.now_ms

@@ -680,7 +680,9 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     assert [(record.levelname, record.message) for record in rest] == [
         ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
     ]
-    assert rim.broker.gone == list(range(1, 103)), "each is closed, whether it is told or not"
+    assert rim.broker.gone == list(range(1, 103)), (
+        "each is closed, whether it gets an answer or not"
+    )
 
 
 class WaitingLoop:
@@ -992,7 +994,8 @@ def test_the_broker_hears_a_steady_time_and_what_the_wall_clock_shows_beside_it(
 def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_judged(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also over connections that nobody has accepted yet; they come a round of the loop later."""
+    """Also over connections that no producer has accepted yet; they come a round of the loop
+    later."""
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
@@ -1006,7 +1009,7 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
             assert heard == [b"first", b"second", b"tick"]
         else:
             assert sorted(heard) == [b"first", b"second", b"tick"]
-            assert heard.index(b"tick") < 2, "in time it waits for nobody"
+            assert heard.index(b"tick") < 2, "in time it does not wait"
 
 
 def test_requests_do_not_put_off_a_deadline_that_has_passed(rim: Rim) -> None:
@@ -1575,5 +1578,5 @@ def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
         (size,) = struct.unpack(">I", rim.receive(standby, 4))
         assert b"challenge" in rim.receive(standby, size)
         assert not rim.is_hung_up(idle)
-        assert leader.leading.link is None, "nobody has shown the secret"
+        assert leader.leading.link is None, "no peer has shown the secret"
     rim.run_until(lambda: not leader.endpoint.admission.greeting)

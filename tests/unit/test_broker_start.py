@@ -1,7 +1,7 @@
 """What a start does after a power loss or a kill, and in which order it comes to the disk: a second
 failure must find it, or find it undone.
 
-Source: docs/DURABILITY.md. After a power loss nobody can commit what was open; what was
+Source: docs/DURABILITY.md. After a power loss no client can commit what was open; what was
 acknowledged as flushed is there, whatever fails how often; what readers were shown as committed
 stays committed.
 """
@@ -187,7 +187,7 @@ def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:
     b.sync("t-0")
     b.lose_power()
     assert b.end_offset("t", committed=True) == b.end_offset("t"), (
-        "a transaction that nobody can end holds readers back"
+        "a transaction that no client can end holds readers back"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
 def test_a_directory_that_is_gone_with_its_records_is_told_of(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its partition begins anew: a directory that is not there is what an empty one has, too."""
+    """Its partition begins again: a directory that is not there is what an empty one has, too."""
     b = DiskBroker()
     b.topic("t", 3)
     for index in (0, 1):
@@ -257,8 +257,8 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
     else:
         b.disk.rmtree(f"{DATA_DIR}/t-1")
     b.kill()
-    told = "/data/t-1 is gone, and had records up to offset 0"
-    assert (caplog.text.count("is gone, and had"), told in caplog.text) == (
+    message = "/data/t-1 is gone, and had records up to offset 0"
+    assert (caplog.text.count("is gone, and had"), message in caplog.text) == (
         (0, False) if is_deleted else (1, True)
     )
     if not is_deleted:

@@ -88,7 +88,7 @@ def test_the_last_push_may_come_early_and_is_the_last() -> None:
     assert after == Code.INVALID_REQUEST
 
 
-def test_a_changed_subscription_is_asked_for_anew() -> None:
+def test_a_changed_subscription_is_asked_for_again() -> None:
     subscriptions = dict(SUBSCRIPTIONS)
     telemetry = Telemetry(subscriptions, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
@@ -111,12 +111,12 @@ def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path:
     connection = host.connect(1)
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
 
-    def told() -> set[int]:
+    def reported() -> set[int]:
         return {71, 72} & {row.api_key for row in host.call(connection, request, 3).api_keys}
 
-    assert told() == set()
+    assert reported() == set()
     host.broker.metadata.set_client_metrics("all", {"metrics": "*"})
-    assert told() == {71, 72}
+    assert reported() == {71, 72}
     asked = host.call(connection, GetTelemetrySubscriptionsRequest(NO_ID), 0)
     assert (asked.error_code, asked.requested_metrics) == (Code.NONE, ["*"])
     assert asked.client_instance_id not in (None, NO_ID)

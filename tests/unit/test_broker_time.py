@@ -45,9 +45,7 @@ def test_the_wall_clock_is_told_from_the_steady_time() -> None:
     assert 103 + wall.ahead_ms == 1_700_000_000_003
     assert wall.since_ms(1_699_999_999_990) == 90
     assert wall.since_ms(1_600_000_000_000) == 100 - 100_000_000_000, "before the machine was up"
-    assert wall.since_ms(1_700_000_000_000 + DAY_MS) == 100, (
-        "what is to come, as the clock stands, is now"
-    )
+    assert wall.since_ms(1_700_000_000_000 + DAY_MS) == 100, "what is to come, by the clock, is now"
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
@@ -79,7 +77,7 @@ def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_
 
 
 def test_retention_goes_by_the_wall_clock(core: CoreHost) -> None:
-    """As in Apache Kafka: how old a record is nothing tells but its own time."""
+    """As in Apache Kafka: the age of a record is known only by its own time."""
     (log,) = core.create("t", retention_ms=str(7 * DAY_MS))
     core.call(1, produce("t"), 9)
     core.wall_ahead_ms = 6 * DAY_MS
@@ -128,7 +126,7 @@ def test_after_a_start_a_transaction_has_run_for_as_long_as_the_wall_clock_says(
     host.now_ms, host.wall_ahead_ms = (
         7,
         host.now_ms + wall_moved_ms - 7,
-    )  # the machine was started anew: its steady time too
+    )  # the machine was started again: its steady time too
     host.crash()
     if left_ms:
         host.tick(left_ms - 1)

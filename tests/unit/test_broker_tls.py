@@ -392,10 +392,10 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
                 client.do_handshake()
             with contextlib.suppress(BlockingIOError):
                 server.recv_into(memoryview(bytearray(10)))
-        told = len(subjects)
+        reported = len(subjects)
         client.send(b"x")
         assert server.recv_into(memoryview(bytearray(10))) == 1
-        assert len(subjects) == told + 1, "when the first bytes are given out, and not before"
+        assert len(subjects) == reported + 1, "when the first bytes are given out, and not before"
         client.send(b"x")
         assert server.recv_into(memoryview(bytearray(10))) == 1
         server.close()
@@ -406,15 +406,15 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
 
 
 def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None:
-    """Its request comes with the end of its connection, and is nobody else's."""
-    told: list[object] = []
+    """Its request comes with the end of its connection, and is of no other connection."""
+    reported: list[object] = []
     listener = TlsListener({"ssl.keystore.location": str(certs / "broker.pem")})
-    peers = Peers(listener, certs, told.append)
+    peers = Peers(listener, certs, reported.append)
     peers.shake_hands()
     peers.client.send(b"x")
     peers.client.close()
     assert peers.receive() == 1
-    assert len(told) == 1
+    assert len(reported) == 1
     assert peers.receive() == 0
     peers.server.close()
 

@@ -97,7 +97,7 @@ def test_what_is_finished_stays_so_when_the_power_goes() -> None:
 
 
 def test_what_was_compacted_of_it_is_forgotten() -> None:
-    """A topic that is made anew begins at 0, and is compacted from there."""
+    """A topic that is made again begins at 0, and is compacted from there."""
     b = prepared()
     b.topic("u")
     b.broker.close_logs(b.now_ms)

@@ -236,7 +236,7 @@ def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
 def test_its_own_producer_goes_on_over_a_loss_of_power(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """All that it was told is on the disk: an answer of before that is sent again, too."""
+    """All that it was answered is on the disk: an answer of before that is sent again, too."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     getattr(b, way)()
@@ -442,7 +442,7 @@ def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBrok
 
 def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
     """The KIP's example: the markers bear the epoch after the one that wrote the transaction, and
-    whoever kept it goes on with the epoch after its own.
+    its producer continues with its next epoch.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -594,7 +594,7 @@ def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) 
 
 
 def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
-    """Its producer is thought dead, and is not: whoever came after it decides."""
+    """Its producer is thought dead, and is not: its successor decides."""
     b = DiskBroker(**ENABLED)
     b.topic("t")
     p = TwoPhase(b, 1)
@@ -677,7 +677,7 @@ def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
 
 
 def test_an_end_of_a_kept_transaction_that_comes_late_does_not_end_the_next(b: DiskBroker) -> None:
-    """Whoever kept it sent the end over a connection that broke, and again over another."""
+    """Its producer sent the end over a connection that broke, and again over another."""
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)
     given_up = keeper.reconnect()

@@ -80,7 +80,7 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(
 
 
 def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
-    """The flush journal has the decision, and says where the partitions ended; nobody knows it of
+    """The flush journal has the decision, and says where the partitions ended; it is unknown of
     the one off line.
     """
     b, p = with_partition_off_line()
@@ -249,7 +249,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
         p.send("t", 0, b"b")
         assert p.add("t", 1) == 0
         assert p.end(True) == 0
-    b.holds_flushes = has_journal  # it goes once what it tells is on the disk
+    b.holds_flushes = has_journal  # it goes once its content is on the disk
     restore(b)
     p.connection = b.connect()
     p.send("t", 1, b"open")

@@ -162,7 +162,7 @@ def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
 
 
 def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
-    """An abort's epoch may be forgotten: nobody else is given it, since the id is another."""
+    """An abort's epoch may be forgotten: no other producer is given it, since the id is another."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     assert p.finish(True) == 0
@@ -282,7 +282,7 @@ def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> No
 def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
     b: DiskBroker,
 ) -> None:
-    """The end of version 1 gave no epoch: the connection tells."""
+    """The end of version 1 gave no epoch: the connection decides."""
     p = Producer2(b, "txn")
     p.send("t", 0, b"1")
     old = p.reconnect()

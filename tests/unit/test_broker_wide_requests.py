@@ -151,8 +151,10 @@ def test_all_offsets_of_a_group_are_fetched_once(host: Host) -> None:
         OffsetFetchRequestGroup("g", topics=[]),
     ]
     answer = host.call(ANN, OffsetFetchRequest(groups=groups), 8)
-    told = [[(topic.name, len(topic.partitions)) for topic in row.topics] for row in answer.groups]
-    assert told == [[], [("t", 2)], []]
+    reported = [
+        [(topic.name, len(topic.partitions)) for topic in row.topics] for row in answer.groups
+    ]
+    assert reported == [[], [("t", 2)], []]
 
 
 def test_keys_configs_producers_and_elections_are_answered_once(host: Host) -> None:
@@ -167,10 +169,10 @@ def test_keys_configs_producers_and_elections_are_answered_once(host: Host) -> N
     assert [len(row.configs) > 1 for row in answer.results] == [True, False]
     topics = [TopicRequest("t", [0, 0, 1]), TopicRequest("u", []), TopicRequest("t", [1, 2])]
     answer = host.call(ANN, DescribeProducersRequest(topics=topics), 0)
-    told = [
+    reported = [
         (topic.name, [row.partition_index for row in topic.partitions]) for topic in answer.topics
     ]
-    assert told == [("t", [0, 1]), ("u", []), ("t", [2])]
+    assert reported == [("t", [0, 1]), ("u", []), ("t", [2])]
     elections = ElectLeadersRequest(0, [TopicPartitions("t", [2, 2, 2])], 1000)
     (topic,) = host.call(ANN, elections, 2).replica_election_results
     assert [row.partition_id for row in topic.partition_result] == [2]
@@ -184,8 +186,8 @@ def test_records_are_deleted_up_to_the_last_offset_that_is_named(host: Host) -> 
         DeleteRecordsPartition(0, 0),
     ]
     (topic,) = host.call(ANN, DeleteRecordsRequest([DeleteRecordsTopic("t", rows)], 1000), 2).topics
-    told = {row.partition_index: row.error_code for row in topic.partitions}
-    assert told == {0: Code.NONE, 1: Code.NONE} and len(topic.partitions) == 2
+    reported = {row.partition_index: row.error_code for row in topic.partitions}
+    assert reported == {0: Code.NONE, 1: Code.NONE} and len(topic.partitions) == 2
 
 
 def test_commits_are_done_in_their_order_however_often(host: Host) -> None:
@@ -463,7 +465,7 @@ def test_parts_have_all_rows_once_and_tell_what_goes_on() -> None:
         OffsetFetchRequestGroup("c", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])]),
     ]
     parts = list(parts_of(groups, shape.levels, 10))
-    told = [
+    reported = [
         (
             [
                 (
@@ -476,7 +478,7 @@ def test_parts_have_all_rows_once_and_tell_what_goes_on() -> None:
         )
         for rows, continued in parts
     ]
-    assert told == [
+    assert reported == [
         ([("a", [])], 0),
         ([("b", [("t", list(range(10)))])], 0),
         ([("b", [("t", list(range(10, 20)))])], 2),

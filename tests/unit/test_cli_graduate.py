@@ -19,7 +19,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A stopped broker's directory; of a partition that nobody wrote to there are no files."""
+    """A stopped broker's directory; of a partition that has no batch there are no files."""
     host = AdminHost(tmp_path)
     host.create(creatable("orders", 2, configs={"retention.ms": "-1"}))
     host.broker.topics.logs_of("orders")[0].files.make()

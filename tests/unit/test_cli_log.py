@@ -51,9 +51,9 @@ def faults_of(directory: Path) -> tuple[Fault, ...]:
 def test_directory_of_kafka_has_no_faults(
     barnabas: CommandLine, logdir: Path, partitions: int
 ) -> None:
-    told = barnabas.ok("log", "verify", str(logdir), "--json").data
-    assert (told["good"], told["faults"], told["partitions"]) == (True, [], partitions)
-    assert [row["partition"] for row in told["open_transactions"]] == ["txn-0"]
+    shown = barnabas.ok("log", "verify", str(logdir), "--json").data
+    assert (shown["good"], shown["faults"], shown["partitions"]) == (True, [], partitions)
+    assert [row["partition"] for row in shown["open_transactions"]] == ["txn-0"]
     assert "no faults" in barnabas.ok("log", "verify", str(logdir)).out
 
 
@@ -212,12 +212,12 @@ def test_flush_journal_is_dumped_and_verified(barnabas: CommandLine, tmp_path: P
     shutil.copytree(LOGDIR, tmp_path / "logdir")
     data_dir = str(tmp_path / "logdir")
     journal = FlushJournal(OsDisk(), data_dir)
-    told = TransactionMetadata("payments", 7, 1, 60_000, TransactionState.PREPARE_COMMIT)
+    shown = TransactionMetadata("payments", 7, 1, 60_000, TransactionState.PREPARE_COMMIT)
     topic_id = uuid.UUID(int=5)
     journal.append([JournalEntry("plain", 0, topic_id, 0, 10, b"\0" * 61)])
     journal.note_flushed()
     decision = JournalDecision(
-        encode_key("payments"), encode_value(told), (PartitionEnd("plain", 0, topic_id.bytes, 9),)
+        encode_key("payments"), encode_value(shown), (PartitionEnd("plain", 0, topic_id.bytes, 9),)
     )
     journal.append([], [decision])
     (path,) = Path(data_dir).glob("*.journal")

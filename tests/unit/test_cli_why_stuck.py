@@ -16,9 +16,9 @@ PARTITION = TopicPartition("orders", 0)
 class FakeAdmin:
     """An admin client of a cluster with one producer on orders-0."""
 
-    def __init__(self, listed: str | None, **told: Any) -> None:
+    def __init__(self, listed: str | None, **answers: Any) -> None:
         self.listed = listed
-        self.told = told
+        self.answers = answers
 
     def describe_producers(self, partitions: list[Any]) -> dict[Any, Any]:
         producers = [
@@ -39,15 +39,15 @@ class FakeAdmin:
         return {1: [row] if self.listed else []}
 
     def describe_transactions(self, names: list[str]) -> dict[str, Any]:
-        told = {
+        answers = {
             "state": "Ongoing",
             "producer_epoch": 2,
             "transaction_start_time_ms": 1,
             "transaction_timeout_ms": 60_000,
             "topic_partitions": {("orders", 0)},
-            **self.told,
+            **self.answers,
         }
-        return {name: SimpleNamespace(**told) for name in names}
+        return {name: SimpleNamespace(**answers) for name in names}
 
     def client_hosts(self, names: list[str]) -> dict[str, str]:
         return dict.fromkeys(names, "10.0.0.7")

@@ -151,12 +151,12 @@ def test_joins_that_are_refused():
     assert refused(host.join(session_ms=1)) == (Code.INVALID_SESSION_TIMEOUT, "")
     assert refused(host.join(session_ms=3_600_000)) == (Code.INVALID_SESSION_TIMEOUT, "")
     assert refused(host.join("")) == (Code.INVALID_GROUP_ID, "")
-    assert refused(host.join("g", "nobody")) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert refused(host.join("g", "absent")) == (Code.UNKNOWN_MEMBER_ID, "absent")
     assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
     assert refused(host.join(kind="")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
     assert host.state("g") == "Dead", "none of these made a group"
     member = alone(host)
-    assert refused(host.join("g", "nobody")) == (Code.UNKNOWN_MEMBER_ID, "nobody")
+    assert refused(host.join("g", "absent")) == (Code.UNKNOWN_MEMBER_ID, "absent")
     assert refused(host.join(kind="connect")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
     assert refused(host.join(protocols={"roundrobin": b"sub"})) == (
         Code.INCONSISTENT_GROUP_PROTOCOL,
@@ -258,17 +258,17 @@ def test_missing_assignments_are_empty():
 
 def test_syncs_that_are_refused():
     host = GroupHost()
-    assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
-    assert synced(host.sync("", 1, "nobody")) == Code.INVALID_GROUP_ID
+    assert synced(host.sync("g", 1, "absent")) == Code.UNKNOWN_MEMBER_ID
+    assert synced(host.sync("", 1, "absent")) == Code.INVALID_GROUP_ID
     for version, code in ((4, Code.UNKNOWN_MEMBER_ID), (5, Code.INCONSISTENT_GROUP_PROTOCOL)):
-        answer = host.sync("g", 1, "nobody", kind=None, protocol=None, version=version)
+        answer = host.sync("g", 1, "absent", kind=None, protocol=None, version=version)
         assert synced(answer) == code, "from version 5 on a request has a protocol"
     member = GroupMember(host)
     assert synced(host.sync("g", 0, member.id)) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
     member.join()
     assert synced(host.sync("g", 0, member.id)) == Code.ILLEGAL_GENERATION
     assert synced(host.sync("g", 2, member.id)) == Code.ILLEGAL_GENERATION
-    assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
+    assert synced(host.sync("g", 1, "absent")) == Code.UNKNOWN_MEMBER_ID
     assert synced(member.sync(kind="connect")) == Code.INCONSISTENT_GROUP_PROTOCOL
     assert synced(member.sync(protocol="roundrobin")) == Code.INCONSISTENT_GROUP_PROTOCOL
     assert (
@@ -280,13 +280,13 @@ def test_syncs_that_are_refused():
     assert (old.error_code, old.assignment) == (Code.NONE, b""), (
         "before version 5 there is no protocol in the request"
     )
-    assert synced(host.sync("g", 1, member.id, instance="nobody")) == Code.UNKNOWN_MEMBER_ID
+    assert synced(host.sync("g", 1, member.id, instance="absent")) == Code.UNKNOWN_MEMBER_ID
 
 
 def test_heartbeats():
     host = GroupHost()
-    assert host.heartbeat("g", 1, "nobody") == Code.UNKNOWN_MEMBER_ID
-    assert host.heartbeat("", 1, "nobody") == Code.INVALID_GROUP_ID
+    assert host.heartbeat("g", 1, "absent") == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("", 1, "absent") == Code.INVALID_GROUP_ID
     member = GroupMember(host)
     assert host.heartbeat("g", 0, member.id) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
     member.join()
@@ -295,11 +295,11 @@ def test_heartbeats():
     assert member.heartbeat() == Code.NONE
     assert member.heartbeat(0) == member.heartbeat(2) == Code.ILLEGAL_GENERATION
     assert (
-        host.heartbeat("g", 1, "nobody")
-        == host.heartbeat("g", 0, "nobody")
+        host.heartbeat("g", 1, "absent")
+        == host.heartbeat("g", 0, "absent")
         == Code.UNKNOWN_MEMBER_ID
     )
-    assert host.heartbeat("g", 1, member.id, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert host.heartbeat("g", 1, member.id, "absent") == Code.UNKNOWN_MEMBER_ID
     assert [host.heartbeat("g", 1, member.id, version=version) for version in range(4)] == [
         Code.NONE
     ] * 4
@@ -309,16 +309,16 @@ def test_heartbeats():
 
 def test_leaving():
     host = GroupHost()
-    assert left(host.leave("g", ("nobody", None))) == (
+    assert left(host.leave("g", ("absent", None))) == (
         Code.NONE,
-        [("nobody", None, Code.UNKNOWN_MEMBER_ID)],
+        [("absent", None, Code.UNKNOWN_MEMBER_ID)],
     )
     assert (
-        host.call("LeaveGroup", 2, group_id="g", member_id="nobody").error_code
+        host.call("LeaveGroup", 2, group_id="g", member_id="absent").error_code
         == Code.UNKNOWN_MEMBER_ID
     )
-    assert left(host.leave("", ("nobody", None))) == (Code.INVALID_GROUP_ID, [])
-    assert host.call("LeaveGroup", 2, group_id="", member_id="nobody").error_code == (
+    assert left(host.leave("", ("absent", None))) == (Code.INVALID_GROUP_ID, [])
+    assert host.call("LeaveGroup", 2, group_id="", member_id="absent").error_code == (
         Code.INVALID_GROUP_ID
     )
     leader, follower = pair(host)
@@ -724,7 +724,7 @@ def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
     assert host.heartbeat("g", leader.generation, leader.id) == Code.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_that_waits_does_not_expire_and_its_session_begins_anew_with_the_answer():
+def test_a_member_that_waits_does_not_expire_and_its_session_begins_again_with_the_answer():
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -748,8 +748,8 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that lost its connection joins and syncs anew, and has its whole
-    session from then on.
+    """A follower of a stable group that lost its connection joins and syncs again, and has its
+    whole session from then on.
     """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
@@ -803,7 +803,7 @@ def test_a_generation_that_was_never_assigned_is_begun_again_after_a_restart():
 
 
 def test_after_a_power_loss_members_join_again():
-    """They may have read further than the logs: whoever joins asks for the group's offsets."""
+    """They may have read further than the logs: a joining member asks for the group's offsets."""
     host = GroupHost()
     leader, follower = pair(host)
     host.lose_power({})
@@ -966,8 +966,8 @@ def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
     alone(host)
     unknown = {("t", 0): Code.UNKNOWN_MEMBER_ID}
     assert host.txn_commit("g", {"t": {0: 1}}, generation=0) == unknown
-    assert host.txn_commit("g", {"t": {0: 1}}, member="nobody") == unknown
-    assert host.txn_commit("g", {"t": {0: 1}}, instance="nobody") == unknown
+    assert host.txn_commit("g", {"t": {0: 1}}, member="absent") == unknown
+    assert host.txn_commit("g", {"t": {0: 1}}, instance="absent") == unknown
     assert host.txn_commit("g", {"t": {0: 1}}) == {("t", 0): Code.NONE}
 
 
@@ -1225,9 +1225,9 @@ def test_assignments_of_a_generation_that_was_given_up_are_shown_no_more():
 def test_who_names_another_instance_removes_nobody():
     host = GroupHost()
     member = alone(host)
-    assert left(host.leave("g", (member.id, "nobody"))) == (
+    assert left(host.leave("g", (member.id, "absent"))) == (
         Code.NONE,
-        [(member.id, "nobody", Code.UNKNOWN_MEMBER_ID)],
+        [(member.id, "absent", Code.UNKNOWN_MEMBER_ID)],
     )
     assert member.heartbeat() == Code.NONE
 

@@ -70,8 +70,8 @@ def test_it_joins_learns_and_leaves() -> None:
     assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 3, "range")
     assert (answer.leader, answer.members, answer.protocol_type) == ("", [], "consumer")
     assert (old.heartbeat(), parts(old)) == (Code.NONE, [])
-    told = host.consumer_heartbeat("m", 2)
-    kept = host.assigned(told)
+    reported = host.consumer_heartbeat("m", 2)
+    kept = host.assigned(reported)
     assert kept is not None and len(kept["t"]) == 2
     assert old.heartbeat() == Code.NONE  # nothing is free yet
     assert host.consumer_heartbeat("m", 2, owned=kept).member_epoch == 3
@@ -329,8 +329,8 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
 
 
 def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
-    """Nobody is there whose heartbeat would assign it: theirs say that they are to join again, once
-    the interval between two assignments is over.
+    """No member is there whose heartbeat would assign it: theirs say that they are to join again,
+    once the interval between two assignments is over.
     """
     host = GroupHost(
         topics={"t": 4},
@@ -430,7 +430,7 @@ def test_a_consumer_group_that_is_deleted_is_gone() -> None:
 
 
 def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_give_up() -> None:
-    """It is told by its next heartbeat, and has its rebalance timeout from then on."""
+    """It learns of it by its next heartbeat, and has its rebalance timeout from then on."""
     host = new_host()
     host.consumer_heartbeat("m")
     host.consumer_heartbeat("m", LEAVE)
@@ -576,7 +576,7 @@ def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so(
 
 
 def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
-    """Nothing is left of the classic one; topics of which a member has nothing are not told."""
+    """Nothing is left of the classic one; topics of which a member has nothing are left out."""
     host = new_host()
     old = new_member(host)
     old.sync({old.id: write_assignment(0, {"t": [0, 1], "u": []})})

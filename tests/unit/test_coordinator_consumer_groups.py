@@ -198,7 +198,7 @@ def test_a_member_that_joins_the_preview_of_3_9_names_a_topic() -> None:
 
 
 def test_what_a_heartbeat_leaves_out_stays_as_it_was() -> None:
-    """A member tells what has changed since its last heartbeat, and no more."""
+    """A member sends what has changed since its last heartbeat, and no more."""
     host = new_host()
     host.consumer_heartbeat(
         instance_id="i",
@@ -321,7 +321,7 @@ def test_two_that_fall_silent_at_once_are_removed_at_once() -> None:
     assert three.count() == 4
 
 
-def test_sessions_and_revocations_begin_anew_after_a_restart() -> None:
+def test_sessions_and_revocations_begin_again_after_a_restart() -> None:
     host = new_host()
     one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")
     one.beat()
@@ -542,7 +542,8 @@ def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
 
 
 def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
-    """As Apache Kafka 4.3 does it: whoever's heartbeat has them looked up, it is for the group."""
+    """As Apache Kafka 4.3 does it: whichever member's heartbeat has them looked up, it is for the
+    group."""
     host = new_host()
     host.directory.hidden_from = {"other": {"orders.b"}}
     hidden = Consumer(host, "m", more=None)
@@ -741,7 +742,7 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
 def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
     restarts: bool,
 ) -> None:
-    """Through a restart, too: what it was to give up is free, and nobody waits for it."""
+    """Through a restart, too: what it was to give up is free, and nothing waits for it."""
     host = new_host()
     one = Consumer(host, "one", "t", instance_id="i", rebalance_timeout_ms=REBALANCE_MS)
     one.beat()
@@ -863,7 +864,7 @@ def test_commits_by_epoch() -> None:
     assert commit(host, 2, "two", theirs) == Code.STALE_MEMBER_EPOCH
     assert commit(host, 4, "one", mine) == Code.STALE_MEMBER_EPOCH
     assert commit(host, 3, "one", mine, version=8) == Code.UNSUPPORTED_VERSION
-    assert commit(host, 3, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert commit(host, 3, "absent") == Code.UNKNOWN_MEMBER_ID
     assert commit(host, -1, "") == Code.UNKNOWN_MEMBER_ID
     one.leave()
     two.leave()
@@ -879,7 +880,7 @@ def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
     assert host.consumer_heartbeat("m", version=0).member_epoch == 1
     assert commit(host, 1, "m") == Code.NONE
     assert commit(host, 2, "m") == Code.STALE_MEMBER_EPOCH
-    assert commit(host, 1, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert commit(host, 1, "absent") == Code.UNKNOWN_MEMBER_ID
 
 
 def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
@@ -914,7 +915,7 @@ def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() 
 
 
 @pytest.mark.parametrize(
-    ("nobody", "code"),
+    ("no_member", "code"),
     [
         ({}, Code.NONE),
         ({"generation": 0}, Code.UNKNOWN_MEMBER_ID),
@@ -923,11 +924,11 @@ def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() 
     ],
 )
 def test_a_transaction_of_nobody_in_particular_names_neither_member_nor_epoch(
-    nobody: dict[str, Any], code: Code
+    no_member: dict[str, Any], code: Code
 ) -> None:
     host = new_host()
     Consumer(host, "one").beat()
-    assert host.txn_commit("g", {"t": {0: 5}}, **nobody) == {("t", 0): code}
+    assert host.txn_commit("g", {"t": {0: 5}}, **no_member) == {("t", 0): code}
 
 
 def test_a_partition_that_is_to_be_given_up_may_be_committed_until_then() -> None:
@@ -954,7 +955,7 @@ def test_commits_in_a_transaction() -> None:
     assert in_txn(2, "one") == Code.NONE
     assert in_txn(1, "one") == Code.ILLEGAL_GENERATION
     assert in_txn(3, "one") == Code.ILLEGAL_GENERATION
-    assert in_txn(2, "nobody") == Code.UNKNOWN_MEMBER_ID
+    assert in_txn(2, "absent") == Code.UNKNOWN_MEMBER_ID
     assert in_txn(-1, "") == Code.NONE
 
 
@@ -972,7 +973,7 @@ def test_offsets_are_fetched_in_the_members_epoch() -> None:
     assert fetch(None, -1) == (Code.NONE, 1)
     assert fetch("one", 1) == (Code.STALE_MEMBER_EPOCH, 0)
     assert fetch("one", 3) == (Code.STALE_MEMBER_EPOCH, 0)
-    assert fetch("nobody", 2) == (Code.UNKNOWN_MEMBER_ID, 0)
+    assert fetch("absent", 2) == (Code.UNKNOWN_MEMBER_ID, 0)
 
 
 def test_offsets_by_topic_id() -> None:

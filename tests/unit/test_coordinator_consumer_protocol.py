@@ -70,8 +70,8 @@ def test_bytes_that_are_no_subscription_are_none(metadata: str) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_each_version_tells_what_it_has_a_field_for(version: int) -> None:
-    told = read_subscription(encoded(version, "t", "u"))
-    assert told == Subscription(
+    reported = read_subscription(encoded(version, "t", "u"))
+    assert reported == Subscription(
         version,
         ("t", "u"),
         {"t": [0, 1]} if version >= 1 else {},
@@ -92,7 +92,7 @@ def test_a_later_subscription_that_is_cut_off_is_none(version: int) -> None:
     whole = encoded(version, "t")
     for size in range(len(whole)):
         if version == 2 and size >= len(whole) - 4:
-            continue  # the generation, which nobody needs
+            continue  # the generation, which is not needed
         assert read_subscription(whole[:size]) is None, size
 
 

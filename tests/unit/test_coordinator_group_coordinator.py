@@ -40,7 +40,7 @@ CHECK_MS = GroupSettings().offsets_retention_check_interval_ms
 NOTHING = (-1, "")
 
 
-# --- commits of nobody in particular ------------------------------------------------------------
+# --- commits without a member ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -199,9 +199,9 @@ def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
     again.
     """
     host = GroupHost()
-    codes = host.commit("g", {"t": {0: 1}}, generation=1, member="nobody", version=version)
+    codes = host.commit("g", {"t": {0: 1}}, generation=1, member="absent", version=version)
     assert codes == {("t", 0): Code.ILLEGAL_GENERATION}
-    assert host.txn_commit("g", {"t": {0: 1}}, generation=1, member="nobody") == {
+    assert host.txn_commit("g", {"t": {0: 1}}, generation=1, member="absent") == {
         ("t", 0): Code.ILLEGAL_GENERATION
     }
     assert host.state("g") == "Dead"
@@ -234,21 +234,23 @@ def test_commits_of_members():
     )
     member.join()
     assert member.commit({"t": {0: 1}}) == one(Code.REBALANCE_IN_PROGRESS)
-    assert host.commit("g", {"t": {0: 2}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
+    assert host.commit("g", {"t": {0: 2}}) == one(Code.UNKNOWN_MEMBER_ID), "without a member"
     member.sync({member.id: b"all"})
     assert member.commit({"t": {0: 3}}) == one(Code.NONE)
     assert member.commit({"t": {0: 4}}, generation=0) == one(Code.ILLEGAL_GENERATION)
     assert member.commit({"t": {0: 4}}, generation=2) == one(Code.ILLEGAL_GENERATION)
-    assert host.commit("g", {"t": {0: 4}}, generation=1, member="nobody") == one(
+    assert host.commit("g", {"t": {0: 4}}, generation=1, member="absent") == one(
         Code.UNKNOWN_MEMBER_ID
     )
-    assert host.commit("g", {"t": {0: 4}}) == one(Code.UNKNOWN_MEMBER_ID), "by nobody"
-    unknown = host.commit("g", {"t": {0: 4}}, generation=1, member=member.id, instance="nobody")
+    assert host.commit("g", {"t": {0: 4}}) == one(Code.UNKNOWN_MEMBER_ID), "without a member"
+    unknown = host.commit("g", {"t": {0: 4}}, generation=1, member=member.id, instance="absent")
     assert unknown == one(Code.UNKNOWN_MEMBER_ID)
     assert host.fetch("g", {"t": [0]}) == {("t", 0): (3, "")}
     member.leave()
     assert member.commit({"t": {0: 5}}) == one(Code.UNKNOWN_MEMBER_ID)
-    assert host.commit("g", {"t": {0: 6}}) == one(Code.NONE), "by nobody, once the group is empty"
+    assert host.commit("g", {"t": {0: 6}}) == one(Code.NONE), (
+        "without a member, once the group is empty"
+    )
     assert host.fetch("g", {"t": [0]}) == {("t", 0): (6, "")}
 
 
@@ -293,7 +295,7 @@ def test_offsets_of_many_groups():
     assert ask(some("", 0), every("two")) == [("", 0, [("t", [(0, -1)])]), of_two]
     for member in (
         {},
-        {"member_id": "nobody", "member_epoch": 1},
+        {"member_id": "absent", "member_epoch": 1},
         {"member_id": None, "member_epoch": 7},
     ):
         assert ask(every("two", **member), version=9) == [of_two]
@@ -1037,7 +1039,7 @@ def test_commits_for_unknown_partitions_alone_make_no_group():
     host = GroupHost()
     unknown = {("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert host.commit("g", {"missing": {0: 1}}) == unknown
-    assert host.commit("g", {"missing": {0: 1}}, generation=1, member="nobody") == unknown
+    assert host.commit("g", {"missing": {0: 1}}, generation=1, member="absent") == unknown
     assert host.txn_commit("g", {"missing": {0: 1}}) == unknown
     assert host.list_groups() == {}
 
@@ -1083,7 +1085,7 @@ def test_a_first_generation_of_a_group_that_there_is_not_may_not_commit():
 
 def test_deletions_of_unknown_partitions_alone_ask_no_group():
     host = GroupHost()
-    assert host.delete_offsets("nobody", {"missing": [0]}) == {
+    assert host.delete_offsets("absent", {"missing": [0]}) == {
         ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
     }
     assert host.delete_offsets("", {"missing": [0]}) == Code.INVALID_GROUP_ID

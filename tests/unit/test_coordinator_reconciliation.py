@@ -42,11 +42,11 @@ def test_at_its_target_nothing_changes_whatever_it_tells() -> None:
 
 
 def test_it_gives_up_before_it_comes_to_the_next_epoch() -> None:
-    told = reconcile(has(3, 0, 1), {T: (0, 2)}, 4, None, free())
-    assert told == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {T: {1: 3}})
+    reconciled = reconcile(has(3, 0, 1), {T: (0, 2)}, 4, None, free())
+    assert reconciled == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {T: {1: 3}})
     for owned in (None, {T: [0, 1]}, {T: [1]}):
-        assert reconcile(told, {T: (0, 2)}, 4, owned, free()) is told
-    given_up = reconcile(told, {T: (0, 2)}, 4, {T: [0]}, free())
+        assert reconcile(reconciled, {T: (0, 2)}, 4, owned, free()) is reconciled
+    given_up = reconcile(reconciled, {T: (0, 2)}, 4, {T: [0]}, free())
     assert given_up == CurrentValue(4, 3, STABLE, {T: {0: 3, 2: 4}}, {})
 
 
@@ -57,23 +57,23 @@ def test_what_it_says_that_it_does_not_own_is_given_up_at_once() -> None:
 
 
 def test_while_it_gives_up_the_target_moves_on() -> None:
-    told = reconcile(has(3, 0, 1, 2), {T: (0, 1)}, 4, None, free())
-    again = reconcile(told, {T: (0,)}, 6, {T: [0, 1]}, free())
+    reconciled = reconcile(has(3, 0, 1, 2), {T: (0, 1)}, 4, None, free())
+    again = reconcile(reconciled, {T: (0,)}, 6, {T: [0, 1]}, free())
     assert again == CurrentValue(4, 3, UNREVOKED, {T: {0: 3}}, {T: {1: 3}})
     assert reconcile(again, {T: (0,)}, 6, {T: [0]}, free()).member_epoch == 6
 
 
 def test_it_never_comes_beyond_the_targets_epoch() -> None:
     """It has ceased to want a topic, and there is no newer target yet."""
-    told = reconcile(has(3, 0, 1), {}, 3, None, free())
-    assert told == CurrentValue(3, 0, UNREVOKED, {}, {T: {0: 3, 1: 3}})
-    assert reconcile(told, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})
+    reconciled = reconcile(has(3, 0, 1), {}, 3, None, free())
+    assert reconciled == CurrentValue(3, 0, UNREVOKED, {}, {T: {0: 3, 1: 3}})
+    assert reconcile(reconciled, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})
 
 
 def test_one_of_two_topics_that_it_has_ceased_to_want_is_given_up() -> None:
     both = CurrentValue(3, 0, STABLE, {T: {0: 3}, U: {0: 3}}, {})
-    told = reconcile(both, {T: (0,)}, 3, None, free())
-    assert told == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {U: {0: 3}})
+    reconciled = reconcile(both, {T: (0,)}, 3, None, free())
+    assert reconciled == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {U: {0: 3}})
 
 
 def test_a_partition_keeps_the_epoch_in_which_the_member_got_it() -> None:
@@ -82,6 +82,6 @@ def test_a_partition_keeps_the_epoch_in_which_the_member_got_it() -> None:
 
 
 def test_its_own_partition_comes_back_to_it() -> None:
-    told = reconcile(has(3, 0, 1), {T: (0,)}, 4, None, free())
-    back = reconcile(told, {T: (0, 1)}, 5, {T: [0]}, free())
+    reconciled = reconcile(has(3, 0, 1), {T: (0,)}, 4, None, free())
+    back = reconcile(reconciled, {T: (0, 1)}, 5, {T: [0]}, free())
     assert back == CurrentValue(5, 3, STABLE, {T: {0: 3, 1: 5}}, {})

@@ -395,8 +395,8 @@ def test_a_standby_task_becomes_active_where_it_is_kept() -> None:
     assert rows(host.streams_heartbeat("n", 3).active_tasks) == {"0": [1]}
     assert rows(host.streams_heartbeat("m", 3).standby_tasks) == {"0": [1]}
     host.streams_heartbeat("n", LEAVE)
-    told = host.streams_heartbeat("m", 3)
-    assert (given(told), told.standby_tasks) == ((0, 3, {"0": [0]}), [])
+    answer = host.streams_heartbeat("m", 3)
+    assert (given(answer), answer.standby_tasks) == ((0, 3, {"0": [0]}), [])
     assert given(host.streams_heartbeat("m", 3, owned={"0": [0]})) == (0, 4, None)
     assert given(host.streams_heartbeat("m", 4)) == (0, 4, {"0": [0, 1]})
 
@@ -492,8 +492,8 @@ def test_members_see_each_others_endpoints() -> None:
         "n", user_endpoint=Endpoint("i", 2), endpoint_information_epoch=-1
     )
     assert endpoints(other) == (1, {("h", 1): {"t": [0, 1, 2]}, ("i", 2): {}})
-    told = host.streams_heartbeat("m", 2, endpoint_information_epoch=0)
-    assert endpoints(told) == (2, {("i", 2): {}, ("h", 1): {"t": [0, 1]}})
+    answer = host.streams_heartbeat("m", 2, endpoint_information_epoch=0)
+    assert endpoints(answer) == (2, {("i", 2): {}, ("h", 1): {"t": [0, 1]}})
 
 
 # --- groups of other kinds ----------------------------------------------------------------------

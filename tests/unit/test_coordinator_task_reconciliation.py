@@ -58,11 +58,11 @@ def test_a_member_in_the_targets_epoch_is_left_alone() -> None:
 
 def test_a_member_gives_up_before_it_gets() -> None:
     current = at(3, STABLE, {0: 2, 1: 3})
-    told = reconcile(current, target(0, 2), 5, None, free())
-    assert told == at(3, UNREVOKED, {0: 2}, {1: 3})
+    revoking = reconcile(current, target(0, 2), 5, None, free())
+    assert revoking == at(3, UNREVOKED, {0: 2}, {1: 3})
     for still in (None, owned(0, 1), owned(1)):
-        assert reconcile(told, target(0, 2), 5, still, free()) is told
-    done = reconcile(told, target(0, 2), 5, owned(0), free())
+        assert reconcile(revoking, target(0, 2), 5, still, free()) is revoking
+    done = reconcile(revoking, target(0, 2), 5, owned(0), free())
     assert (done.member_epoch, done.previous_member_epoch, done.state) == (5, 3, STABLE)
     assert done.assigned.active == {"0": {0: 2, 2: 5}}, "kept tasks keep their epoch"
 
@@ -73,10 +73,10 @@ def test_what_it_no_longer_has_need_not_be_given_up() -> None:
 
 
 def test_a_target_that_changes_meanwhile_leads_to_another_step() -> None:
-    told = at(3, UNREVOKED, {0: 2, 4: 2}, {1: 3})
-    again = reconcile(told, target(0), 7, owned(0, 4), free())
+    revoking = at(3, UNREVOKED, {0: 2, 4: 2}, {1: 3})
+    again = reconcile(revoking, target(0), 7, owned(0, 4), free())
     assert again == at(4, UNREVOKED, {0: 2}, {4: 2})
-    assert reconcile(told, target(0), 4, owned(0, 4), free()).member_epoch == 4
+    assert reconcile(revoking, target(0), 4, owned(0, 4), free()).member_epoch == 4
 
 
 def test_a_member_that_waits_gets_tasks_as_they_become_free() -> None:
@@ -92,14 +92,14 @@ def test_standby_and_warmup_tasks_move_likewise() -> None:
         3, 2, STABLE, HeldTasks({}, {"0": (0, 1)}, {"0": (2,)}), NONE_HELD
     )  # fmt: skip
     wanted = TaskSet({"0": (2,)}, {"0": (1, 3)}, {"0": (4,)})
-    told = reconcile(current, wanted, 4, None, free())
-    assert (told.state, told.member_epoch) == (UNREVOKED, 3)
-    assert told.assigned == HeldTasks({}, {"0": (1,)}, {})
-    assert told.pending_revocation == HeldTasks({}, {"0": (0,)}, {"0": (2,)})
+    revoking = reconcile(current, wanted, 4, None, free())
+    assert (revoking.state, revoking.member_epoch) == (UNREVOKED, 3)
+    assert revoking.assigned == HeldTasks({}, {"0": (1,)}, {})
+    assert revoking.pending_revocation == HeldTasks({}, {"0": (0,)}, {"0": (2,)})
     still = TaskSet({}, {"0": (1,)}, {"0": (2,)})
-    assert reconcile(told, wanted, 4, still, free()) is told
+    assert reconcile(revoking, wanted, 4, still, free()) is revoking
     none = TaskSet({}, {"0": (1,)}, {})
-    waits = reconcile(told, wanted, 4, none, free(active=False, standby={3}))
+    waits = reconcile(revoking, wanted, 4, none, free(active=False, standby={3}))
     assert (waits.state, waits.assigned) == (UNRELEASED, HeldTasks({}, {"0": (1, 3)}, {}))
     done = reconcile(waits, wanted, 4, None, free())
     assert (done.state, done.assigned) == (

@@ -60,11 +60,11 @@ def test_rescheduling_without_end_does_not_grow_the_table() -> None:
     assert timers.pop_due(10_000) == list(range(10))
 
 
-def test_keys_come_earliest_first_after_the_table_was_made_anew() -> None:
+def test_keys_come_earliest_first_after_the_table_was_made_again() -> None:
     timers: Timers[int] = Timers()
     for turn in range(65):
         timers.schedule(turn % 10, 10_000 - 1_000 * (turn % 10) - turn)
-    assert len(timers._heap) == 10, "it was just made anew"
+    assert len(timers._heap) == 10, "it was just made again"
     assert timers.next_deadline_ms() == 10_000 - 9_000 - 59
     assert timers.pop_due(10_000) == list(reversed(range(10)))
 

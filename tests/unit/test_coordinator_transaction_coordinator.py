@@ -295,7 +295,7 @@ def test_writing_without_adding(host: TxnHost) -> None:
         == Code.INVALID_PRODUCER_ID_MAPPING
     )
     assert (
-        host.coordinator.verify("nobody", pid, epoch, "t", 1, 9) == Code.INVALID_PRODUCER_ID_MAPPING
+        host.coordinator.verify("absent", pid, epoch, "t", 1, 9) == Code.INVALID_PRODUCER_ID_MAPPING
     )
 
 
@@ -312,7 +312,8 @@ def test_writing_without_adding(host: TxnHost) -> None:
 def test_offsets_in_the_midst_of_a_transaction(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
-    """An epoch to come is taken, as Apache Kafka 3.9 does; nobody can ever have the highest one."""
+    """An epoch to come is taken, as Apache Kafka 3.9 does; no producer can ever have the highest
+    one."""
     assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
 
 
@@ -433,7 +434,7 @@ def test_a_later_answer_to_end_txn_cannot_end_the_next_transaction_if_its_epoch_
 def test_init_waits_for_the_transaction_that_it_aborts_and_is_answered_itself(
     slow: TxnHost,
 ) -> None:
-    """Not with CONCURRENT_TRANSACTIONS; a second one meanwhile is told to try again."""
+    """Not with CONCURRENT_TRANSACTIONS; a second one meanwhile gets an error to retry on."""
     pid, epoch = begun(slow)
     ticket = slow.init("txn", call=False, timeout_ms=5_000)
     assert slow.state("txn") == "PrepareAbort" and ticket not in slow.answers
@@ -788,7 +789,7 @@ def test_what_was_decided_is_driven_to_its_end_after_a_crash(slow: TxnHost) -> N
         "CompleteAbort",
         "Ongoing",
     ]
-    assert slow.end("one", *one, True) == 0, "its retry is told so"
+    assert slow.end("one", *one, True) == 0, "its retry gets that answer"
     assert slow.end("three", *three, True, call=False) and slow.write_markers().commit
 
 
@@ -887,14 +888,14 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
         assert host.end(f"txn{version}", pid, epoch, True, version=min(version, 4)) == 0
 
 
-# epochs that nobody was given
+# epochs that no producer got
 
 
 @pytest.mark.parametrize("epoch", [5, 32766])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restarts: bool) -> None:
-    """The timeout raised it over the producer's head. Whoever guesses it is told what a former
-    producer is told.
+    """The timeout raised it over the producer's head. A client that guesses it gets the answer of a
+    former producer.
     """
     pid = at_epoch(host, epoch, TransactionState.ONGOING)
     host.tick(60_000)
@@ -932,15 +933,17 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
     """The EndTxn is heard, and waits for the disk, however long: the process may stand still. When
-    nothing comes of it, since a partition was added, the timeout begins anew.
+    nothing comes of it, since a partition was added, the timeout begins again.
     """
     pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
     transaction = host.coordinator.on_commit_requested("txn", pid, epoch, host.now_ms)
     assert transaction is not None
+    host.awaiting_data.add("txn")
     host.tick(1_000_000)
     assert host.state("txn") == "Ongoing"
     assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.NONE}
+    host.awaiting_data.clear()
     assert host.coordinator.on_data(transaction, END_TXN, host.now_ms) is None
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"

@@ -162,9 +162,9 @@ def test_a_pattern_that_takes_too_long_to_run_is_refused(
     assert len(ids(asked(host, transactional_id_pattern=".*")[0])) == 50
 
 
-@pytest.mark.parametrize("user", ["nobody", "without rights", "of some", "with all rights"])
+@pytest.mark.parametrize("user", ["absent", "without rights", "of some", "with all rights"])
 def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> None:
-    settings = {} if user == "nobody" else {"authorizer_class_name": "StandardAuthorizer"}
+    settings = {} if user == "absent" else {"authorizer_class_name": "StandardAuthorizer"}
     if user == "with all rights":
         settings["super_users"] = "User:ANONYMOUS"
     names = [f"{'x' if number % 4 == 0 else 'y'}-{number}" for number in range(MANY)]

@@ -24,7 +24,7 @@ def begun(wall_ms: int) -> TransactionMetadata:
 
 @pytest.mark.parametrize("wall_ms", [100, 99, 0])
 def test_no_two_transactions_of_a_session_begin_at_the_same_time(wall_ms: int) -> None:
-    """Even where the clock stands or steps back."""
+    """Even where the clock stops or steps back."""
     ended = begun(100).prepared(True, 100).completed(100)
     assert ended.start_ms == 100
     again = ended.with_partitions([PAIR], wall_ms)
@@ -124,7 +124,7 @@ def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoc
 
 
 def test_a_fence_goes_beyond_who_kept_it() -> None:
-    """Up to the highest epoch; where nobody has, it is the producer alone."""
+    """Up to the highest epoch; where none has, it is the producer alone."""
     kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NO_PRODUCER, 60_000, 200)
     assert kept.fenced(NO_PRODUCER, 300).next_producer_epoch == 5
     highest = kept._replace(next_producer_epoch=32767)

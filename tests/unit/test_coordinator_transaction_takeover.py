@@ -18,7 +18,7 @@ DUMPED = re.compile(
 
 
 def host_after_kafka() -> TxnHost:
-    """Its clock stands where Kafka's last record was written."""
+    """Its clock shows the time at which Kafka's last record was written."""
     host = TxnHost(partition_count=2, topics={"txn": 2}, now_ms=0)
     host.reserved_ids = 1_000
     host._ids = host._new_allocator()

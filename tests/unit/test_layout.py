@@ -140,7 +140,7 @@ TESTED_AS_A_PART = {
     "broker/requests/parts.py": "unit/test_broker_dispatch.py",
     "broker/brokers/addresses.py": "unit/test_broker_cluster.py",
     "broker/requests/to_coordinators.py": "unit/test_broker_dispatch.py",
-    "broker/requests/under_way.py": "unit/test_broker_core.py",
+    "broker/requests/pending_requests.py": "unit/test_broker_core.py",
     "broker/settings/coordinator_settings.py": "unit/test_broker_core.py",
     "broker/settings/current_features.py": "unit/test_broker_features.py",
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
@@ -457,7 +457,7 @@ def test_requests_have_types_and_nothing_is_run_from_text() -> None:
 
 # --- first lines of docstrings --------------------------------------------------------------------
 
-# Such a line says nothing to somebody who has not read the body, or what stands beside it.
+# Such a line says nothing to somebody who has not read the body, or the code beside it.
 WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
 
 

@@ -193,7 +193,7 @@ def test_what_cannot_be_read_is_unknown(server: Any) -> None:
 def test_a_keeper_that_fails_says_so(
     engine: LeaseEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its node would wait for ever, and nobody would know why."""
+    """Its node would wait for ever, and the reason would be unknown."""
     its = Node(1, NodeAddresses("a:1", {}), "s")
     leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
     keeper = LeaseKeeper(leadership, engine)

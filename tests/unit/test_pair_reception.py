@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.rim.reception import Reception
+from barnabas.broker.replication.rim.reception import Reception, may_be_carried
 from barnabas.broker.settings.config import BrokerConfig
 
 METADATA, FETCH, END_TXN = 3, 1, 26
 PATIENCE_S = 30.0
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def frame(api_key: int, text: bytes = b"") -> bytes:
@@ -180,8 +181,31 @@ def test_the_broker_gets_the_connections_when_it_leads(
     listening.close()
 
 
+@pytest.mark.parametrize(
+    ("listener", "settings", "is_carried"),
+    [
+        ("PLAINTEXT://127.0.0.1:1", {}, True),
+        ("SSL://127.0.0.1:1", {"ssl.keystore.location": "/k.pem"}, False),
+        (
+            "SASL_PLAINTEXT://127.0.0.1:1",
+            {"sasl.enabled.mechanisms": "SCRAM-SHA-256"},
+            False,
+        ),
+        ("unix:///b.sock", {}, False),
+        ("PLAINTEXT://127.0.0.1:1", {"authorizer.class.name": AUTHORIZER}, False),
+        ("PLAINTEXT://127.0.0.1:1", {"barnabas.audit.log": "/a.log"}, False),
+    ],
+)
+def test_only_clients_that_need_no_more_than_an_answer_are_carried(
+    listener: str, settings: dict[str, str], is_carried: bool
+) -> None:
+    config = BrokerConfig.from_properties({"listeners": listener, **settings})
+    (one,) = config.listeners
+    assert may_be_carried(config, one) is is_carried
+
+
 def test_with_an_authorizer_clients_are_refused() -> None:
-    node = Node(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    node = Node(authorizer_class_name=AUTHORIZER)
     assert node.listening == []
     (listening,) = node.reception.take()
     listening.close()

@@ -1,5 +1,5 @@
-"""The settings of a pair: what is refused, with a sentence that says what to do, and what is told
-to the other node.
+"""The settings of a pair: what is refused, with a sentence that says what to do, and what is
+reported to the other node.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.replication.lease_engine import EtcdEngine
+from barnabas.broker.replication.lease_exchange import ACCOUNT, EngineSettings
 from barnabas.broker.replication.lease_record import NodeAddresses, addresses_for_clients
+from barnabas.broker.replication.rim import pair_member
 from barnabas.broker.replication.rim.pair_member import PairSettingsError, addresses_of, engine_of
 from barnabas.broker.settings.config import BrokerConfig
 
@@ -32,6 +34,11 @@ def test_a_node_tells_where_it_is() -> None:
     assert addresses_of(config()) == NodeAddresses("127.0.0.1:9093", listeners)
     published = config(barnabas_replication_advertised="db.example.com:29093")
     assert addresses_of(published).replication == "db.example.com:29093"
+    last = config(barnabas_replication_advertised="db.example.com:65535")
+    assert addresses_of(last).replication == "db.example.com:65535"
+    assert addresses_of(config(node_id=None, broker_id="1")).listeners == listeners
+    local = config(listeners="PLAINTEXT://127.0.0.1:9092,unix:///b.sock", advertised_listeners=None)
+    assert addresses_of(local).listeners == {"PLAINTEXT": "127.0.0.1:9092"}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,14 @@ def test_a_node_tells_where_it_is() -> None:
         ({"barnabas_lease_margin_ms": "3000"}, "must be less than barnabas.lease.ttl.ms"),
         ({"barnabas_replication_advertised": "db"}, "it must have the form HOST:PORT"),
         ({"barnabas_replication_advertised": "db:0"}, "it must have the form HOST:PORT"),
+        ({"barnabas_replication_advertised": ":9093"}, "it must have the form HOST:PORT"),
+        ({"barnabas_replication_advertised": "db:x"}, "it must have the form HOST:PORT"),
+        ({"barnabas_replication_advertised": "db:65536"}, "it must have the form HOST:PORT"),
+        (
+            {"barnabas_brokers": "2", "listeners": "PLAINTEXT://:1", "advertised_listeners": None},
+            "do not go together",
+        ),
+        ({"barnabas_lease_margin_ms": "3001"}, "must be less than barnabas.lease.ttl.ms"),
         ({"barnabas_replication_host": "0.0.0.0"}, "needs barnabas.replication.advertised"),
     ],
 )
@@ -85,8 +100,70 @@ def test_several_endpoints_of_etcd() -> None:
     assert isinstance(engine_of(config(barnabas_lease_url=url), 1000), EtcdEngine)
 
 
+def made(monkeypatch: pytest.MonkeyPatch, **changes: str) -> tuple[str, EngineSettings]:
+    """Which engine the settings make, and of what."""
+    found: list[tuple[str, EngineSettings]] = []
+    for name in ("EtcdEngine", "KubernetesEngine"):
+        monkeypatch.setattr(
+            pair_member, name, lambda settings, name=name: found.append((name, settings))
+        )
+    engine_of(config(**changes), 750)
+    (one,) = found
+    return one
+
+
+def test_the_engine_of_etcd_has_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made(
+        monkeypatch,
+        barnabas_lease_url="etcds://10.0.0.1:2379, [::1]:2379/pair",
+        barnabas_lease_ca_file="/ca.pem",
+        barnabas_lease_user="ann",
+        barnabas_lease_password="secret",
+        barnabas_lease_ttl_ms="4000",
+    ) == (
+        "EtcdEngine",
+        EngineSettings(
+            ("https://10.0.0.1:2379", "https://[::1]:2379"),
+            "pair",
+            750,
+            4000,
+            user="ann",
+            password="secret",
+            ca_file="/ca.pem",
+        ),
+    )
+    name, found = made(monkeypatch, barnabas_lease_url="etcd://10.0.0.1:2379/pair")
+    assert (name, found.endpoints, found.ca_file) == ("EtcdEngine", ("http://10.0.0.1:2379",), None)
+
+
+@pytest.mark.parametrize("ca_file", ["", "/ca.pem"])
+@pytest.mark.parametrize(
+    ("host", "port", "endpoint"),
+    [("10.0.0.1", None, "https://10.0.0.1:443"), ("fd00::1", "6443", "https://[fd00::1]:6443")],
+)
+def test_the_engine_of_kubernetes_has_what_its_pod_says(
+    monkeypatch: pytest.MonkeyPatch, host: str, port: str | None, endpoint: str, ca_file: str
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
+    if port is not None:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    wanted = {"barnabas_lease_ca_file": ca_file} if ca_file else {}
+    assert made(monkeypatch, barnabas_lease_url="kubernetes://queues/pair", **wanted) == (
+        "KubernetesEngine",
+        EngineSettings(
+            (endpoint,),
+            "pair",
+            750,
+            3000,
+            namespace="queues",
+            ca_file=ca_file or f"{ACCOUNT}/ca.crt",
+        ),
+    )
+
+
 def test_addresses_that_the_other_node_tells_wrongly_are_left_out() -> None:
-    told = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
+    given = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
             "F": "a:70000"}  # fmt: skip
-    found = addresses_for_clients(NodeAddresses("", told))
+    found = addresses_for_clients(NodeAddresses("", given))
     assert found == {"A": ("10.0.0.1", 9092), "B": ("::1", 9092)}

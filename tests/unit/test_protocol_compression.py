@@ -86,8 +86,8 @@ def test_lz4_blocks_are_independent_at_every_level(level: int, plain: bytes) -> 
     KB need more memory than it has ready.
     """
     data = compress(Codec.LZ4, plain, Levels(lz4=level))
-    told = lz4.frame.get_frame_info(data)
-    assert (told["block_linked"], told["block_size"], told["content_checksum"]) == (
+    reported = lz4.frame.get_frame_info(data)
+    assert (reported["block_linked"], reported["block_size"], reported["content_checksum"]) == (
         False,
         65536,
         False,

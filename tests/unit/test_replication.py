@@ -395,7 +395,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
-    """As the journal of metadata is written anew and goes on."""
+    """As the journal of metadata is rewritten and goes on."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -612,7 +612,7 @@ class InSync:
 
     def __init__(self) -> None:
         self.now, self.wanted = frozenset({1, 2}), frozenset({1, 2})
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     def may_be_in_sync(self) -> frozenset[int]:
         return self.now | self.wanted
@@ -621,7 +621,7 @@ class InSync:
         self.wanted = frozenset({1, *node_ids})
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        self.told.append(node_id)
+        self.reported.append(node_id)
 
 
 def new_leased(*, may_be_alone: bool = True) -> tuple[Leading, InSync]:
@@ -673,7 +673,7 @@ def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
     following = follow_as(leading, 2)
     assert leading.link is not None
     assert leading.link.state is State.PROVEN
-    assert (in_sync.wanted, in_sync.told) == ({1}, [2])
+    assert (in_sync.wanted, in_sync.reported) == ({1}, [2])
     in_sync.now = in_sync.wanted
     leading.on_in_sync_changed()
     to_leader = b"".join(following.on_bytes(leading.take_output()))
@@ -825,10 +825,19 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     pair.connect()
     pair.deliver_all()
     pair.leader.produce("t", (b"b",))
-    pair.leader.produce("t", (b"c",), partition=1)
     leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
+    made: list[int] = []  # at which position the directory was
+
+    def publish(operation: Operation) -> None:
+        leading.publish(operation)
+        if (operation.kind, operation.path) == (Kind.MAKE_DIRECTORY, "t-1"):
+            made.append(leading.position)
+
+    pair.leader.replicated.publish = publish
+    pair.leader.produce("t", (b"c",), partition=1)
     assert leading.link is not None
-    (made_at,) = leading.link.not_sent.values()
+    (made_at,) = made
+    assert list(leading.link.not_sent.values()) == made
     leading.on_bytes(frame(["applied", made_at - 1]), 0)
     assert pair.leader.disk.exists(mark)
     leading.on_bytes(frame(["applied", made_at]), 0)
@@ -961,7 +970,7 @@ def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
     assert producer.add("t", 0) != Code.NONE
     assert producer.end(commit=True) != Code.NONE
     assert successor.read("t", committed=True) == []
-    assert successor.state("x")[1] > max(unheard)  # an id that nobody else has
+    assert successor.state("x")[1] > max(unheard)  # an id that no other producer has
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
@@ -992,3 +1001,18 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
     in_sync.now = frozenset({1, 2})
     leading.publish(Operation(Kind.CREATE, "f"))
     assert leading.is_applied(leading.position)
+
+
+def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
+    """Until then the standby has the former one, whole."""
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.mkdir("/data")
+    replicated = ReplicatedDisk(disk, "/data")
+    sent: list[Operation] = []
+    replicated.publish = sent.append
+    replicated.write_atomic("/data/checkpoint.new", b"next", sync=False)
+    file = replicated.open("/data/checkpoint.new")
+    file.append(b" one")
+    assert sent == []
+    replicated.rename("/data/checkpoint.new", "/data/checkpoint")
+    assert sent == [Operation(Kind.REPLACE, "checkpoint", data=b"next one")]

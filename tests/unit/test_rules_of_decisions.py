@@ -50,7 +50,7 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
     """Markers that are written again do no harm.
 
-    Killed between the markers and the Complete record, three times over; nobody meets
+    Killed between the markers and the Complete record, three times over; no reader meets
     CONCURRENT_TRANSACTIONS then.
 
     Source: KAFKA-19999.
@@ -184,7 +184,7 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
     """Once it is decided a commit always comes to its end.
 
-    The client does not know the result; whoever reads the group's offset waits, and then has the
+    The client does not know the result; a reader of the group's offset waits, and then has the
     new one.
 
     Source: redpanda#9571, redpanda#10669.
@@ -209,7 +209,7 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
 
 @STEP_BY_STEP
 def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
-    """Before it is decided nobody sees anything of it.
+    """Before it is decided no reader sees anything of it.
 
     The decision was not on the disk when the power went: the transaction is aborted, offset and
     records alike.

@@ -154,7 +154,7 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
             break
     else:
         pytest.fail("the abort never came to its end")
-    assert outcomes == {1, 2}, "killed before the marker, and behind it: then it stands there twice"
+    assert outcomes == {1, 2}, "killed before the marker, and behind it: then it is there twice"
 
 
 @pytest.mark.parametrize("epoch", [0, LAST_EPOCH])
@@ -173,7 +173,7 @@ def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
     b.hold_flushes()
     connection = b.connect()
     b.send(connection, init_request("txn", p.pid, p.epoch), 4)
-    assert b.answer(connection) is None, "an epoch is told when it cannot be forgotten"
+    assert b.answer(connection) is None, "an epoch is answered when it is durable"
     state, pid, new_epoch = b.state("txn")
     assert (state, pid != p.pid, new_epoch) == ("Empty", bool(epoch), 0 if epoch else p.epoch + 1)
     b.kill()
@@ -267,7 +267,7 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
 def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A producer out of time is told so in words that its version knows.
+    """A producer out of time gets an error that its version knows.
 
     PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH.
 

@@ -27,7 +27,7 @@ NOTHING = (-1, "")
 
 
 def test_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
-    """A new owner is told to wait while an offset is pending.
+    """A new owner has to wait while an offset is pending.
 
     Source: KIP-447, KAFKA-9346.
     """
@@ -96,8 +96,8 @@ def test_zombies_are_fenced_by_generation_member_and_instance():
     assert txn_commit(generation=1, member=member.id) == one(Code.NONE)
     assert txn_commit(generation=0, member=member.id) == one(Code.ILLEGAL_GENERATION)
     assert txn_commit(generation=2, member=member.id) == one(Code.ILLEGAL_GENERATION)
-    assert txn_commit(generation=1, member="nobody") == one(Code.UNKNOWN_MEMBER_ID)
-    assert txn_commit(generation=1, member=member.id, instance="nobody") == one(
+    assert txn_commit(generation=1, member="absent") == one(Code.UNKNOWN_MEMBER_ID)
+    assert txn_commit(generation=1, member=member.id, instance="absent") == one(
         Code.UNKNOWN_MEMBER_ID
     )
     assert txn_commit() == one(Code.NONE)
@@ -125,7 +125,7 @@ def test_a_refused_commit_leaves_nothing_pending():
 def test_a_transaction_may_commit_while_the_group_rebalances():
     """A transaction may commit while the group rebalances.
 
-    A plain commit is told REBALANCE_IN_PROGRESS there; the transaction's generation is the present
+    A plain commit gets REBALANCE_IN_PROGRESS there; the transaction's generation is the present
     one, so it is no zombie.
 
     Source: KIP-447, KAFKA-9365.

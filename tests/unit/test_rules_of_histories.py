@@ -1,6 +1,6 @@
 """Anomalies of Jepsen's Kafka tests, shown to our checkers one by one.
 
-| Jepsen's name | the finding of tests/checkers.py that stands for it |
+| Jepsen's name | the finding of tests/checkers.py for it |
 |---|---|
 | G1a | aborted-read, or unwritten (a record that was refused) |
 | lost-write | lost |

@@ -39,8 +39,8 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> None:
     """A delayed commit does not end the next transaction.
 
-    version 1 cannot tell by the epoch; that the producer has given the connection up tells. It is
-    closed, since nobody waits for an answer.
+    version 1 cannot tell by the epoch; that the producer has given up the connection decides. It is
+    closed, since no client waits for an answer.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -90,8 +90,8 @@ def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBro
 def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBroker) -> None:
     """Who ends over an older connection connects again and is heard.
 
-    A coordinator that was connected before the workers whose transaction it ends: it is told apart
-    from a late request by coming again.
+    A coordinator that was connected before the workers whose transaction it ends: it is
+    distinguished from a late request by coming again.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -272,7 +272,9 @@ def test_a_delayed_batch_that_comes_first_makes_its_client_abort(b: DiskBroker) 
     old = p.reconnect()
     assert p.end(False) == 0
     assert p.add("t", 0) == 0
-    assert p.produce("t", 0, b"t1b", sequence=1, connection=old) == 0, "nothing tells it from t2"
+    assert p.produce("t", 0, b"t1b", sequence=1, connection=old) == 0, (
+        "it cannot be distinguished from t2"
+    )
     assert p.produce("t", 0, b"t2") == Code.UNKNOWN_PRODUCER_ID, "its place is taken"
     assert p.end(False) == 0
     assert b.read("t", committed=True) == []
@@ -431,7 +433,7 @@ def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
 def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None:
     """An end that meets another under way waits for it.
 
-    It is not told that all is well before it is.
+    It gets no success before all is well.
 
     Source: ydb#52731.
     """

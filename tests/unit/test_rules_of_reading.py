@@ -27,10 +27,10 @@ STEP_BY_STEP = pytest.mark.parametrize(
 # --- fetches that wait --------------------------------------------------------------------------
 
 
-def test_a_fetch_that_waited_is_read_anew_with_its_isolation_and_the_aborted_list(
+def test_a_fetch_that_waited_is_read_again_with_its_isolation_and_the_aborted_list(
     b: DiskBroker,
 ) -> None:
-    """A fetch that waited is read anew with its isolation and the aborted list.
+    """A fetch that waited is read again with its isolation and the aborted list.
 
     What it was parked with (nothing, nothing aborted) is not what it is answered with.
 
@@ -237,7 +237,7 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
 
 
 def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """A start after a power loss ends what nobody can before it answers.
+    """A start after a power loss ends what no client can before it answers.
 
     The data of a transaction reached the disk and its record did not; it is aborted, so that the
     last stable offset moves on.
@@ -344,7 +344,7 @@ def test_a_reader_that_waits_at_the_end_gets_every_record_that_is_acknowledged(
 ) -> None:
     """A reader that waits at the end gets every record that is acknowledged.
 
-    None is stuck, none is passed by: whoever waits is answered with the very next one.
+    None is stuck, none is passed by: each waiting fetch is answered with the very next one.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

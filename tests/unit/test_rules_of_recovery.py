@@ -94,7 +94,7 @@ def filled() -> _Filled:
 def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
     filled: _Filled, suffix: str
 ) -> None:
-    """What stands beside the log is rebuilt when it is missing.
+    """What is stored beside the log is rebuilt when it is missing.
 
     Each file by itself.
 
@@ -110,7 +110,7 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_is_missing(
 def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
     filled: _Filled, suffix: str
 ) -> None:
-    """What stands beside the log is rebuilt when it was cut at any byte.
+    """What is stored beside the log is rebuilt when it was cut at any byte.
 
     The last file of its kind at every byte, since a start needs that; the others at every eleventh.
 
@@ -131,7 +131,7 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
     filled: _Filled, suffix: str
 ) -> None:
-    """What stands beside the log is rebuilt when a byte of it is wrong.
+    """What is stored beside the log is rebuilt when a byte of it is wrong.
 
     Some bytes of each file, one at a time.
 

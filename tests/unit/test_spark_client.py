@@ -57,7 +57,7 @@ def test_missing_topics_may_be_made_or_left_out() -> None:
 
 
 def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
-    """Metadata tells so from version 4 on; who speaks older ones is asked all the same."""
+    """Metadata says so from version 4 on; who speaks older ones is asked all the same."""
     oldest: Versions = {
         kind.API_KEY: (kind, low, 3 if kind is MetadataRequest else high)
         for kind, low, high in KAFKA_2_5.values()

@@ -155,7 +155,7 @@ def test_connections_that_were_closed_while_idle_are_let_go_of() -> None:
 
 def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
     """More than select() can name; one that it cannot look at would pass for closed, and be opened
-    anew for every batch.
+    again for every batch.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < 1200:

@@ -197,7 +197,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            # of batches outside of transactions too: they are nobody's to abort
+            # of batches outside of transactions too: they cannot be aborted
             producer_id=producer,
             transactional=transactional,
             log_append_time=draw(st.booleans()),
@@ -273,7 +273,7 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
 
 def test_false_records_in_a_value_are_told_from_real_ones() -> None:
     """A value that holds encoded records, each linked to the next: only the way from the batch's
-    first record tells them apart.
+    first record distinguishes them.
     """
     inner = b"".join(
         encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50)

@@ -1,4 +1,4 @@
-"""Rows to batches: where rows go, when batches come, and what users are told."""
+"""Rows to batches: where rows go, when batches come, and what users are shown."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_loops_that_numba_may_not_compile_are_not_used(monkeypatch: pytest.Monke
         numba_loops.load()
 
 
-def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     numba = pytest.importorskip("numba")
     kept = numba_loops.load().parse.stats.cache_path  # type: ignore[attr-defined]
     if kept is None:
@@ -210,8 +210,8 @@ def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path:
     for data in place.glob("record_loops.parse-*.nbc"):
         data.write_bytes(data.read_bytes()[:100])
     numba_loops.load.cache_clear()
-    anew = numba_loops.load()
-    assert (sum(anew.parse.stats.cache_hits.values()), anew.parse.stats.cache_path) == (
+    again = numba_loops.load()
+    assert (sum(again.parse.stats.cache_hits.values()), again.parse.stats.cache_path) == (
         0,
         str(place),
     )  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ def test_a_limit_is_shared_out_in_proportion(
     shares = share_of_limit(available, limit)
     total = sum(available.values())
     assert all(0 <= shares[name] <= size for name, size in available.items())
-    assert all(shares[name] > 0 for name, size in available.items() if size), "nobody starves"
+    assert all(shares[name] > 0 for name, size in available.items() if size), "each gets a share"
     assert sum(shares.values()) <= limit + len(available)
     if total <= limit:
         assert shares == available

@@ -24,7 +24,7 @@ Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """The cluster lives as long as the client that was told to have one."""
+    """The cluster lives as long as the client that was configured to have one."""
     host = confluent_kafka.Producer(
         {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
     )

@@ -166,8 +166,8 @@ def test_plans(broker: FakeBroker) -> None:
 def test_offsets_that_begin_behind_their_end(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who reads on from where the last read ended must not be told that there is nothing, where the
-    topic was made anew.
+    """Who reads on from where the last read ended must not get the answer that there is nothing,
+    where the topic was made again.
     """
 
     def from_offset(offset: int, **given: str) -> list[OffsetRange]:

@@ -455,11 +455,11 @@ def test_a_number_is_committed_for_each_topic_with_its_note(cluster: FakeCluster
 
 
 def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeCluster) -> None:
-    told: list[dict[str, CommittedBatch]] = []
+    reported: list[dict[str, CommittedBatch]] = []
 
     def publish_as(batch_id: int, decision: Decision) -> Publication:
         def decide(state: GroupState) -> Decision:
-            told.append(dict(state.committed))
+            reported.append(dict(state.committed))
             return decision
 
         with publisher_for(cluster) as publisher:
@@ -480,7 +480,9 @@ def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeClust
     assert not publish_as(2, Decision(True, True, frozenset({"u"}))).was_committed, (
         "numbers are set back"
     )
-    assert told == [{}] + [{TOPIC: CommittedBatch(number, CommitNote("m"))} for number in (7, 8, 8)]
+    assert reported == [{}] + [
+        {TOPIC: CommittedBatch(number, CommitNote("m"))} for number in (7, 8, 8)
+    ]
     assert cluster.notes[NAME] == {TOPIC: (3, "m"), "u": (3, "m")}
     assert cluster.values(TOPIC) == [b"6", b"2"]
     with pytest.raises(UncertainBatchError), publisher_for(cluster) as publisher:

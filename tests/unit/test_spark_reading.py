@@ -295,7 +295,7 @@ def test_a_topic_that_is_deleted_under_a_range(
 
 
 def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> None:
-    """A new leader's high watermark may be lower for a moment than what the leader before it told.
+    """A new leader's high watermark may be lower for a moment than what the former leader answered.
     Source: KIP-207.
     """
     log = broker.logs["t", 0]

@@ -40,7 +40,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 class Clock:
-    """Seconds; stands still unless told or slept."""
+    """Seconds; does not advance by itself."""
 
     def __init__(self) -> None:
         self.now = 100.0

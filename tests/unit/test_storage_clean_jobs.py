@@ -130,7 +130,7 @@ def cleaned(path: Path, *batches: bytes, **changed: Any) -> CleanResult:
     return clean(OsDisk(), job_over(path, {0: batches}, [[0]], **changed))
 
 
-OLD = record(0, b"k", b"old")  # with a later record of its key the segment is written anew
+OLD = record(0, b"k", b"old")  # with a later record of its key the segment is rewritten
 
 
 # --- the files ----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def body_of(*deltas: int) -> bytes:
 def test_a_batch_that_cannot_be_read_stays_as_it_is(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
-    """Nobody can tell that it is not wanted. One that can be read has no keys here, and goes."""
+    """It is not known whether it is wanted. One that can be read has no keys here, and goes."""
     odd = at(1, broken([b"", b""], body=body))
     result = cleaned(tmp_path, OLD, odd, record(3, b"k"))
     assert result.unreadable == (() if is_readable else (1,))
@@ -387,7 +387,7 @@ def test_of_a_batch_without_records_left_the_header_stays_at_the_end_of_all(
     assert left(tmp_path) == {0: [b"old"]} | ({1: None} if is_last else {})
 
 
-def test_a_batch_that_loses_records_gets_its_highest_time_anew_and_no_delete_horizon(
+def test_a_batch_that_loses_records_gets_its_highest_time_again_and_no_delete_horizon(
     tmp_path: Path,
 ) -> None:
     times = [SECOND_MS, SECOND_MS + 7, SECOND_MS + 3]

@@ -200,7 +200,7 @@ def test_a_group_has_no_more_bytes_than_a_segment_and_its_indexes_may(
     )
 
 
-def test_the_bytes_of_each_group_are_counted_anew() -> None:
+def test_the_bytes_of_each_group_are_counted_again() -> None:
     segments = [(number, 40) for number in range(5)]
     groups = groups_of(segments, 5, segment_bytes=100)
     assert groups == [segments[:2], segments[2:4], segments[4:]]

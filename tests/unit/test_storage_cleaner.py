@@ -158,7 +158,7 @@ def test_within_a_batch_the_codec_and_all_else_of_a_record_are_kept(
 @pytest.mark.parametrize(
     ("codec", "thorough"), [(1, Levels(gzip=9)), (3, Levels(lz4=12)), (4, Levels(zstd=19))]
 )
-def test_what_is_written_anew_is_compressed_at_the_topics_level(
+def test_what_is_rewritten_is_compressed_at_the_topics_level(
     tmp_path: Path, codec: int, thorough: Levels
 ) -> None:
     values = [
@@ -518,10 +518,10 @@ def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Pat
 
 
 @pytest.mark.parametrize("clean_stop", [True, False])
-def test_the_aborted_index_of_a_cleaned_log_is_built_anew_where_it_is_lost(
+def test_the_aborted_index_of_a_cleaned_log_is_rebuilt_where_it_is_lost(
     tmp_path: Path, clean_stop: bool
 ) -> None:
-    """The aborted index of a cleaned log is built anew where it is lost.
+    """The aborted index of a cleaned log is rebuilt where it is lost.
 
     Source: brod#329.
     """
@@ -979,7 +979,7 @@ def test_what_a_stop_left_of_a_cleaning_is_removed_at_the_start(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("clean_stop", [True, False])
-def test_a_cleaned_log_opens_again_without_being_read_anew(
+def test_a_cleaned_log_opens_again_without_being_read_again(
     tmp_path: Path, clean_stop: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, log = compacted_log(tmp_path, segment_bytes=300)
@@ -1002,7 +1002,7 @@ def test_a_cleaned_log_opens_again_without_being_read_anew(
         (segment.base_offset, segment.batches.size, segment.indexes.max_timestamp)
         for segment in log.segments
     ] == sizes
-    assert [record.message for record in caplog.records if "anew" in record.message] == []
+    assert [record.message for record in caplog.records if "again" in record.message] == []
 
 
 def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:

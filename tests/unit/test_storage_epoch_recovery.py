@@ -74,14 +74,14 @@ def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
         "no file",
     ],
 )
-def test_one_that_does_not_fit_is_built_anew_from_the_batches(directory: Path, text: str) -> None:
+def test_one_that_does_not_fit_is_rebuilt_from_the_batches(directory: Path, text: str) -> None:
     (directory / "leader-epoch-checkpoint").write_text(text)
     assert epochs_of(directory) == EPOCHS
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 51\n"
 
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
-def test_the_torn_file_of_an_empty_log_is_written_anew(tmp_path: Path, torn: bytes) -> None:
+def test_the_torn_file_of_an_empty_log_is_rewritten(tmp_path: Path, torn: bytes) -> None:
     """Nothing else would write it before the first batch, and Apache Kafka refuses such a file."""
     manager, _ = new_log(tmp_path)
     kill(manager)
@@ -93,7 +93,7 @@ def test_the_torn_file_of_an_empty_log_is_written_anew(tmp_path: Path, torn: byt
     assert path.read_text() == "0\n0\n"
 
 
-def test_a_missing_one_is_built_anew(directory: Path) -> None:
+def test_a_missing_one_is_rebuilt(directory: Path) -> None:
     (directory / "leader-epoch-checkpoint").unlink()
     assert epochs_of(directory) == EPOCHS
 
@@ -108,7 +108,7 @@ def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(direct
 def test_where_epochs_begin_is_found_among_batches_of_any_number(
     tmp_path: Path, count: int, most_records: int
 ) -> None:
-    """Without the file each batch's own epoch tells."""
+    """Without the file each batch's own epoch is used."""
     for first in range(1, count):
         manager, log = new_log(tmp_path / str(first))
         for number in range(count):

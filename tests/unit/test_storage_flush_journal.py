@@ -207,7 +207,7 @@ def test_what_is_below_the_recovery_point_is_not_written_again(
     append(log, 2)
     flush_to_journal(manager, log)
     log.flush()
-    manager.write_recovery_point(log, 4)
+    manager.write_checkpoints()
     cut(log, size + torn_bytes)
     kill(manager)
     again = open_manager(tmp_path)
@@ -385,7 +385,7 @@ def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path
 def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
     """As after a start that cut the file: of three runs the later ones are right."""
     first, second, third = PIECES
-    over = (len(first), offset_bytes(101) + b"anew")
+    over = (len(first), offset_bytes(101) + b"again")
     latest = (len(first) + 10, offset_bytes(101) + b"latest")
     partition_with(tmp_path, {LOG: first + over[1][:10] + latest[1]})
     assert not lacking(tmp_path, *FOLLOWING, over, latest)
@@ -399,9 +399,9 @@ def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
 def test_what_was_written_over_by_the_last_run_is_not_missed_for_a_run_behind_it(
     tmp_path: Path,
 ) -> None:
-    """The file was cut twice, the second time further back: the first cut tells nothing more."""
+    """The file was cut twice, the second time further back: the first cut says nothing more."""
     first, second, _ = PIECES
-    after_first_cut = (len(first + second), offset_bytes(102) + b"anew")
+    after_first_cut = (len(first + second), offset_bytes(102) + b"again")
     after_second_cut = (len(first), offset_bytes(101) + b"the latest of all, and a long one")
     partition_with(tmp_path, {LOG: first + after_second_cut[1]})
     assert not lacking(tmp_path, *FOLLOWING, after_first_cut, after_second_cut)
@@ -645,7 +645,7 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
         open_manager(tmp_path)
 
 
-def test_a_journal_that_was_begun_anew_has_nothing_durable_yet(tmp_path: Path) -> None:
+def test_a_journal_that_was_begun_again_has_nothing_durable_yet(tmp_path: Path) -> None:
     """As above, with the first two frames of the second journal."""
     journal = journal_with(tmp_path, decisions(2))
     journal.begin_next()

@@ -1,5 +1,5 @@
-"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and what we write anew of it is
-the same to the byte.
+"""A log directory that Apache Kafka 3.9 wrote: our readers read it, and what we write again of it
+is the same to the byte.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def test_some_dumps_were_compared() -> None:
     assert sum(dump_of(path) is not None for path in KAFKA.rglob("*.txnindex")) >= 2
 
 
-def test_all_indexes_built_anew_are_kafkas_to_the_byte(tmp_path: Path) -> None:
+def test_all_indexes_rebuilt_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     suffixes = (".index", ".timeindex", ".txnindex")
     for path in tmp_path.rglob("*-*/*"):
@@ -189,7 +189,7 @@ def test_all_indexes_built_anew_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     assert compared > 30
 
 
-def test_snapshots_built_anew_hold_what_kafkas_hold(tmp_path: Path) -> None:
+def test_snapshots_rebuilt_hold_what_kafkas_hold(tmp_path: Path) -> None:
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     for path in tmp_path.rglob("*.snapshot"):
         path.unlink()

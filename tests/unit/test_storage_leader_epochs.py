@@ -78,7 +78,7 @@ def test_an_offset_lies_in_the_epoch_that_began_last_before_it(tmp_path, offset,
     ],
 )
 def test_an_epoch_ends_where_the_next_one_began(tmp_path, epoch, end):
-    """KIP-320: of an epoch that the log does not have, the largest below it is told."""
+    """KIP-320: of an epoch that the log does not have, the largest below it is answered."""
     assert epochs(tmp_path, (2, 5), (4, 10), (6, 20)).end_offset_for(epoch, 30) == end
 
 

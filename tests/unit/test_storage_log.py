@@ -378,7 +378,7 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
     tmp_path: Path, is_reopened: bool
 ) -> None:
-    """The marker tells the log its epoch and no sequence."""
+    """The marker has its epoch and no sequence."""
     manager, log = new_log(tmp_path)
     send(log, pid=1, epoch=3, seq=0)
     log.producer_state.producers.clear()  # it has expired
@@ -734,7 +734,7 @@ def test_a_start_reads_up_to_the_recovery_point_until_the_disk_has_the_rest(
     manager, log = new_log(tmp_path, flush_messages=1)
     send(log)
     log.flush()
-    manager.write_recovery_point(log, 1)
+    manager.write_checkpoints()
     send(log)
     config = log.config
     manager, log = reopened(manager, config, clean=False)
@@ -820,7 +820,7 @@ def test_the_leader_epoch_of_batches_is_the_latest_that_began(tmp_path: Path) ->
 
 def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> None:
     """One in which nothing was written, and that another took the place of, is not kept: then the
-    file does not begin as the manifest knows it, and the manifest is written anew.
+    file does not begin as the manifest knows it, and the manifest is rewritten.
     """
     log = new_log(tmp_path)[1]
     disk = RecordingDisk()

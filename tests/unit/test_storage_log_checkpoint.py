@@ -104,7 +104,7 @@ def written_by(disk: RecordingDisk) -> list[str]:
 
 
 def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
-    """A kill before it leaves a checkpoint that nobody believes."""
+    """A kill before it leaves a checkpoint that is not used."""
     disk = RecordingDisk()
     log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)

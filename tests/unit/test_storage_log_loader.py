@@ -462,7 +462,7 @@ def test_a_batch_below_the_recovery_point_is_not_cut(log: Log) -> None:
 
 def test_a_good_batch_behind_a_hole_is_kept_beside_the_log(tmp_path: Path) -> None:
     """A sector of the one before it was lost. A copy that an earlier start left half-done is made
-    anew.
+    again.
     """
     manager = open_manager(tmp_path, LogConfig())
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
@@ -659,11 +659,11 @@ def test_of_an_empty_log_nothing_is_missed(
 
 def test_each_piece_that_is_read_is_told_of(log: Log) -> None:
     """So that a start can say how far it is."""
-    told: list[int] = []
+    reported: list[int] = []
     loader = loader_over(log)
-    loader.on_read = told.append
+    loader.on_read = reported.append
     loader.load()
-    assert sum(told) == 7 * BATCH_BYTES
+    assert sum(reported) == 7 * BATCH_BYTES
 
 
 def test_a_batch_that_reaches_beyond_what_is_read_at_once_is_read_whole(

@@ -58,7 +58,7 @@ def test_a_slice_comes_with_the_aborted_transactions_from_its_offset_on(log: Log
     assert log.reader.aborted(41, segment, data) == [(7, 40), (7, 44)]
 
 
-def test_a_damaged_aborted_index_is_built_anew_from_the_log(tmp_path: Path) -> None:
+def test_a_damaged_aborted_index_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     index = tmp_path / "txn-0" / "00000000000000000003.txnindex"
     log = kafka_log(tmp_path)
     original = index.read_bytes()
@@ -80,7 +80,7 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
 
 
 def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
-    """As far as the offset index tells where the slice ends."""
+    """As far as the offset index shows where the slice ends."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
         log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)

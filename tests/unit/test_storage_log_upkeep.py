@@ -229,7 +229,7 @@ def test_producers_of_a_part_of_the_logs_expire_at_a_call(
     assert {log.expired for log in logs} == {1}
 
 
-def test_what_comes_due_while_a_round_is_under_way_begins_none_anew(tmp_path: Path) -> None:
+def test_what_comes_due_while_a_round_is_under_way_begins_none_again(tmp_path: Path) -> None:
     logs = fakes(1_500)
     upkeep = upkeep_over(tmp_path, logs, retention_check_interval_ms=1_000)
     upkeep.retain(NOW_MS + 30_000)
@@ -413,7 +413,7 @@ def test_a_log_that_is_damaged_costs_no_more_than_another(
     assert len(tried) == 1_000
 
 
-def test_an_expiry_that_comes_due_while_one_is_under_way_begins_none_anew(tmp_path: Path) -> None:
+def test_an_expiry_that_comes_due_while_one_is_under_way_begins_none_again(tmp_path: Path) -> None:
     logs = fakes(1_500)
     upkeep = upkeep_over(tmp_path, logs, producer_expiration_check_interval_ms=1_000)
     upkeep.expire(NOW_MS + 1_000)

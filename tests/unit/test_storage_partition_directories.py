@@ -144,7 +144,7 @@ def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path:
 
 
 def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_path: Path) -> None:
-    """One that was deleted and made anew may have left it; who opens the log looks at the id."""
+    """One that was deleted and made again may have left it; who opens the log looks at the id."""
     log_dir = made(tmp_path, "t-0", topic_id=2)
     assert PartitionDirectories(log_dir).find(Topics(t=1, u=2)) == [("t", 0)]
 
@@ -172,12 +172,12 @@ def test_ten_thousand_partitions_at_most_are_missing_below_one_that_nobody_knows
     log_dir = made(tmp_path, *(f"t-{each}" for each in numbers))
     found = PartitionDirectories(log_dir).find(None)
     assert found == [("t", each) for each in (numbers if is_there else numbers[:-1])]
-    told = (
+    reported = (
         "t has no partition with a lower number"
         if lower is None
         else f"the highest number of a partition of t below it is {lower};"
     )
-    assert (told in caplog.text) is not is_there
+    assert (reported in caplog.text) is not is_there
 
 
 @pytest.mark.parametrize(("number", "is_there"), [(19_999, True), (20_000, False)])

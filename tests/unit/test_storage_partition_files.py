@@ -44,7 +44,7 @@ def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) 
 
 
 def test_a_swap_that_was_cut_short_is_completed_first(tmp_path: Path) -> None:
-    """What the cleaner made stands for the segment of its name, as with Apache Kafka."""
+    """What the cleaner made replaces the segment of its name, as with Apache Kafka."""
     directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
     cleaned = (directory / f"{28:020d}.log").read_bytes()
     for suffix in ("index", "timeindex", "txnindex"):
@@ -213,7 +213,7 @@ def test_a_manifest_without_a_topic_id_gives_none(
     assert "has to come from elsewhere" in caplog.text
 
 
-def test_a_damaged_topic_id_is_written_anew_from_the_manifest(stopped: Path) -> None:
+def test_a_damaged_topic_id_is_rewritten_from_the_manifest(stopped: Path) -> None:
     whole = (stopped / "partition.metadata").read_bytes()
     (stopped / "partition.metadata").write_bytes(b"nonsense")
     assert reopened(stopped).partition.topic_id == decode_topic_id("S2X5t_aKTLaTgxgM1KEWlQ")

@@ -1,4 +1,4 @@
-"""Snapshots of many producers: rows that stay packed say what all rows packed anew say.
+"""Snapshots of many producers: rows that stay packed say what all rows packed again say.
 
 Expected rows come from the entries themselves, one by one, as with few producers.
 """
@@ -51,11 +51,11 @@ def rows(snapshot: bytes) -> dict[int, tuple[int, ...]]:
 def check(state: ProducerStateManager) -> ProducerStateManager:
     """The snapshot is the state as of now; gives what is read from it."""
     snapshot = state.encode_snapshot()
-    packed_anew = {
+    packed_again = {
         producer_id: PRODUCER.unpack(entry.packed())
         for producer_id, entry in state.producers.items()
     }
-    assert rows(snapshot) == packed_anew
+    assert rows(snapshot) == packed_again
     again = ProducerStateManager.decode_snapshot(snapshot, state.end_offset, NOW_MS)
     assert again.open_txns == state.open_txns
     assert again.encode_snapshot() == snapshot
@@ -99,7 +99,7 @@ def test_producers_that_expired_have_no_row_any_more() -> None:
     assert sorted(rows(check(state).encode_snapshot())) == [0, 1, 2, 5, 6, 7]
 
 
-def test_rows_are_made_anew_where_there_are_many_again() -> None:
+def test_rows_are_made_again_where_there_are_many_again() -> None:
     state = some(5)
     state.encode_snapshot()
     assert state.expire(NOW_MS + 10, 10) == 4
@@ -118,7 +118,7 @@ def test_what_was_read_goes_on_where_the_snapshot_ended() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_comes_a_snapshot_says_what_all_rows_packed_anew_say(seed: int) -> None:
+def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int) -> None:
     """Producers come, write, end transactions and expire, in any order; there are few or many."""
     chance = random.Random(seed)
     state = ProducerStateManager()

@@ -87,8 +87,8 @@ def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
 
 
 def test_sequences_of_a_transaction_that_has_ended_are_not_used_again() -> None:
-    """A client that gave up a batch, aborted, and gives its sequences to others would be told that
-    these are written, and find them missing. What begins further on is a gap as ever.
+    """A client that gave up a batch, aborted, and gives its sequences to others would get the
+    answer that these are written, and find them missing. What begins further on is a gap as ever.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -199,7 +199,7 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
 def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> None:
     """There is no other coordinator: what is open always ends, and what is not open keeps out."""
     state = ProducerStateManager()
-    assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "nobody wrote here"
+    assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "no producer wrote here"
     batch(state, epoch=4)
     assert state.epochs_of_decision(PID, 3, 5) == (4, 5)
     marker(state, epoch=4, coordinator_epoch=9)
@@ -378,7 +378,7 @@ def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
 
 
 def test_after_a_batch_without_an_epoch_any_sequence_may_begin() -> None:
-    """As Apache Kafka has it: -1 is the epoch of nobody."""
+    """As Apache Kafka has it: -1 is no producer's epoch."""
     state = ProducerStateManager()
     batch(state, epoch=-1, transactional=False)
     assert state.check_batch(PID, 0, 5, 5, False, lambda _: None) is None
@@ -488,7 +488,7 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
     assert again.open_transactions() == [1]
 
 
-def test_a_loaded_batch_may_have_begun_before_the_sequences_began_anew() -> None:
+def test_a_loaded_batch_may_have_begun_before_the_sequences_began_again() -> None:
     state = ProducerStateManager()
     state.on_batch(PID, 0, 2**31 - 1, 1, 0, 2, NOW_MS, False, NOW_MS)
     loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 3, NOW_MS)
@@ -532,7 +532,7 @@ def _crc(body: bytes) -> bytes:
 
 
 def test_half_of_all_sequences_lie_behind_the_last_and_half_before_it() -> None:
-    """They begin anew after 2147483647, so that which came first is a matter of the distance."""
+    """They begin again after 2147483647, so that which came first is a matter of the distance."""
     last, half = 2**30 + 5, 2**30
     state = ProducerStateManager()
     wrote(state, 0, last)

@@ -52,7 +52,7 @@ def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> No
 
 
 def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> None:
-    """A full disk may refuse the index that is built anew on the way."""
+    """A full disk may refuse the index that is rebuilt on the way."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
 

@@ -256,7 +256,7 @@ INDEXED = LogConfig(index_interval_bytes=1)  # an entry for each batch
 
 
 def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> None:
-    """Nobody believes them before it: a start that is killed finds them as this one did."""
+    """They are not used before it: a start that is killed finds them as this one did."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     kill(manager, machine=False)
@@ -344,7 +344,7 @@ def test_left_overs_go(tmp_path: Path) -> None:
 def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_brokers_cleaner(
     tmp_path: Path, ours: bool
 ) -> None:
-    """Ours cleans below a recovery point that is written down; nothing tells where Apache Kafka's
+    """Ours cleans below a recovery point that is written down; it is unknown where Apache Kafka's
     has been.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
@@ -365,7 +365,7 @@ def test_a_hole_in_a_compacted_log_is_the_work_of_a_power_loss_or_of_another_bro
     assert list(values_of(log)) == ([0] if ours else [0, 2, 3])
 
 
-def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> None:
+def test_an_index_that_a_power_loss_took_back_is_rebuilt(tmp_path: Path) -> None:
     """The manifest of a time when the segment was shorter fits the aborted index of that time,
     which lacks what was aborted since.
     """
@@ -535,7 +535,7 @@ def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
     log = load(tmp_path, last_run, start=start, point=point, config=LogConfig())
     assert (log.log_start_offset, log.durability.recovery_point) == expected
     is_higher = expected[0] > 2
-    assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be told"
+    assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be written"
 
 
 @pytest.mark.parametrize("last_run", [LastRun.CLEAN, LastRun.KILLED])
@@ -553,19 +553,19 @@ def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
 def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing else tells of it. What a power loss took above the recovery point is not missed."""
+    """It is logged once. What a power loss took above the recovery point is not missed."""
     log = left_log(tmp_path, 6, segment_bytes=200)
     cut_batch(log, 1)
     load(tmp_path, last_run, point=2)
-    told = [text for text in caplog.messages if "at the last stop" in text]
+    reported = [text for text in caplog.messages if "at the last stop" in text]
     if last_run is LastRun.CLEAN:
-        assert told == [
+        assert reported == [
             f"{log.segments[1].batches.path('.log')} has {BATCH_BYTES} bytes, and had "
             f"{2 * BATCH_BYTES} at the last stop: restore it from a copy, what is missing is not "
             "read"
         ]
     else:
-        assert told == []
+        assert reported == []
 
 
 @pytest.mark.parametrize(("more", "stays"), [(1, True), (0, True), (-1, False)])
@@ -593,7 +593,7 @@ def test_a_manifest_stays_unless_the_log_is_shorter(
 def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so(
     tmp_path: Path, last_run: LastRun
 ) -> None:
-    """By it the entries of a flush journal are told to be of this log."""
+    """By it the entries of a flush journal are known to be of this log."""
     left_log(tmp_path, 1)
     disk = RecordingDisk()
     log = load(tmp_path, last_run, config=LogConfig(), disk=disk)
@@ -665,7 +665,7 @@ def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas
     offsets: list[int],
     recovery_point: int,
 ) -> None:
-    """Where nobody knows recovery points, Apache Kafka may have cleaned anywhere. A gap that is
+    """Where recovery points are unknown, Apache Kafka may have cleaned anywhere. A gap that is
     kept is below the recovery point from then on: the next start has only ours.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)

@@ -62,7 +62,7 @@ def test_the_same_records_are_a_repetition_and_others_are_not(
 def test_the_same_records_in_another_codec_are_a_repetition(
     tmp_path: Path, first: int, second: int
 ) -> None:
-    """A client whose connection broke may encode anew what it sends again."""
+    """A client whose connection broke may encode again what it sends again."""
     _, log = new_log(tmp_path)
     assert send(log, b"value" * 100, codec=first) == "written"
     assert send(log, b"value" * 100, codec=second) == "repeated"
@@ -83,7 +83,7 @@ def test_what_takes_long_to_open_goes_by_its_checksum(tmp_path: Path) -> None:
 def test_a_batch_that_is_gone_from_the_log_goes_by_its_checksum(
     tmp_path: Path, restarts: bool
 ) -> None:
-    """After a restart nothing tells the one from the other any more: as with Apache Kafka."""
+    """After a restart the two cannot be distinguished any more: as with Apache Kafka."""
     config = LogConfig(segment_bytes=300)
     manager, log = new_log(tmp_path, segment_bytes=300)
     assert send(log, b"gone") == "written"
@@ -105,4 +105,4 @@ def test_what_retention_has_taken_is_repeated_by_its_bytes_alone(tmp_path: Path)
     assert log.delete_old_segments(NOW_MS) == 1
     assert send(log, b"a") == "repeated"
     assert send(log, b"b") == OTHER
-    assert send(log, b"a", codec=GZIP) == OTHER, "nothing tells that they are the same"
+    assert send(log, b"a", codec=GZIP) == OTHER, "they cannot be recognised as the same"

@@ -55,7 +55,7 @@ def test_headers_are_what_kafkas_tool_prints(segment: Segment) -> None:
     assert rows[:3] == [(0, 3, 5), (78, 4, 7), (158, 5, 7)] and len(rows) == 25
 
 
-def test_an_index_that_leads_to_a_wrong_place_is_built_anew(segment: Segment) -> None:
+def test_an_index_that_leads_to_a_wrong_place_is_rebuilt(segment: Segment) -> None:
     Path(segment.batches.path(".index")).write_bytes((10).to_bytes(4) + (100).to_bytes(4))
     segment.indexes.loaded_offsets = None
     assert segment.find(26) == Place(1843, 26, 26, 81)
@@ -160,7 +160,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
 def test_a_batch_behind_a_gap_is_held_to_the_one_that_follows(
     tmp_path: Path, behind: bytes, why: str | None
 ) -> None:
-    """Where the offset is that of the batch itself nobody asks what follows."""
+    """Where the offset is that of the batch itself what follows is not read."""
     segment = of_rows(tmp_path, [10, 20])
     segment.append(behind, len(behind), 99, 99, 0)
     segment.close_for_appends()
@@ -264,7 +264,7 @@ def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
     assert segment.find(noted) is not None and segment.find(noted).base_offset == noted
 
 
-def test_a_look_up_far_from_any_entry_builds_the_index_anew(tmp_path: Path) -> None:
+def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None:
     """An index with a hole would be slow for ever. Many batches alone are none: short ones have
     few entries.
     """
@@ -337,7 +337,7 @@ def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) 
 def test_the_time_of_the_first_batch_is_read_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it is damaged there is none, which is told of; an empty segment has none yet."""
+    """Where it is damaged there is none, which is logged; an empty segment has none yet."""
     segment = of_rows(tmp_path, [])
     assert segment.indexes.first_batch_timestamp() == -1
     data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
@@ -488,7 +488,7 @@ def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> Non
 
 
 def test_checksums_are_those_of_the_files(segment: Segment) -> None:
-    """Also of what went on from an earlier content, of what was built anew, and of none."""
+    """Also of what went on from an earlier content, of what was rebuilt, and of none."""
 
     def on_disk() -> list[tuple[str, int, int]]:
         rows = []
@@ -619,7 +619,7 @@ def test_a_segment_that_goes_leaves_its_share_of_the_bound() -> None:
     for _ in range(2):
         cache.forget(gone)  # type: ignore[arg-type]
         assert cache.bytes == 40
-    assert not gone.is_dropped, "nobody reads it any more"
+    assert not gone.is_dropped, "it is not read any more"
 
 
 # --- a segment that another process left --------------------------------------------------------

@@ -131,7 +131,7 @@ def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
 
 
 def state_of(segment: Segment) -> dict[str, object]:
-    """All that is told of its batches."""
+    """All that is known of its batches."""
     return {
         "offsets": segment.indexes.offset_index().offsets,
         "positions": segment.indexes.offset_index().positions,
@@ -144,7 +144,7 @@ def state_of(segment: Segment) -> dict[str, object]:
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
-    """The segments whose indexes were built anew."""
+    """The segments whose indexes were rebuilt."""
     built: list[SegmentIndexes] = []
     rebuild = SegmentIndexes.rebuild
 
@@ -183,7 +183,7 @@ def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) ->
         Path(segment.batches.path(".timeindex")).read_bytes()
         == segment.indexes.time_index().encode()
     )
-    assert disk.was_read == [] and disk.take() == [], "and none was cut or written anew"
+    assert disk.was_read == [] and disk.take() == [], "and none was cut or rewritten"
 
 
 @pytest.mark.parametrize("junk", [b"\0", bytes(5), bytes(24)])
@@ -244,10 +244,10 @@ def test_checksums_are_those_of_before_where_a_write_failed(
     assert segment.indexes.is_closed and segment.indexes.files.checksums() == on_disk(segment)
 
 
-def test_built_anew_they_are_written_without_waiting_for_the_disk(
+def test_rebuilt_they_are_written_without_waiting_for_the_disk(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """A checksum tells afterwards whether they arrived."""
+    """A checksum shows afterwards whether they arrived."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.close_for_appends()
@@ -256,7 +256,7 @@ def test_built_anew_they_are_written_without_waiting_for_the_disk(
     assert disk.take() == [("write", ".index"), ("write", ".timeindex"), ("write", ".txnindex")]
 
 
-def test_a_segment_that_begins_anew_knows_nothing_of_before(
+def test_a_segment_that_begins_again_knows_nothing_of_before(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
     """So that its batches can be noted once more, whatever became of the files."""
@@ -420,7 +420,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
     is_built: bool,
     warnings: int,
 ) -> None:
-    """Else it is built anew, once. That one is missing is told of."""
+    """Else it is rebuilt, once. That one is missing is reported."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     noted = vouched(whole, ".timeindex", data)
@@ -464,7 +464,7 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
         assert segment.indexes.time_index().encode() == right
 
 
-def test_an_index_that_nobody_notes_is_built_anew_for_what_cannot_check_it(
+def test_an_index_that_nobody_notes_is_rebuilt_for_what_cannot_check_it(
     disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
     """Once: what this process built is right."""
@@ -526,7 +526,7 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
     assert not segment.indexes.has_txn_index() and "it is rebuilt from the log" in caplog.text
 
 
-def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
+def test_an_aborted_index_rebuilt_is_told_of_where_the_file_was_another(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = closed_segment(disk, tmp_path)
@@ -538,19 +538,19 @@ def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
         ([], [("unlink", ".txnindex")]),
         ([], []),
     ]
-    told = 0
+    warned = 0
     for entries, expected in steps:
         segment = again(whole, manifest)
         segment.indexes.set_txn_index(TxnIndex(entries))
         assert segment.indexes.txn_trusted and segment.indexes.txn_index().entries == entries
         assert disk.take() == expected
-        told += len(expected)
-        assert len(caplog.messages) == told
+        warned += len(expected)
+        assert len(caplog.messages) == warned
         assert (segment.indexes.manifest is manifest) == (not expected)
         assert segment.indexes.files.checksums() == on_disk(segment)
 
 
-# --- built anew ---------------------------------------------------------------------------------
+# --- rebuilt ---------------------------------------------------------------------------------
 
 
 def emptied(offset: int) -> bytes:
@@ -562,7 +562,7 @@ def emptied(offset: int) -> bytes:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("first_empty", [False, True])
-def test_indexes_built_anew_are_those_that_were_appended(
+def test_indexes_rebuilt_are_those_that_were_appended(
     disk: WatchedDisk, tmp_path: Path, is_closed: bool, first_empty: bool
 ) -> None:
     """Emptied batches have no time. A closed segment notes the highest time last; an open one,
@@ -603,10 +603,10 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
         segment.indexes.rebuild(None)
 
 
-def test_it_is_told_why_indexes_are_built_anew(
+def test_it_is_told_why_indexes_are_rebuilt(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless it is no more than that nobody notes them."""
+    """Unless it is no more than that no manifest notes them."""
     segment = closed_segment(disk, tmp_path)
     segment.indexes.rebuild(None)
     assert not caplog.messages
@@ -626,7 +626,7 @@ def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
 ) -> None:
     """As if its process had not ended, whether the index files had later entries or not.
 
-    No file is cut or written anew that is as noted, and no checksum is read that is known.
+    No file is cut or rewritten that is as noted, and no checksum is read that is known.
     """
     for number, (noted, later, aborted, aborted_later) in enumerate(
         product((0, 1, 2, 5), (0, 5), (0, 1), (0, 1))
@@ -695,7 +695,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
     segment.indexes.write()
     manifest = manifest_of(segment)
     note = manifest.segments[0]
-    assert not again(segment).reopen(note), "nobody noted them"
+    assert not again(segment).reopen(note), "no manifest notes them"
     path = Path(segment.batches.path(suffix))
     data = path.read_bytes()
     for content in (data[:-1], data[:-1] + b"?", None):
@@ -712,7 +712,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
     assert not again(segment, manifest).reopen(note), "this one was not noted"
 
 
-def test_a_reopened_index_that_has_no_entries_to_the_end_is_written_anew(
+def test_a_reopened_index_that_has_no_entries_to_the_end_is_rewritten(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
     """The manifest notes Apache Kafka's zeros, too."""

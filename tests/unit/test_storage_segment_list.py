@@ -169,7 +169,7 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
     segments: SegmentList, limit: int
 ) -> None:
-    """A limit that lay in a segment lies in the one that stands for it, or below all."""
+    """A limit that lay in a segment lies in the one that replaced it, or below all."""
     second = segments[1]
     cleaned = Segment(
         second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,

@@ -289,7 +289,8 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: bool) -> None:
-    """Its last records may have been compacted away: what it stands for is not in its batches.
+    """Its last records may have been compacted away: which segments it replaces is not in its
+    batches.
 
     A stop came when the manifest was written, and the old segments at 3 and 28 were still there.
     """

@@ -1,4 +1,4 @@
-"""A start over a whole data directory: how the last run ended, what is kept, written and told."""
+"""A start over a whole data directory: how the last run ended, what is kept, written and logged."""
 
 from __future__ import annotations
 
@@ -401,8 +401,8 @@ def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
     topics = _Topics()
     again.load(lambda topic: LogConfig(), NOW_MS, known_topics=lambda: topics)
     assert (("t", 0) in again.offline) is is_damaged
-    told = f"t-1 is gone, and had records up to offset {point - 1}"
-    assert ("is gone" in caplog.text) is is_missed and (told in caplog.text) is is_missed
+    message = f"t-1 is gone, and had records up to offset {point - 1}"
+    assert ("is gone" in caplog.text) is is_missed and (message in caplog.text) is is_missed
 
 
 def test_where_no_topics_are_known_none_is_missed(

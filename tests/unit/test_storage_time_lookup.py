@@ -93,7 +93,7 @@ def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
 
 def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
     """Kafka's time index has the offset of the last record of the batch or, in older versions, of
-    one before it: what is told is the first record of the time.
+    one before it: the answer is the first record of the time.
     """
     _, log = new_log(tmp_path)
     for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
@@ -108,7 +108,7 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
 def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older ones and emptied ones are not opened; of one that cannot be read is told."""
+    """Older ones and emptied ones are not opened; one that cannot be read is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))

@@ -105,7 +105,7 @@ def test_a_long_one_is_put_off_and_run_elsewhere(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SearchTakesLong) as long:
         search(1).result({})
     assert long.value.data_bytes == 812 - HEADER_SIZE and long.value.run() == (26, 1)
-    assert search(1).result(None) == (26, 1), "nobody can put it off"
+    assert search(1).result(None) == (26, 1), "it cannot be deferred"
 
 
 def test_records_that_cannot_be_read_are_an_error_and_not_a_failure() -> None:

@@ -1,4 +1,4 @@
-"""The index of aborted transactions: what a fetch is told, and which files are none."""
+"""The index of aborted transactions: what a fetch gets, and which files are none."""
 
 from __future__ import annotations
 

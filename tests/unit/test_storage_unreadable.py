@@ -1,4 +1,4 @@
-"""Batches whose checksum is right and whose records nobody can read: earlier versions took them
+"""Batches whose checksum is right and whose records cannot be read: earlier versions took them
 from clients.
 """
 

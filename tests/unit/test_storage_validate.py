@@ -473,7 +473,7 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
 
 
 def takes_long(sent: bytearray, **settings: Any) -> bool:
-    """Whether it is left as it is where others wait. In any case it is taken where nobody does."""
+    """Whether it is left as it is where others wait. In any case it is taken where none does."""
     rules = Rules.of(LogConfig(**settings))
     kept = bytes(sent)
     try:

@@ -1,4 +1,4 @@
-"""Threads of the product: each has a name, for whoever looks at a process that is stuck, and none
+"""Threads of the product: each has a name, which stack traces of a stuck process show, and none
 keeps a process alive that has come to its end.
 """
 

@@ -30,7 +30,7 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    ("failure_count", "calls", "told"),
+    ("failure_count", "calls", "reported"),
     [
         (0, ["commit"], ["commit?", "committed"]),
         (1, ["abort"], ["aborted"]),
@@ -38,7 +38,7 @@ class Client:
     ],
 )
 def test_a_commit_is_asked_for_once_the_records_are_there(
-    failure_count: int, calls: list[str], told: list[str]
+    failure_count: int, calls: list[str], reported: list[str]
 ) -> None:
     worker = Worker.__new__(Worker)
     diary: list[str] = []
@@ -48,4 +48,4 @@ def test_a_commit_is_asked_for_once_the_records_are_there(
 
     worker._end_transaction(client, "t", abort=False)
 
-    assert (client.calls, diary) == (calls, told)
+    assert (client.calls, diary) == (calls, reported)

@@ -76,8 +76,8 @@ def counted() -> Story:
         1: Batch({(SOURCE, 0): 10}),
         2: Batch({(SOURCE, 0): 10}, watermark_ms=8000),
     }
-    told = [Row(SINK, 0, index, f"{index * 2000}|k|2", "k") for index in range(4)]
-    return Story(COUNTED, rows, batches, told, list(told), seen=list(told))
+    reported = [Row(SINK, 0, index, f"{index * 2000}|k|2", "k") for index in range(4)]
+    return Story(COUNTED, rows, batches, reported, list(reported), seen=list(reported))
 
 
 @pytest.mark.parametrize(

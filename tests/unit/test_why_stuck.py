@@ -22,14 +22,14 @@ def transaction(**changes: Any) -> OpenTransaction:
 
 
 def answer(*transactions: OpenTransaction, groups: tuple[WaitingGroup, ...] = ()) -> Answer:
-    """What is told of orders-0, whose last stable offset is 100 of 150."""
+    """The answer on orders-0, whose last stable offset is 100 of 150."""
     return Answer(PARTITION, 100, 150, transactions, groups, NOW_MS)
 
 
 def test_not_stuck() -> None:
-    told = Answer(PARTITION, 150, 150, (), (), NOW_MS)
-    assert not told.is_stuck
-    assert sentence(told) == "orders-0 is not stuck: its last stable offset is its end, 150."
+    not_stuck = Answer(PARTITION, 150, 150, (), (), NOW_MS)
+    assert not not_stuck.is_stuck
+    assert sentence(not_stuck) == "orders-0 is not stuck: its last stable offset is its end, 150."
 
 
 def test_ongoing_transaction_ends_by_its_timeout() -> None:
@@ -88,9 +88,9 @@ def test_the_address_of_the_client_where_it_is_known() -> None:
 
 
 def test_data_for_programs() -> None:
-    told = as_data(answer(transaction()))
-    (row,) = told["transactions"]
-    assert (told["stuck"], row["timeout_at_ms"], row["client_address"]) == (
+    not_stuck = as_data(answer(transaction()))
+    (row,) = not_stuck["transactions"]
+    assert (not_stuck["stuck"], row["timeout_at_ms"], row["client_address"]) == (
         True,
         NOW_MS + 50_000,
         None,

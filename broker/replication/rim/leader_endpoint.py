@@ -251,7 +251,7 @@ class _Endpoint:
             await self.loop.connect_accepted_socket(
                 lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=timeout_s
             )
-        except OSError as error:  # of the handshake
+        except OSError as error:  # the handshake failed
             protocol.forget()
             self.on_closed(protocol, f"TLS: {error.strerror or error}")
         except asyncio.CancelledError:  # it took too long, or was closed for another one

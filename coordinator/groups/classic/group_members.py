@@ -48,7 +48,7 @@ class Member:
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: dict[str, None]) -> str:
-        """The candidate that it prefers."""
+        """The protocol among the candidates that this member prefers."""
         return next(name for name in self.protocols if name in candidates)
 
 

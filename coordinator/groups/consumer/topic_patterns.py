@@ -534,7 +534,7 @@ class TopicPattern:
 
     @property
     def state_count(self) -> int:
-        """The size of the pattern."""
+        """The number of states of the automaton, the size of the pattern."""
         return len(self._automaton.letters)
 
     def matches(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The requests under way: how a handler parks one, and how it is answered later.
+"""The requests that are not answered yet: how a handler parks one, and how it is answered later.
 
 A handler that has its answer returns it. One that waits parks the request first, returns PARKED,
 and answers with `Requests.reply` when it can. Long work is done in slices, or by the worker. A
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.outbox import PARKED, Answer, CloseReason, Encoded, Outbox, Parked, Work
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
-from barnabas.protocol.api_table import BY_KEY
-from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
@@ -125,9 +124,10 @@ class Requests:
             amendment(response)
         if self.errors is not None:
             self.errors.count_in(context.api_key, response)
-        is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+        version = context.api_version
+        is_tagged = version >= RESPONSE_TAGGED_FROM[context.api_key]
         out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
-        response.write(out, context.api_version)
+        response.write(out, version)
         FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
         return (out,)
 
@@ -240,7 +240,7 @@ class Requests:
         from barnabas.broker.requests.refusals import message_class
 
         api = BY_KEY[context.api_key]
-        is_tagged = response_has_tagged_header(api, context.api_version)
+        is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[api.key]
         frame = b"".join(cast(Sequence[bytes], response.pieces))
         start = _FRAME_TAGGED if is_tagged else FRAME.size
         return message_class(api, "Response").read(frame, start, context.api_version)[0]
@@ -303,7 +303,7 @@ class Requests:
 
 def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
     """The whole frame of a response, unchanged; `Requests.encode` has no call for it."""
-    is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+    is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[context.api_key]
     out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
     response.write(out, context.api_version)
     FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)

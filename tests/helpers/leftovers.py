@@ -1,0 +1,89 @@
+"""Where in a broker something is still kept: a walk over all that is reached from it.
+
+A table of which a row was forgotten has it in the place that this names, whichever table it is.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+OURS = "barnabas."
+MOST_OBJECTS = 400_000
+# Which connections had the audit line of a question, until a right changes; and over which one a
+# transactional id was last used, by which a late request is known. Both have a bound.
+KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
+# Decoded keys of offsets, up to a bound.
+KEPT_OF_TOPICS = ("_topic_partitions",)
+
+
+def places_of(
+    root: Any, is_wanted: Callable[[Any], bool], left_out: tuple[str, ...] = ()
+) -> list[str]:
+    """The ways from the root to what is wanted. Takes: left_out, names that are not entered."""
+    found = []
+    seen = {id(root)}
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    count = 0
+    while waiting:
+        way, holder = waiting.popleft()
+        count += 1
+        assert count < MOST_OBJECTS, f"a walk without an end: {way}"
+        for name, value in _parts_of(holder):
+            step = way + name
+            if name.lstrip(".") in left_out:
+                continue
+            if is_wanted(value):
+                found.append(step)
+            if id(value) not in seen and _is_to_enter(value):
+                seen.add(id(value))
+                waiting.append((step, value))
+    return found
+
+
+def _is_to_enter(value: Any) -> bool:
+    if isinstance(
+        value, dict | list | tuple | set | frozenset | deque | partial | types.MethodType
+    ):
+        return True
+    if isinstance(value, types.FunctionType):
+        return bool(value.__closure__) and value.__module__.startswith(OURS)
+    return type(value).__module__.startswith(OURS) and not isinstance(value, type)
+
+
+def _parts_of(holder: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(holder, dict):
+        for key, value in list(holder.items()):
+            yield f"[{_short(key)}] (key)", key
+            yield f"[{_short(key)}]", value
+    if isinstance(holder, list | tuple | set | frozenset | deque):
+        names = getattr(holder, "_fields", None)
+        for number, value in enumerate(list(holder)):
+            yield f".{names[number]}" if names else f"[{number}]", value
+    elif isinstance(holder, partial):
+        yield "(function)", holder.func
+        yield "(arguments)", holder.args
+        yield "(named)", holder.keywords
+    elif isinstance(holder, types.MethodType):
+        yield f".{holder.__name__}.self", holder.__self__
+    elif isinstance(holder, types.FunctionType):
+        for name, cell in zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True):
+            try:
+                yield f".<{holder.__name__}>.{name}", cell.cell_contents
+            except ValueError:  # it is not set
+                continue
+    else:
+        for name, value in list(getattr(holder, "__dict__", {}).items()):
+            yield f".{name}", value
+        for kind in type(holder).__mro__:
+            for name in getattr(kind, "__slots__", ()):
+                if hasattr(holder, name):
+                    yield f".{name}", getattr(holder, name)
+
+
+def _short(key: Any) -> str:
+    text = repr(key)
+    return text if len(text) < 40 else f"{text[:36]}..."
