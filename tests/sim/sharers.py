@@ -127,7 +127,7 @@ class Group:
             and settled_ms <= asked_ms
             and self._is_kept(partition[0], value, settled_ms)
         ):
-            world.history.incident("told", f"{where} was done with, and {member} gets it")
+            world.history.incident("shares", f"{where} was done with, and {member} gets it")
         last = self.delivered.get((partition, value))
         if (
             last is not None
@@ -136,10 +136,10 @@ class Group:
             and count <= last.count
         ):
             world.history.incident(
-                "told", f"{where} is delivered the {count}th time after the {last.count}th"
+                "shares", f"{where} is delivered the {count}th time after the {last.count}th"
             )
         if not 1 <= count <= DELIVERIES:
-            world.history.incident("told", f"{where} is delivered the {count}th time")
+            world.history.incident("shares", f"{where} is delivered the {count}th time")
         self.delivered[partition, value] = Delivered(count, now_ms, starts)
         self.first_seen_ms.setdefault(value, now_ms)
         self.values[place] = value
