@@ -338,7 +338,10 @@ class Broker:
         """The files of that job are on the disk."""
         if self.outbox.deferred:  # they run before any other input (see Outbox)
             self.on_sent(now_ms)
-        self.flushes.on_flushed(job, now_ms)
+        if job.then is not None:
+            job.then(now_ms)
+        else:
+            self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
@@ -361,7 +364,6 @@ class Broker:
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
         self.on_sent(now_ms)
-        self.purgatory.on_tick(now_ms)
         self.progress.on_tick(now_ms)
         deadline = self.groups.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
@@ -371,8 +373,6 @@ class Broker:
             self._transaction_ends.run(self.transactions.on_tick(now_ms), now_ms)
         if self._transaction_ends.in_parts:
             self._transaction_ends.on_tick(now_ms)
-        if self.shares.made is not None:
-            self.shares.made.on_tick(now_ms)
         if self.logs.next_deadline_ms() <= now_ms:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
@@ -385,6 +385,11 @@ class Broker:
             self.wide.made.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
+        # last: their answers have slices of files, which nothing above may delete before they are
+        # sent
+        self.purgatory.on_tick(now_ms)
+        if self.shares.made is not None:
+            self.shares.made.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""

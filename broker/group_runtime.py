@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.slices import Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("barnabas.transactions")
-
-MOST_LINES_OF_A_LOG = 1  # a minute, about records without space
-
-
-class NotWrittenError(OSError):
-    """The disk has no space for the records of a Result: none of them was written or replayed.
-
-    It ends the broker as any OSError does, but for events that have changed nothing yet.
-    """
 
 
 def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:

@@ -22,7 +22,7 @@ from kafka.errors import (
     for_code,
 )
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import CoordinatorType
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 
 COORDINATOR_RETRY_S = 0.2
 _SCHEMAS = "barnabas.cli.schemas"
@@ -69,6 +69,30 @@ class AlterShareGroupOffsetsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ig
 
 
 class AlterShareGroupOffsetsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareFetchRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareFetchResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareAcknowledgeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
     """The answer of Apache Kafka 4.1."""
 
 
@@ -191,6 +215,36 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             return None
         coordinator = await self._find_coordinator_id(group)
         return await self._manager.send(request, node_id=coordinator)
+
+    def share_heartbeat(self, group: str, member_id: str, epoch: int, topics: list[str]) -> Any:
+        """The answer to a heartbeat of a member of a share group; None where the cluster has no
+        share groups.
+        """
+        request = ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=topics if epoch == 0 else None,
+        )
+        return self._manager.run(self._of_share_group, group, request)
+
+    def share_fetch(self, node_id: int, request: ApiMessage) -> Any:
+        """The answer of a broker to a ShareFetch or a ShareAcknowledge."""
+        return self._manager.run(self._manager.send, request, node_id)
+
+    def topics_by_id(self, names: list[str]) -> dict[Any, tuple[str, dict[int, int]]]:
+        """The name of each topic, and the leaders of its partitions, by its id."""
+        rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self.send_anywhere(MetadataRequest(topics=rows, allow_auto_topic_creation=False))
+        return {
+            topic.topic_id: (
+                topic.name,
+                {row.partition_index: row.leader_id for row in topic.partitions},
+            )
+            for topic in answer.topics
+            if not topic.error_code
+        }
 
     def share_group_offsets(self, group: str) -> dict[tuple[str, int], tuple[int, int]]:
         """The start offset and the lag of each partition of a share group; -1 for unknown ones.

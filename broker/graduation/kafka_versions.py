@@ -45,6 +45,11 @@ class KafkaVersion(NamedTuple):
         """Whether a setting has to enable groups of the consumer protocol."""
         return self.name.startswith("3.")
 
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether it has the internal topic of share groups."""
+        return "share.coordinator.state.topic.min.isr" in self.own_topics
+
     def feature_levels(self, ours: Mapping[str, int]) -> dict[str, int]:
         """The levels for a cluster where `ours` are finalised, limited to those of the version."""
         levels = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.purgatory import WaitingFetch
-from barnabas.broker.share.acknowledging import Acknowledging
+from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
 from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch
 from barnabas.broker.share.share_parts import ShareParts
 from barnabas.broker.share.share_sessions import (
@@ -93,8 +93,7 @@ class ShareHandler:
             self._parts.shares.get().close_session(session.key, now_ms)
         while fetch.load_some(now_ms):
             now_ms = yield
-        if not fetch.try_complete(now_ms, request.max_wait_ms <= 0):
-            fetch.wait(session, context.now_ms + request.max_wait_ms)
+        fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
         return PARKED
 
     def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
@@ -231,7 +230,7 @@ class ShareHandler:
 
     # --- both ------------------------------------------------------------------------------------
 
-    def _refusal(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
+    def _refusal(self, request: MemberRequest) -> int:
         """The error of the whole request; 0: there is none."""
         if not self._parts.features.speaks_share_groups:
             return Code.UNSUPPORTED_VERSION
@@ -240,9 +239,9 @@ class ShareHandler:
             return Code.INVALID_REQUEST
         return Code.NONE
 
-    def _session_key(self, request: Any, context: RequestContext) -> SessionKey:
+    def _session_key(self, request: MemberRequest, context: RequestContext) -> SessionKey:
         node_id = self._parts.cluster.node_id_here(context)
-        return SessionKey(request.group_id, request.member_id, node_id)
+        return SessionKey(request.group_id or "", request.member_id or "", node_id)
 
 
 def _refusal_of_renewal(request: ShareFetchRequest) -> int:

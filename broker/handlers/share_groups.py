@@ -1,6 +1,7 @@
-"""DescribeShareGroupOffsets: where share groups read, and how many records are before them.
+"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusals where share groups are off.
 
-And the refusals where share groups are off.
+The worker loads the modules of share groups while their first heartbeat waits: it takes longer than
+a request may hold the loop.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
@@ -24,14 +26,15 @@ from barnabas.protocol.messages.describe_share_group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Answer
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
 UNKNOWN_LAG = -1
@@ -40,6 +43,56 @@ UNKNOWN_LAG = -1
 def without_share_groups(request: Message, context: RequestContext) -> Message:
     """The refusal where share groups are off: UNSUPPORTED_VERSION, as Kafka's."""
     return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
+
+
+class ShareHeartbeatHandler:
+    """Answers heartbeats of share groups."""
+
+    __slots__ = ("_features", "_group_runtime", "_groups", "_is_loaded", "_requests", "_shares")
+
+    def __init__(
+        self,
+        requests: Requests,
+        features: CurrentFeatures,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        shares: Lazy[Shares],
+    ) -> None:
+        self._requests, self._features = requests, features
+        self._groups, self._group_runtime, self._shares = groups, group_runtime, shares
+        self._is_loaded = False
+
+    def on_share_group_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, context: RequestContext
+    ) -> Answer:
+        """Join a share group, stay in it, or leave it.
+
+        Errors: UNSUPPORTED_VERSION without share groups; the others are the coordinator's.
+        """
+        if not self._features.speaks_share_groups:
+            return without_share_groups(request, context)
+        self._requests.park(context)
+        if self._is_loaded or self._shares.made is not None:
+            self._decide(request, context)
+            return PARKED
+
+        def done(_: None, now_ms: int) -> None:
+            self._is_loaded = True
+            if self._requests.is_waited_for(context):
+                self._decide(request, context._replace(now_ms=now_ms))
+
+        self._requests.run_elsewhere(context, _load_modules, done)
+        return PARKED
+
+    def _decide(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> None:
+        result = self._groups.share_requests.on_heartbeat(request, context, context.now_ms)
+        self._group_runtime.run(result, context.now_ms)
+
+
+def _load_modules() -> None:
+    import barnabas.broker.handlers.share_fetch
+    import barnabas.broker.share.shares
+    import barnabas.coordinator.groups.share.share_requests  # noqa: F401
 
 
 def on_describe_share_group_offsets(
@@ -94,6 +147,17 @@ def _wanted(
         return
     for topic in group.topics:
         yield topic.topic_name, topic.partitions
+
+
+def start_and_lag(
+    topics: TopicRegistry, shares: Shares, group_id: str, name: str, index: int
+) -> tuple[int, int]:
+    """The start offset of a share partition and its lag; UNINITIALIZED_OFFSET and UNKNOWN_LAG."""
+    topic = topics.metadata.topic(name)
+    if topic is None:
+        return UNINITIALIZED_OFFSET, UNKNOWN_LAG
+    row = _of_partition(topics, shares, group_id, name, topic.topic_id, index)
+    return row.start_offset, row.lag
 
 
 def _of_partition(

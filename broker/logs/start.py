@@ -110,6 +110,7 @@ class Start:
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
+        """Its parameters are the parts whose state a start completes."""
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
         self._producer_ids, self._deletion = producer_ids, deletion

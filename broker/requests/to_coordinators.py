@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Decide, Handler, Request
 from barnabas.protocol.errors import Code
@@ -59,7 +59,7 @@ class ToGroups:
     def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of commits of offsets: without space for them, the client tries again.
 
-        A commit changes nothing before its records are written, unlike what members do.
+        A commit changes no state before its records are written; other requests of members may.
         """
         handle, requests = self.any(decide), self._requests
 
@@ -83,9 +83,7 @@ class ToGroups:
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
                 return handle(request, context)
-            from barnabas.broker.handlers.groups import without_zookeeper
-
-            return without_zookeeper(request)
+            return request.error_response(0, Code.UNSUPPORTED_VERSION)
 
         return handle_unless_version_0
 

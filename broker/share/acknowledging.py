@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.share.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 RENEWALS_SINCE = 2
 PARTITIONS_AT_ONCE = 200
 
+MemberRequest = ShareFetchRequest | ShareAcknowledgeRequest
 Codes = dict["Place", tuple[int, str | None]]
 
 
@@ -28,11 +31,16 @@ class Acknowledging:
     """The acknowledgements of one request. codes: what is answered, by partition."""
 
     def __init__(
-        self, parts: ShareParts, request: Any, context: RequestContext, *, is_renewal: bool
+        self,
+        parts: ShareParts,
+        request: MemberRequest,
+        context: RequestContext,
+        *,
+        is_renewal: bool,
     ) -> None:
         self._shares = parts.shares.get()
         self._topics = Topics(parts, context)
-        self._group_id, self._member_id = request.group_id, request.member_id
+        self._group_id, self._member_id = request.group_id or "", request.member_id or ""
         self._highest_type = RENEW if context.api_version >= RENEWALS_SINCE else RENEW - 1
         self._is_renewal = is_renewal
         self._storing: list[Storing] = []

@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
+from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_partition import (
     Acknowledgement,
     GroupLimits,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.share_runtime import ShareRuntime
-    from barnabas.broker.share.share_sessions import ShareTarget
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_state import Change
     from barnabas.storage.log.log import Log
@@ -42,49 +42,6 @@ _REFUSALS = {
     Code.FENCED_STATE_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
     Code.UNKNOWN_TOPIC_OR_PARTITION: Code.UNKNOWN_TOPIC_OR_PARTITION,
 }
-
-
-class LoadedPartition:
-    """A share partition and its log. idle: partitions of sessions that become ready when records
-    may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
-    is_dropped: it must not be used any more. has_unstored: there was no space for a change.
-    """
-
-    __slots__ = (
-        "has_unstored",
-        "idle",
-        "is_dropped",
-        "is_stored",
-        "key",
-        "leader_epoch",
-        "log",
-        "value",
-    )
-
-    def __init__(self, key: SharePartitionKey, log: Log, value: SharePartition) -> None:
-        self.key, self.log, self.value = key, log, value
-        self.leader_epoch = log.leader_epoch
-        self.idle: dict[ShareTarget, None] = {}
-        self.is_stored, self.is_dropped, self.has_unstored = True, False, False
-
-    def is_of(self, log: Log) -> bool:
-        """Whether it is a share partition of that log, under its current leader."""
-        return not self.is_dropped and self.log is log and self.leader_epoch == log.leader_epoch
-
-    def on_progress(self, log: Log, now_ms: int) -> None:
-        """The log has grown, or more of it is visible."""
-        self.wake(now_ms)
-
-    def wake(self, now_ms: int) -> None:
-        """Records may be acquired: the sessions that have none visit the partition again."""
-        if not self.idle:
-            return
-        idle, self.idle = self.idle, {}
-        for target in idle:
-            target.session.ready[target] = None
-        for target in idle:
-            for fetch in list(target.session.waiting):
-                fetch.try_complete(now_ms, False)
 
 
 class LoadedPartitions:
@@ -346,7 +303,7 @@ class LoadedPartitions:
             deadline_ms = loaded.value.next_deadline_ms
             if deadline_ms is None or deadline_ms > now_ms:
                 return
-            is_waited_for = any(target.session.waiting for target in loaded.idle)
+            is_waited_for = any(target.is_waited_for for target in loaded.idle)
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
                 continue

@@ -22,7 +22,7 @@ from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partitions import LoadedPartition
+    from barnabas.broker.share.loaded_partition import LoadedPartition
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.log.log_reader import Slice
 
@@ -43,9 +43,9 @@ class ShareFetch:
     """One ShareFetch under way. It is answered once."""
 
     __slots__ = (
-        "_codes", "_context", "_errors", "_group_id", "_is_committed", "_is_done", "_is_durable",
-        "_max_bytes", "_member_id", "_min_bytes", "_parts", "_request", "_rows", "_session",
-        "_shares", "_topics",
+        "_codes", "_context", "_deadline_ms", "_errors", "_group_id", "_is_committed", "_is_done",
+        "_is_durable", "_max_bytes", "_member_id", "_min_bytes", "_parts", "_request", "_rows",
+        "_session", "_shares", "_topics",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class ShareFetch:
         self._errors: dict[ShareTarget, KafkaError] = {}
         self._rows: dict[Place, tuple[uuid.UUID, SharedPartition]] = {}
         self._is_done, self._is_durable = False, True
+        self._deadline_ms: int | None = None
         self._group_id: str = request.group_id or ""
         self._member_id: str = request.member_id or ""
         level = parts.group_configs.get().value(self._group_id, "share.isolation.level")
@@ -78,26 +79,41 @@ class ShareFetch:
     # --- acknowledgements, and the end -----------------------------------------------------------
 
     def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
-        """Acknowledge first; the answer waits until that is durable."""
+        """Acknowledge. Records are acquired when that is on the disk: they would be locked, and the
+        log that has them could be deleted, while the answer waits.
+        """
         self._is_durable = False
         self._codes = acknowledging.codes
         yield from acknowledging.in_slices(self._on_durable, now_ms)
 
     def _on_durable(self, now_ms: int) -> None:
         self._is_durable = True
-        if self._is_done:
-            self._reply()
+        if self._deadline_ms is not None:
+            self._try_or_wait(self._deadline_ms, now_ms)
 
-    def finish(self) -> None:
-        """Answer with the rows, once the acknowledgements are durable."""
+    def begin(self, deadline_ms: int, now_ms: int) -> None:
+        """Acquire records, or wait for them until the deadline."""
+        self._deadline_ms = deadline_ms
+        if self._is_durable:
+            self._try_or_wait(deadline_ms, now_ms)
+
+    def _try_or_wait(self, deadline_ms: int, now_ms: int) -> None:
+        session = self._session
+        if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
+            session.waiting[self] = None
+            self._parts.requests.park_fetch(
+                self._context, WaitingFetch([], self.try_complete), deadline_ms
+            )
+
+    def _finish(self) -> None:
+        """Answer with the rows."""
         assert not self._is_done, "a ShareFetch is answered once"
         self._is_done = True
         session = self._session
         if session is not None:
             session.waiting.pop(self, None)
         self._parts.requests.end_wait(self._context)
-        if self._is_durable:
-            self._reply()
+        self._reply()
 
     def _reply(self) -> None:
         for place, (code, message) in self._codes.items():
@@ -146,7 +162,7 @@ class ShareFetch:
             return True
         session, request = self._session, self._request
         if session is None or not session.targets or not self._is_current(session):
-            self.finish()
+            self._finish()
             return True
         if request.max_records > 0 and self._max_bytes > 0:
             candidates = self._candidates(session, now_ms)
@@ -155,7 +171,7 @@ class ShareFetch:
                 return False
             self._acquire_all(session, candidates, now_ms)
             self._add_fresh(session)
-        self.finish()
+        self._finish()
         return True
 
     def _is_current(self, session: ShareSession) -> bool:
@@ -163,13 +179,6 @@ class ShareFetch:
         return self._shares.sessions.get(
             session.key
         ) is session and self._parts.requests.is_waited_for(self._context)
-
-    def wait(self, session: ShareSession, deadline_ms: int) -> None:
-        """Wait for records, until the deadline."""
-        session.waiting[self] = None
-        self._parts.requests.park_fetch(
-            self._context, WaitingFetch([], self.try_complete), deadline_ms
-        )
 
     def load_some(self, now_ms: int) -> bool:
         """Load partitions that no request has visited. Gives: whether there are more."""

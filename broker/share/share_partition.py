@@ -234,7 +234,7 @@ class SharePartition:
     # --- events that are not stored --------------------------------------------------------------
 
     def on_log_start(self, offset: int) -> bool:
-        """The log's start has moved: the records before it are forgotten, whoever holds them.
+        """The log's start has moved: the records before it are forgotten, also held ones.
 
         Gives: whether the start offset has moved.
         """

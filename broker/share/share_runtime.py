@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.group_runtime import MOST_LINES_OF_A_LOG, NotWrittenError
+from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result, ResultsByPartition

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partitions import LoadedPartition
+    from barnabas.broker.share.loaded_partition import LoadedPartition
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
@@ -54,6 +54,20 @@ class ShareTarget:
     @property
     def index(self) -> int:
         return self.place[1]
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a fetch of the session waits."""
+        return bool(self.session.waiting)
+
+    def make_ready(self) -> None:
+        """Let the next fetch visit the partition."""
+        self.session.ready[self] = None
+
+    def try_fetches(self, now_ms: int) -> None:
+        """Try the fetches that wait."""
+        for fetch in list(self.session.waiting):
+            fetch.try_complete(now_ms, False)
 
 
 class ShareSession:

@@ -8,7 +8,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.share_runtime import ShareRuntime

@@ -317,7 +317,7 @@ class ShareCoordinator:
 
     def _each(
         self,
-        request: Any,
+        request: share_messages.StateRequest,
         context: RequestContext,
         decide: Callable[[SharePartitionKey, Any], Change],
     ) -> Result:

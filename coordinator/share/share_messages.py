@@ -28,6 +28,13 @@ TEXTS = {
     Code.FENCED_STATE_EPOCH: "the state was initialized again, with a higher state epoch",
     Code.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
 }
+StateRequest = (
+    initialize_share_group_state.InitializeShareGroupStateRequest
+    | read_share_group_state.ReadShareGroupStateRequest
+    | write_share_group_state.WriteShareGroupStateRequest
+    | delete_share_group_state.DeleteShareGroupStateRequest
+    | read_share_group_state_summary.ReadShareGroupStateSummaryRequest
+)
 _ROWS: dict[int, Any] = {
     INITIALIZE: initialize_share_group_state.PartitionResult,
     READ: read_share_group_state.PartitionResult,
@@ -51,7 +58,7 @@ _RESPONSES: dict[int, Any] = {
 }
 
 
-def row(request: Any, asked: Any, change: Change, state: ShareState | None) -> Message:
+def row(request: StateRequest, asked: Any, change: Change, state: ShareState | None) -> Message:
     """The row of one share partition.
 
     Takes: asked, the row of the request; state, before the change.
@@ -83,7 +90,9 @@ def _add_summary(answer: Any, state: ShareState | None) -> None:
     answer.delivery_complete_count = state.delivery_complete_count
 
 
-def response(request: Any, topics: list[tuple[uuid.UUID | None, list[Message]]]) -> Message:
+def response(
+    request: StateRequest, topics: list[tuple[uuid.UUID | None, list[Message]]]
+) -> Message:
     """The answer with its rows, by topic."""
     of_topics = [_TOPICS[request.API_KEY](topic_id, rows) for topic_id, rows in topics]
     made: Message = _RESPONSES[request.API_KEY](results=of_topics)

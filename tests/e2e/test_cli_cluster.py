@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from helpers.cli_commands import CommandLine
-from helpers.e2e_clients import committed_offset, consumer, eventually, send_all, unique
+from helpers.e2e_clients import QUIET, committed_offset, consumer, eventually, send_all, unique
 from helpers.e2e_wire import Wire
 from helpers.ports import refusing_port
 from sim import wire
@@ -205,6 +206,52 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
         member.close()
     (row,) = barnabas.ok("groups", "describe", group, "--json").data
     assert (row["state"], row["members"]) == ("Empty", [])
+
+
+def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
+    """Its members share a partition, and what it has is where it starts, with what is not done."""
+    name, group = unique("shared"), unique("couriers")
+    barnabas.ok("topics", "create", name)
+    settings = {"bootstrap.servers": servers, "group.id": group, "client.id": "courier", **QUIET}
+    member = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
+    try:
+        member.subscribe([name])
+        send_all(servers, name, [b"%d" % number for number in range(5)])
+
+        def taken() -> list[Message]:
+            send_all(servers, name, [b"more"])  # it starts at the end where it finds it
+            return list(member.poll(timeout=1.0))
+
+        records = eventually(taken, what="records")
+        for record in records:
+            member.acknowledge(record, AcknowledgeType.ACCEPT)
+        member.commit_sync(30)
+        (row,) = barnabas.ok("groups", "describe", group, "--json").data
+        assert (row["state"], row["protocol"], row["assignor"]) == ("Stable", "share", "simple")
+        assert [one["partitions"] for one in row["members"]] == [[f"{name}-0"]]
+        (partition,) = row["partitions"]
+        assert partition["client_ids"] == ["courier"]
+        assert records[0].offset() <= partition["start_offset"] <= records[-1].offset() + 1
+        assert partition["lag"] >= 0
+        assert "courier" in barnabas.ok("groups", "describe", group).out
+        refused = barnabas("groups", "reset-offsets", group, "--to", "earliest", "--yes")
+        assert (refused.code, "stop its consumers" in refused.err) == (1, True)
+    finally:
+        member.close()
+    plan = barnabas.ok("groups", "reset-offsets", group, "--to", "earliest", "--dry-run", "--json")
+    (moved,) = plan.data["partitions"]
+    assert (moved["committed_offset"], moved["new_offset"]) == (partition["start_offset"], 0)
+    barnabas.ok("groups", "reset-offsets", group, "--to", "earliest", "--yes")
+    (row,) = barnabas.ok("groups", "describe", group, "--json").data
+    assert (row["state"], row["partitions"][0]["start_offset"]) == ("Empty", 0)
+    assert ("share", "share") in [
+        (one["protocol"], one["type"].lower())
+        for one in barnabas.ok("groups", "list", "--json").data
+        if one["group"] == group
+    ]
+    barnabas.ok("groups", "delete", group, "--yes")
+    gone = barnabas("groups", "describe", group)
+    assert (gone.code, "barnabas groups list" in gone.err) == (1, True)
 
 
 def test_a_group_of_kafka_streams(barnabas: CommandLine, servers: str) -> None:

@@ -38,7 +38,7 @@ def with_power(scenario: Scenario) -> None:
     scenario.properties.pop("barnabas.transaction.durability", None)
 
 
-@defect("acknowledgements are answered before they are on the disk", "told", tweak=with_power)
+@defect("acknowledgements are answered before they are on the disk", "shares", tweak=with_power)
 def acknowledgements_do_not_wait() -> Iterator[None]:
     append = ShareRuntime._append
 
@@ -49,7 +49,7 @@ def acknowledgements_do_not_wait() -> Iterator[None]:
         yield
 
 
-@defect("what was acknowledged is not stored", "told", tweak=with_kills)
+@defect("what was acknowledged is not stored", "shares", tweak=with_kills)
 def acknowledgements_are_not_stored() -> Iterator[None]:
     write = ShareCoordinator.write
 
@@ -60,7 +60,7 @@ def acknowledgements_are_not_stored() -> Iterator[None]:
         yield
 
 
-@defect("an update replaces what earlier ones said", "told", tweak=with_kills)
+@defect("an update replaces what earlier ones said", "shares", tweak=with_kills)
 def updates_replace() -> Iterator[None]:
     add = ShareState.add
 
@@ -139,7 +139,7 @@ def sessions_release_all() -> Iterator[None]:
         yield
 
 
-@defect("deliveries are not counted after a release", "told", tweak=shared)
+@defect("deliveries are not counted after a release", "shares", tweak=shared)
 def deliveries_are_not_counted() -> Iterator[None]:
     released = _Staged._released
 

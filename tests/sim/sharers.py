@@ -122,8 +122,12 @@ class Group:
         ):
             world.history.incident("owners", f"{where} is {hold.member}'s, and {member} gets it")
         settled_ms = self.settled.get((partition, value))
-        if settled_ms is not None and settled_ms <= asked_ms and self._is_kept(settled_ms):
-            world.history.incident("told", f"{where} was done with, and {member} gets it")
+        if (
+            settled_ms is not None
+            and settled_ms <= asked_ms
+            and self._is_kept(partition[0], value, settled_ms)
+        ):
+            world.history.incident("shares", f"{where} was done with, and {member} gets it")
         last = self.delivered.get((partition, value))
         if (
             last is not None
@@ -132,20 +136,30 @@ class Group:
             and count <= last.count
         ):
             world.history.incident(
-                "told", f"{where} is delivered the {count}th time after the {last.count}th"
+                "shares", f"{where} is delivered the {count}th time after the {last.count}th"
             )
         if not 1 <= count <= DELIVERIES:
-            world.history.incident("told", f"{where} is delivered the {count}th time")
+            world.history.incident("shares", f"{where} is delivered the {count}th time")
         self.delivered[partition, value] = Delivered(count, now_ms, starts)
         self.first_seen_ms.setdefault(value, now_ms)
         self.values[place] = value
         self.holds[place] = Hold(member, sharer.link, now_ms, asked_ms + LOCK_MS, starts)
 
-    def _is_kept(self, settled_ms: int) -> bool:
-        """Whether no loss of power since then may have taken what was settled."""
+    def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
+        """Whether no loss of power since then may have taken what was settled; or the record, which
+        its producer writes again then.
+        """
         history = self.world.history
-        return history.commits_are_durable or not any(
-            loss_ms >= settled_ms for loss_ms in history.power_losses
+        losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
+        if not losses or topic in history.flushed:
+            return not losses or history.commits_are_durable
+        write = next(write for write in history.writes if write.value == value)
+        transaction = write.transaction
+        return (
+            history.commits_are_durable
+            and transaction is not None
+            and transaction.ending is Ending.COMMITTED
+            and (transaction.ended_ms or losses[0]) < losses[0]
         )
 
     def let_go(self, member: str, places: list[Place] | None = None) -> None:

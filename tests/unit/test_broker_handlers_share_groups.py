@@ -12,8 +12,14 @@ import pytest
 from helpers.admin_host import NODE_ID, AdminHost
 from helpers.disk_broker import READER, DiskBroker
 
+from barnabas.broker.console.groups import describe_members
 from barnabas.broker.group_topics import short_text
 from barnabas.broker.handlers.coordinators import share_key
+from barnabas.broker.observation.observe import (
+    CommittedOffsetState,
+    GroupState,
+    look_at_groups,
+)
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.share.share_records import SharePartitionKey
@@ -174,6 +180,39 @@ def test_start_offsets_and_lags() -> None:
     assert offsets(b, {}) == {}
     assert offsets(b, {"t": [0]}, "other") == {("t", 0): unknown}
     assert offsets(b, None, "other") == {}
+
+
+def seen_groups(b: DiskBroker) -> tuple[GroupState, ...]:
+    """What metrics and the console see."""
+    look = look_at_groups(b.broker.groups, b.broker.topics, b.broker.shares)
+    while True:
+        try:
+            next(look)
+        except StopIteration as end:
+            found: tuple[GroupState, ...] = end.value
+            return found
+
+
+def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
+    b, topic_id = broker()
+    join(b)
+    (group,) = seen_groups(b)
+    assert group == GroupState("g", "Stable", 1, (), 0), "it has read nothing yet"
+    (member,) = describe_members(b.broker.groups, "g")
+    assert (member["member_id"], member["assignment"]) == ("m", [["t", 0], ["t", 1]])
+    shares = b.broker.shares.get()
+    key = SharePartitionKey("g", topic_id.bytes, 0)
+    written = Written(-1, 0, 10, 2, [])
+    change = shares.coordinator.write(key, written, b.now_ms)
+    shares.runtime.store([change], lambda _: None, b.now_ms)
+    (group,) = seen_groups(b)
+    assert group.offsets == (CommittedOffsetState("t", 0, 10, RECORDS - 12),)
+    shares.runtime.store(
+        [shares.coordinator.write(key, written._replace(delivery_complete_count=-1), b.now_ms)],
+        lambda _: None,
+        b.now_ms,
+    )
+    assert seen_groups(b)[0].offsets[0].lag is None, "it did not say how many it has finished"
 
 
 def test_the_lag_of_a_partition_that_is_off_line_is_unknown() -> None:
