@@ -18,6 +18,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.group_runtime import GroupRuntime
 from barnabas.broker.logs.start import Start
 from barnabas.broker.logs.topic_deletion import TopicDeletion
+from barnabas.broker.slices import run_through
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -87,9 +88,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         one.parts.topics.logs.removal_steps.return_value,
         NOW_MS,
     )
-    with pytest.raises(StopIteration):
-        while True:
-            work.send(NOW_MS)
+    run_through(work, NOW_MS, is_begun=True)
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on it comes about, whatever happens
         "topics.forget",  # nothing finds it any more
