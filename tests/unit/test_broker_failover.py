@@ -136,11 +136,14 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The answer to a request that waits for the disk."""
+        """The answer to a request that waits for the disk, or for files of a new partition."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
-        while self.flushes:
-            self.flush()
+        while self.flushes or self.work:
+            if self.work:
+                self.finish_work()
+            else:
+                self.flush()
         assert len(self.answers[connection]) == before + 1, "it is parked"
         return self.answers[connection][-1]
 
