@@ -550,7 +550,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
     host.txn_commit("pending", {"t": {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"]):
+    for result in host.coordinator.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
         host.delete_groups("h")
@@ -1120,7 +1120,7 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"]):
+    for result in host.coordinator.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
     assert sum(parts) == (2_500 if topic == "t" else 0)

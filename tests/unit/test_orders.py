@@ -59,6 +59,7 @@ class Deletion:
     def __init__(self) -> None:
         self.parts = parts = Mock()
         parts.cluster.generation = 0
+        parts.shares.made = None  # no share group was ever used
         parts.metadata.deletions = {}
         parts.metadata.topic.return_value = None
         parts.topics.metadata = parts.metadata
@@ -71,8 +72,8 @@ class Deletion:
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
         parts.topics.logs.has_removed = True
         self.deletion = TopicDeletion(
-            parts.topics, parts.groups, parts.runtime, parts.ends, parts.progress, parts.flushes,
-            parts.compaction, parts.cluster, parts.syncs,
+            parts.topics, parts.groups, parts.runtime, parts.shares, parts.ends, parts.progress,
+            parts.flushes, parts.compaction, parts.cluster, parts.syncs,
         )  # fmt: skip
         parts.reset_mock()
 
@@ -169,8 +170,8 @@ class Starting:
         parts.groups.offsets_beyond_log_end.return_value = []
         parts.deletion.end_deletions.side_effect = lambda names, now_ms: iter(())
         self.start = Start(
-            parts.topics, parts.groups, parts.transactions, parts.ids, parts.runtime, parts.ends,
-            parts.recovery, parts.deletion,
+            parts.topics, parts.groups, parts.transactions, parts.ids, parts.runtime, parts.shares,
+            parts.ends, parts.recovery, parts.deletion,
         )  # fmt: skip
 
     def resume(self) -> list[str]:
@@ -275,7 +276,7 @@ class Runtime:
         )
         monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
-            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests
+            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares
         )
         parts.reset_mock()
 
@@ -441,7 +442,6 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 
 TICK = [
     "on_sent",  # deferred calls, before any other input
-    "purgatory.on_tick",
     "progress.on_tick",
     "groups.next_deadline_ms",
     "groups.on_tick",
@@ -460,16 +460,18 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
+    "purgatory.on_tick",  # its answers have slices of files, which nothing may delete after it
 ]
 
 
 def test_the_steps_of_a_tick_of_the_core() -> None:
     parts = MagicMock()
+    parts.shares.made = None
     for part in (parts.groups, parts.transactions, parts.logs):
         part.next_deadline_ms.return_value = NOW_MS
     names = (
         "on_sent", "purgatory", "progress", "groups", "transactions", "logs", "compaction",
-        "flushes", "topics", "metadata", "requests", "wide", "sasl",
+        "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares",
     )  # fmt: skip
     broker = bare(
         Broker, _group_runtime=parts.runtime, _transaction_ends=parts.ends,
