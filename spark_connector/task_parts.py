@@ -122,7 +122,7 @@ class PartEndings:
         except AbortedPartError as error:
             if not self.parts.tolerates:
                 raise
-            logger.warning("barnabas: it is gone on, as onUncertainBatch says, although %s", error)
+            logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 
     def skip(self, producer: TransactionalProducer) -> None:
         """Abort what is open and in no note, where the batch's number is not committed now."""

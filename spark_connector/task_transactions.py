@@ -262,8 +262,14 @@ class Ends:
         Takes:  kept, transactional ids to leave alone; all_runs, whether those of other runs are
                 meant too, where holding them fences others.
         """
-        run = "" if all_runs and self._coordinators.keeps else self._run
-        names = set(self._coordinators.open_ids(first_of(self._driver_id, run))) - set(kept)
+        first = first_of(
+            self._driver_id, "" if all_runs and self._coordinators.keeps else self._run
+        )
+        names = {
+            name
+            for name in self._coordinators.open_ids(first)
+            if "/" not in name[len(first) :]  # a transactionalIdPrefix may have one
+        } - set(kept)
         self._held = dict(self._coordinators.hold(sorted(names), lasting=False))
 
     def commit(self) -> None:
