@@ -129,6 +129,28 @@ class PartEndings:
         if self._has_any:
             self._abort_others(producer, all_runs=True)
 
+    @property
+    def has_open(self) -> bool:
+        """Whether this run has open transactions, as far as brokers list them.
+
+        Raises: ClientError.
+        """
+        return self._ends_now().has_open
+
+    def abort_undecided(self, state: GroupState) -> None:
+        """Abort the batch's transactions unless the last note lists them, where no decision of this
+        driver can come any more.
+        """
+        _, noted = self.parts.noted_in(state, self._driver_id)
+        decided = {(each.transactional_id, each.producer) for each in noted.transactions}
+        mine = [
+            each
+            for each in self.parts.transactions
+            if (each.transactional_id, each.producer) not in decided
+        ]
+        if mine:
+            self._ends_now().abort(mine)
+
     def abandon(self, producer: TransactionalProducer) -> None:
         """Abort what this run has open, after an attempt that failed."""
         self._abort_others(producer, all_runs=False)
