@@ -21,6 +21,7 @@ from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.start import Start, adopt_logs
+from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.observation.counters import Counters
@@ -110,7 +111,8 @@ def assemble(
     wide = Lazy(partial(_wide_requests, requests, outbox))
     flushes = _flush_queue(config, logs, outbox, purgatory, disk_space)
     progress = LogProgress(purgatory, flushes)
-    compaction = Compaction(config, logs, flushes, outbox, now_ms)
+    syncs = Syncs(outbox)
+    compaction = Compaction(config, logs, flushes, syncs, outbox, now_ms)
 
     # authentication, authorization, and the addresses of brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
@@ -165,8 +167,9 @@ def assemble(
         )
     )  # fmt: skip
     deletion = TopicDeletion(
-        topics, groups, group_runtime, transaction_ends, progress, flushes, compaction, cluster
-    )
+        topics, groups, group_runtime, transaction_ends, progress, flushes, compaction, cluster,
+        syncs,
+    )  # fmt: skip
 
     recovery = TransactionRecovery(transaction_ends, markers, transactions, topics, flushes, outbox)
     start = Start(
@@ -174,6 +177,7 @@ def assemble(
         deletion,
     )  # fmt: skip
     start.resume(now_ms, sync)
+    logs.run_steps = metadata.run_steps = syncs.run
 
     counters = Counters()
     telemetry = Lazy(partial(_telemetry, metadata, counters))

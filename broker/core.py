@@ -334,7 +334,10 @@ class Broker:
         """The files of that job are on the disk."""
         if self.outbox.deferred:  # they run before any other input (see Outbox)
             self.on_sent(now_ms)
-        self.flushes.on_flushed(job, now_ms)
+        if job.then is not None:
+            job.then(now_ms)
+        else:
+            self.flushes.on_flushed(job, now_ms)
 
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int

@@ -39,6 +39,7 @@ class FlushJob(NamedTuple):
     job_id: int
     tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token): what is durable then
     files: tuple[Syncable, ...]
+    then: Callable[[int], None] | None = None  # called at its end, if it is not of the flush queue
 
 
 class Work(NamedTuple):

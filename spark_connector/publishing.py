@@ -349,8 +349,8 @@ def _until_committed(
 class _Failures:
     """The failed attempts of one batch: which may be followed by another one, and after what pause.
 
-    The time for failures that pass is counted from the first of them: an attempt that works may
-    take as long as it likes.
+    The time for failures that pass is counted from the first of them: the duration of
+    attempts without a failure is not bounded.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import resource
 import shutil
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -50,7 +50,7 @@ class FailedFsync(OSError):
 def may_have_lost_pages(error: OSError) -> bool:
     """Whether written pages may be lost after this error, as after a failed fsync.
 
-    They are not where space, a file, a permission or a descriptor was missing for new data.
+    They are not where space, a descriptor or a permission was lacking for new data.
     """
     return isinstance(error, FailedFsync) or not (
         is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
@@ -69,6 +69,22 @@ class Syncable(Protocol):
     """A file or directory that a flush makes durable."""
 
     def fsync(self) -> None: ...
+
+
+REPLACING_SUFFIX = ".new"
+"""Of a file that will replace another one, once it is on the disk."""
+
+SyncSteps = Generator[Sequence[Syncable], None, None]
+"""A change of files in steps: each yields what has to be fsynced before the next one, perhaps by
+another thread. Nothing to fsync: the rest is done later.
+"""
+
+
+def run_at_once(steps: SyncSteps) -> None:
+    """Carry out a change of files, with its fsyncs, in this call."""
+    for files in steps:
+        for file in files:
+            file.fsync()
 
 
 class File(Protocol):

@@ -218,7 +218,7 @@ class _Fetch:
     def _read(
         self, logs: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> tuple[list[Fetched], int, bool]:
-        """`read` of these logs. Takes: left, the bytes that may still be read."""
+        """Read some of the logs. Takes: left, the number of bytes that may still be read."""
         fetched: list[Fetched] = []
         total, urgent = 0, False
         is_committed = self._isolation is Isolation.READ_COMMITTED

@@ -42,43 +42,6 @@ def without_consumer_groups(request: Message) -> Message:
     )
 
 
-def without_zookeeper(request: Message) -> Message:
-    """The refusal of version 0 of a request about offsets: UNSUPPORTED_VERSION, as Kafka since
-    KRaft.
-    """
-    from barnabas.protocol.messages import offset_commit, offset_fetch
-
-    code = Code.UNSUPPORTED_VERSION
-    if isinstance(request, offset_commit.OffsetCommitRequest):
-        return offset_commit.OffsetCommitResponse(
-            topics=[
-                offset_commit.OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        offset_commit.OffsetCommitResponsePartition(row.partition_index, code)
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    assert isinstance(request, offset_fetch.OffsetFetchRequest)
-    return offset_fetch.OffsetFetchResponse(
-        topics=[
-            offset_fetch.OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    offset_fetch.OffsetFetchResponsePartition(
-                        index, committed_offset=-1, metadata="", error_code=code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    )
-
-
 def on_list_groups(
     requests: Requests,
     groups: GroupCoordinator,

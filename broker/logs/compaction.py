@@ -37,8 +37,10 @@ from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.syncs import Syncs
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.disk import SyncSteps
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.compaction")
@@ -57,10 +59,12 @@ class Compaction:
         config: BrokerConfig,
         logs: LogManager,
         flushes: FlushQueue,
+        syncs: Syncs,
         outbox: Outbox,
         now_ms: int,
     ) -> None:
         self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
+        self._syncs, self._is_storing, self._store_error = syncs, False, ""
         self._cleaned_to = self._load()
         self._under_way: Log | None = None
         self._job: CleanJob | None = None
@@ -75,7 +79,7 @@ class Compaction:
     def next_deadline_ms(self) -> int | None:
         """When to look again; None: while a job runs, or never."""
         if self._under_way is not None:
-            return None if self._result is None else self._next_ms
+            return None if self._result is None or self._is_storing else self._next_ms
         return self._next_ms if self._is_enabled else None
 
     def on_tick(self, now_ms: int) -> None:
@@ -130,14 +134,14 @@ class Compaction:
             discard_result(log, self._rest)
             self._end(now_ms)
             return
-        try:
-            self._logs.write_recovery_point(log, job.end_offset)
-        except OSError as error:
-            if not is_out_of_resources(error):
-                raise
+        if self._store_error:
             discard_result(log, self._rest)  # the new segments use the space that is missing
-            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
+            self._note_failure(TopicPartition(log.topic, log.partition), self._store_error, now_ms)
             self._end(now_ms)
+            return
+        if self._logs.lacks_recovery_point(log, job.end_offset):
+            self._is_storing = True
+            self._syncs.run(self._storing(), now_ms, self._on_stored)
             return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
         complete = swap_in(log, first, now_ms)
@@ -154,11 +158,25 @@ class Compaction:
         )
         self._end(now_ms)
 
+    def _storing(self) -> SyncSteps:
+        """Store that the cleaned part is durable: gaps in it are then not taken for damage."""
+        try:
+            yield from self._logs.checkpoint_steps()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            self._store_error = str(error)
+
+    def _on_stored(self, now_ms: int) -> None:
+        self._is_storing = False
+        self._swap(now_ms)
+
     def _is_wanted(self, log: Log) -> bool:
         return self._logs.logs.get((log.topic, log.partition)) is log and log.config.is_compacted
 
     def _end(self, now_ms: int) -> None:
         self._under_way = self._job = self._result = None
+        self._store_error = ""
         self._rest = ()
         self._next_ms = now_ms  # another log may wait
 

@@ -31,9 +31,11 @@ A journal is a file of frames, each appended by one write and flushed before it 
 A kill at any byte leaves a torn last frame, which is cut off and logged. A wrong frame with good
 frames after it is damage, and so is a file that does not begin with the header, which was flushed
 before any other frame: the broker reports it and changes nothing. When most frames are outdated the
-journal is written again to another file, which is then renamed. For a large journal the frames that
-still count are encoded a part at each tick; changes that are made meanwhile are appended to the old
-file and to the new content. That is right since each change contains the whole of the new value.
+journal is written again to another file, `<journal>.new`, which is then renamed. For a large
+journal the frames that still count are encoded a part at each tick; changes that are made meanwhile
+are appended to the old file and to the new content. That is right since each change contains the
+whole of the new value. The fsyncs of the new file are steps (`SyncSteps`); the old file holds until
+the rename.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, starmap
 from typing import Any, NamedTuple
@@ -51,7 +53,15 @@ import msgpack
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import Disk, File
+from barnabas.storage.disk import (
+    REPLACING_SUFFIX,
+    DirectorySync,
+    Disk,
+    File,
+    SyncSteps,
+    is_out_of_resources,
+    run_at_once,
+)
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -147,6 +157,7 @@ class ClusterMetadata:
         self._frames = 0
         self.generation = 0
         self._rewriting: _Rewriting | None = None
+        self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the start of an unfinished change, until it is cut off
         self._file = self._open()
         self.change_count = self._frames
@@ -350,11 +361,13 @@ class ClusterMetadata:
         """Cut off an unfinished change. Until then the next start finds it, too."""
         if self._torn_at >= 0:
             self._file.truncate(self._torn_at)
-            self._file.fsync()
             self._torn_at = -1
 
     def close(self) -> None:
         self.cut_torn()
+        if self._rewriting is not None:
+            self._rewriting = None
+            self._disk.unlink(self._path + REPLACING_SUFFIX)
         if self._gone:
             self._append()
         self._file.close()
@@ -414,17 +427,16 @@ class ClusterMetadata:
         self.cut_torn()
         frame = _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
         self._file.append(frame)
-        self._file.fsync()
-        if self._rewriting is not None:
-            self._rewriting.add_change(frame, len(bodies))
+        if self._rewriting is not None and not self._rewriting.try_add(frame, len(bodies)):
+            self._rewriting = None  # the old file has the change
         self._gone.clear()
         self._frames += len(bodies)
         self.change_count += len(bodies)
         self.generation += 1
 
-    def _open(self) -> File:
-        file = self._disk.open(self._path, create=True)
-        data = file.pread(file.size, 0)
+    def _open(self) -> _JournalFile:
+        file = _JournalFile(self._disk, self._path)
+        data = file.content()
         good = self._read(data)
         if good < len(data):
             logger.warning(
@@ -437,12 +449,10 @@ class ClusterMetadata:
             else:
                 file.truncate(good)
         if good == 0:
-            file.append(_HEADER)
             self._frames = 1
         # a kill may have come between a write and its flush, or between the file's creation and its
         # name's flush
-        file.fsync()
-        self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
+        file.append(b"" if good else _HEADER)
         return file
 
     def _read(self, data: bytes) -> int:
@@ -592,28 +602,91 @@ class ClusterMetadata:
     @property
     def is_rewriting(self) -> bool:
         """Whether `on_tick` has work."""
-        return self._rewriting is not None
+        return self._rewriting is not None and not self._rewriting.is_encoded
 
     def on_tick(self) -> None:
         """Encode the next part of a journal that is being written again."""
         rewriting = self._rewriting
-        if rewriting is None or not rewriting.encode_some():
+        if rewriting is not None and not rewriting.is_encoded and rewriting.encode_some():
+            self.run_steps(self._replace_file(rewriting))
+
+    def _replace_file(self, rewriting: _Rewriting) -> SyncSteps:
+        """Put the new content in the place of the journal, in steps."""
+        path = self._path + REPLACING_SUFFIX
+        try:
+            yield from rewriting.write(self._disk, path)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%s waits for space to be written again: %s", self._path, error)
+            self._rewriting = None
+        if self._rewriting is not rewriting:
+            self._disk.unlink(path)
             return
-        self._rewriting = None
+        self._rewriting, self._frames = None, rewriting.frame_count
+        yield from self._file.replace_by(path)
+
+
+class _JournalFile:
+    """The file of a journal, which is made if it does not exist.
+
+    _is_name_durable: whether a power loss leaves this file, and not the one that it replaced.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path = disk, path
+        self._directory = path.rsplit("/", 1)[0] or "/"
+        self._file = disk.open(path, create=True)
+        self._is_name_durable = False
+
+    def content(self) -> bytes:
+        """All that is in it."""
+        return self._file.pread(self._file.size, 0)
+
+    def truncate(self, size: int) -> None:
+        """Cut it, durably."""
+        self._file.truncate(size)
+        self._file.fsync()
+
+    def append(self, data: bytes) -> None:
+        """Append durably."""
+        if data:
+            self._file.append(data)
+        self._file.fsync()
+        self._make_name_durable()
+
+    def _make_name_durable(self) -> None:
+        if not self._is_name_durable:
+            self._disk.fsync_dir(self._directory)
+            self._is_name_durable = True
+
+    def replace_by(self, path: str) -> SyncSteps:
+        """Replace it by another file, which is on the disk, in steps. Appends go there at once."""
+        self._disk.rename(path, self._path)
+        self._is_name_durable = False
         self._file.close()
-        self._disk.write_atomic(self._path, rewriting.content())
         self._file = self._disk.open(self._path)
-        self._frames = rewriting.frame_count
+        yield [DirectorySync(self._disk, self._directory)]
+        self._is_name_durable = True
+
+    def close(self) -> None:
+        """Close it."""
+        self._make_name_durable()
+        self._file.close()
 
 
 class _Rewriting:
-    """A journal that is being written again. frame_count: of its frames so far."""
+    """A journal that is being written again. frame_count: of its frames so far. is_encoded: whether
+    all frames of the state are. file: where changes go from now on, durably; None: to the content.
+    """
 
     def __init__(self, living: Iterator[dict[str, Any]]) -> None:
         self._living = living
         self._encoded = bytearray(_HEADER)
         self._changes: list[bytes] = []
         self.frame_count = 1
+        self.is_encoded = False
+        self.file: File | None = None
 
     def encode_some(self) -> bool:
         """Encode some more frames of the state. Gives: whether they were the last ones."""
@@ -622,16 +695,41 @@ class _Rewriting:
             self.frame_count += 1
             if count == ENCODED_AT_ONCE:
                 return False
+        self.is_encoded = True
         return True
 
-    def add_change(self, frame: bytes, count: int) -> None:
-        """Add a change that was made since the beginning."""
-        self._changes.append(frame)
+    def try_add(self, frame: bytes, count: int) -> bool:
+        """Add a change that was made since the beginning. Gives: False where there is no space."""
         self.frame_count += count
+        if self.file is None:
+            self._changes.append(frame)
+            return True
+        try:
+            self.file.append(frame)
+            self.file.fsync()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            return False
+        return True
 
-    def content(self) -> bytes:
-        """The content of the new file."""
-        return b"".join([self._encoded, *self._changes])
+    def write(self, disk: Disk, path: str) -> SyncSteps:
+        """Write the new file. At the end it has all changes, durably."""
+        disk.write_atomic(path, self._take_content(), sync=False)
+        file = disk.open(path)
+        yield [file]
+        changes = self._take_content()
+        if changes:  # further ones are in both files, and durable in both
+            file.append(changes)
+            self.file = file
+            yield [file]
+        file.close()
+
+    def _take_content(self) -> bytes:
+        """The content of the new file that is not in it yet."""
+        content = b"".join([self._encoded, *self._changes])
+        self._encoded, self._changes = bytearray(), []
+        return content
 
 
 def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:

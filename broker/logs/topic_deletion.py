@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.syncs import Syncs
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -49,11 +50,13 @@ class TopicDeletion:
         flushes: FlushQueue,
         compaction: Compaction,
         cluster: Cluster,
+        syncs: Syncs,
     ) -> None:
+        """Its parameters are the parts that a deletion reaches."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
-        self._cluster = cluster
+        self._cluster, self._syncs = cluster, syncs
         topics.before_creation = self.before_creation
 
     def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
@@ -93,7 +96,10 @@ class TopicDeletion:
             self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
             if partitions:
                 now_ms = yield
-        self._topics.logs.end_removals()
+        logs = self._topics.logs
+        if logs.has_removed:
+            steps = logs.removal_steps()
+            now_ms = yield Wait(partial(self._syncs.run, steps, now_ms), logs.end_removals)
         yield from self.end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:

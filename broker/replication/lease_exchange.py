@@ -191,7 +191,7 @@ class KubernetesExchange(LeaseExchange):
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._now = now
-        self._metadata: dict[str, Any] = {}  # with the labels of other programs
+        self._metadata: dict[str, Any] = {}  # of the Lease, with labels of other programs
 
     def _read(self) -> Asking:
         status, lease = yield from self._call("GET", f"{self._path}/{self._settings.name}")

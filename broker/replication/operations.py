@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.new_files import is_of_new_files
-from barnabas.storage.disk import Disk, File
+from barnabas.storage.disk import REPLACING_SUFFIX, Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEASE_SESSION_NAME,
@@ -88,7 +88,7 @@ class DivergedError(Exception):
 
 def is_local(path: str) -> bool:
     """Whether the file of the data directory belongs to this process or machine only."""
-    is_left_here = path.endswith((TEMPORARY_SUFFIX, f"/{NOT_SENT_NAME}"))
+    is_left_here = path.endswith((TEMPORARY_SUFFIX, REPLACING_SUFFIX, f"/{NOT_SENT_NAME}"))
     return path in LOCAL or is_left_here or is_of_new_files(path)
 
 

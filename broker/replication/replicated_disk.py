@@ -22,7 +22,7 @@ from barnabas.broker.replication.operations import (
     is_unfinished,
 )
 from barnabas.storage.directory.new_files import is_of_new_files
-from barnabas.storage.disk import Data, Disk, File
+from barnabas.storage.disk import REPLACING_SUFFIX, Data, Disk, File
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
@@ -127,6 +127,8 @@ class ReplicatedDisk:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
         elif new_name is not None and is_of_new_files(old):
             self._tell_new_directory(new, new_name)
+        elif new_name is not None and old.endswith(REPLACING_SUFFIX) and self.publish is not None:
+            self.tell(Operation(Kind.REPLACE, new_name, data=self.read(new)))
 
     def unlink(self, path: str) -> None:
         """Remove a file, as `Disk` does."""

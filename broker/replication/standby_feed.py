@@ -61,9 +61,9 @@ class StandbyFeed:
         return min(sent_bytes / self._rate, self._timeout_s / 2)
 
     def rest(self) -> Iterator[bytes]:
-        """The rest when the broker has stopped. Raises: OSError.
+        """The bytes that are still to be sent when the broker has stopped. Raises: OSError.
 
-        Empty for a standby that does not follow, whose copy is not whole anyway.
+        None for a standby that does not follow: its copy is not whole in any case.
         """
         leading = self._leading
         if leading.link is not None and leading.lost is None and leading.follows:

@@ -58,7 +58,7 @@ class ToGroups:
     def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of commits of offsets: without space for them, the client tries again.
 
-        A commit changes nothing before its records are written, unlike what members do.
+        A commit changes no state before its records are written; other requests of members may.
         """
         handle, requests = self.any(decide), self._requests
 
@@ -82,9 +82,7 @@ class ToGroups:
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
                 return handle(request, context)
-            from barnabas.broker.handlers.groups import without_zookeeper
-
-            return without_zookeeper(request)
+            return request.error_response(0, Code.UNSUPPORTED_VERSION)
 
         return handle_unless_version_0
 

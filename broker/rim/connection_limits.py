@@ -8,8 +8,8 @@
     max.connections.per.ip, and          it is closed at once
      max.connections.per.ip.overrides
 
-A listener may have a `max.connections` and a `max.connection.creation.rate` of its own: they make
-those wait that come by it.
+A listener may have a `max.connections` and a `max.connection.creation.rate` of its own: clients
+who connect to it wait for these.
 
 Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All of
 these but a listener's own may change at run time. Source: KIP-402, KIP-612; Apache Kafka 3.9.

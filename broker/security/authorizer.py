@@ -49,7 +49,7 @@ class Access:
     """The permissions of one principal from one host. Decisions are cached until an ACL changes.
 
     keeper: the authorizer that notifies it of changes; None where it is for one request only.
-    readable, writable: topics that are known to be so, which frequent callers test before `may`.
+    readable, writable: topics that it may read or write, which callers look up before `may`.
     """
 
     __slots__ = (

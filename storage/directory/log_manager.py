@@ -41,7 +41,15 @@ from barnabas.storage.directory.partition_directories import (
     Topics,
     deleted_name,
 )
-from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
+from barnabas.storage.disk import (
+    DirectorySync,
+    Disk,
+    Lock,
+    Syncable,
+    SyncSteps,
+    is_out_of_resources,
+    run_at_once,
+)
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -87,6 +95,7 @@ class LogManager:
     how the last run ended, confirmed by all logs. decisions: after `load`, those of the flush
     journals, in order. leader_epoch: after `load`, the epoch that began in every log. journal: from
     `load` on.
+    run_steps: carries out changes of files, at once where nothing else is set.
     _points: the stored recovery points. _offline_points, _offline_starts: of logs that are off
     line, which stay in the checkpoints unchanged.
     """
@@ -116,6 +125,7 @@ class LogManager:
         self._offline_points: Offsets = {}
         self._offline_starts: Offsets = {}
         self._removed: set[str] = set()
+        self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._deletion_count = self._new_files_count = 0
 
     @property
@@ -429,13 +439,24 @@ class LogManager:
         self._upkeep.deleted_directories.add(now_ms + delay_ms, path)
         self._removed.add(directory)
 
+    @property
+    def has_removed(self) -> bool:
+        """Whether `end_removals` has work."""
+        return bool(self._removed)
+
     def end_removals(self) -> None:
         """Make removals durable, also after an error, and remove the logs from the checkpoints."""
+        run_at_once(self.removal_steps())
+
+    def removal_steps(self) -> SyncSteps:
+        """`end_removals` in steps."""
         if self._removed:
-            self.disk.fsync_dir(self.data_dir)
-            self.log_dir.trash.remove_in(self._removed)
-            self._removed.clear()
-            self.write_checkpoints()
+            removed = set(self._removed)
+            # the checkpoints lose the logs next: they must not go before their directories
+            yield [DirectorySync(self.disk, self.data_dir)]
+            self.log_dir.trash.remove_in(removed)
+            self._removed -= removed
+            yield from self.checkpoint_steps(with_starts=True)
 
     def _has_directory(self, log: Log) -> bool:
         # One may be left of an attempt to make the files: where descriptors are wanting, removing
@@ -461,12 +482,7 @@ class LogManager:
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
-            try:
-                self.write_checkpoints()
-            except OSError as error:
-                if not is_out_of_resources(error):
-                    raise
-                logger.warning("the checkpoint of %s waits for space: %s", self.data_dir, error)
+            self.run_steps(self._periodic_checkpoint())
         self._upkeep.expire(now_ms)
         self._upkeep.checkpoint_logs(now_ms)
         self._upkeep.empty_trash(now_ms)
@@ -484,6 +500,23 @@ class LogManager:
         self._checkpoints.write(REPLICATION_NAME, high_watermarks, force=force)
         self.write_starts()
 
+    def checkpoint_steps(self, *, with_starts: bool = False) -> SyncSteps:
+        """`write_checkpoints` in steps.
+
+        Takes: with_starts: of the log starts as well, which `write_starts` stores as they change.
+        """
+        self._points = yield from self._checkpoints.replace_offsets(
+            self.logs, self._offline_points, self._starts if with_starts else None
+        )
+
+    def _periodic_checkpoint(self) -> SyncSteps:
+        try:
+            yield from self.checkpoint_steps()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("the checkpoint of %s waits for space: %s", self.data_dir, error)
+
     def _recovery_points(self) -> Offsets:
         return {
             key: log.durability.recovery_point
@@ -491,16 +524,12 @@ class LogManager:
             if log.files.are_made
         }
 
-    def write_recovery_point(self, log: Log, offset: int) -> None:
-        """Store that everything below `offset` is durable in the log's files, as it is.
-
-        Gaps below it then are not taken for damage.
-        """
+    def lacks_recovery_point(self, log: Log, offset: int) -> bool:
+        """Whether it is not stored that everything below `offset` is durable, as it is."""
         assert log.durability.recovery_point >= offset, (
             f"{log!r} is durable up to {log.durability.recovery_point}, not {offset}"
         )
-        if self._points.get((log.topic, log.partition), 0) < offset:
-            self.write_checkpoints()
+        return self._points.get((log.topic, log.partition), 0) < offset
 
     def write_starts(self) -> None:
         """Store the changed log start offsets.
@@ -511,10 +540,12 @@ class LogManager:
         for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()  # the manifest has the start, too, with a checksum
         self.log_dir.changed_starts.clear()
-        starts = {
+        self._checkpoints.write(LOG_START_NAME, self._starts())
+
+    def _starts(self) -> Offsets:
+        return self._offline_starts | {
             key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
         }
-        self._checkpoints.write(LOG_START_NAME, self._offline_starts | starts)
 
     def _write_changed_starts(self) -> None:
         """Store the log starts; if the disk is too full, keep the deletions.

@@ -4,20 +4,40 @@
     log-start-offset-checkpoint         the log's start, if not 0
     replication-offset-checkpoint       the high watermark
 
-A file is durable when `write` returns. Its format is the table at the head of `checkpoints`.
+A file is durable when `write` returns, or at the end of the steps of `replace`, which writes it to
+`<name>.new` first. Its format is the table at the head of `checkpoints`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from barnabas.storage.disk import Disk
+from barnabas.storage.disk import (
+    REPLACING_SUFFIX,
+    DirectorySync,
+    Disk,
+    FileSync,
+    Syncable,
+    SyncSteps,
+)
 from barnabas.storage.files.checkpoints import (
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+    REPLICATION_NAME,
     CorruptCheckpoint,
     Offsets,
     decode_offsets,
     encode_offsets,
+    encode_rows,
+    offset_row,
 )
+
+if TYPE_CHECKING:
+    from barnabas.storage.log.log import Log
+
+ENCODED_AT_ONCE = 5000  # logs: 10 ms
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +45,16 @@ logger = logging.getLogger(__name__)
 class OffsetCheckpoints:
     """The offset checkpoints of one data directory; an unchanged file is not written.
 
-    _contents: the content of each file, as last read or written.
+    _contents: the content of each file, as last read or written. _under_way: the number of the
+    attempt, of files that `replace` has not renamed yet.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
         self._contents: dict[str, bytes] = {}
+        self._under_way: dict[str, int] = {}
+        self._attempt_count = 0
 
     def read(self, name: str) -> Offsets | None:
         """The offsets of a checkpoint; None where it is missing or damaged."""
@@ -52,6 +75,61 @@ class OffsetCheckpoints:
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
         """Write a checkpoint, if it changes or with `force`."""
         data = encode_offsets(offsets)
+        if self._under_way.pop(name, None) is not None:  # what it would put there is older
+            self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
             self._contents[name] = data
+
+    def replace_offsets(
+        self,
+        logs: Mapping[tuple[str, int], Log],
+        offline_points: Offsets,
+        starts: Callable[[], Offsets] | None,
+    ) -> Generator[Sequence[Syncable], None, Offsets]:
+        """Write recovery points and high watermarks in steps, of which each looks at some of the
+        logs; and the log starts, unless there are no `starts`.
+
+        Gives: the recovery points.
+        """
+        points = dict(offline_points)
+        rows = [offset_row(*item) for item in points.items()]
+        high_watermark_rows: list[str] = []
+        for number, (key, log) in enumerate(list(logs.items()), 1):
+            if number % ENCODED_AT_ONCE == 0:
+                yield []
+            if logs.get(key) is log and log.files.are_made:
+                points[key] = log.durability.recovery_point
+                rows.append(offset_row(key, points[key]))
+                high_watermark_rows.append(offset_row(key, log.high_watermark))
+        contents = {
+            RECOVERY_POINT_NAME: encode_rows(rows),
+            REPLICATION_NAME: encode_rows(high_watermark_rows),
+        }
+        if starts is not None:  # in one step: `write` may have stored another one in between
+            contents[LOG_START_NAME] = encode_offsets(starts())
+        yield from self.replace(contents)
+        return points
+
+    def replace(self, contents: Mapping[str, bytes]) -> SyncSteps:
+        """Write the checkpoints that change, in steps; one that `write` writes meanwhile stays."""
+        changed = {
+            name: data for name, data in contents.items() if self._contents.get(name) != data
+        }
+        self._attempt_count += 1
+        attempt = self._attempt_count
+        for name, data in changed.items():
+            self._disk.write_atomic(self._new_path(name), data, sync=False)
+            self._under_way[name] = attempt
+        if not changed:
+            return
+        yield [FileSync(self._disk, self._new_path(name)) for name in changed]
+        for name, data in changed.items():
+            if self._under_way.get(name) == attempt:
+                del self._under_way[name]
+                self._disk.rename(self._new_path(name), f"{self._data_dir}/{name}")
+                self._contents[name] = data
+        yield [DirectorySync(self._disk, self._data_dir)]
+
+    def _new_path(self, name: str) -> str:
+        return f"{self._data_dir}/{name}{REPLACING_SUFFIX}"

@@ -27,7 +27,7 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -57,8 +57,17 @@ class CorruptCheckpoint(Exception):
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
-    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+    return encode_rows([offset_row(*item) for item in offsets.items()])
+
+
+def offset_row(key: tuple[str, int], offset: int) -> str:
+    """The row of one partition."""
+    return f"{key[0]} {key[1]} {offset}\n"
+
+
+def encode_rows(rows: Sequence[str]) -> bytes:
+    """A checkpoint of these rows."""
+    return f"0\n{len(rows)}\n{''.join(rows)}".encode()
 
 
 def decode_offsets(data: bytes) -> Offsets:

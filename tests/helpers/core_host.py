@@ -104,12 +104,19 @@ class CoreHost:
         for connection, reason in closes:
             self.closed[connection] = str(reason)
             self.broker.on_closed(connection)
-        self.flushes += outbox.flushes
-        outbox.flushes = []
+        flushes, outbox.flushes = outbox.flushes, []
+        self.flushes += [job for job in flushes if job.then is None]
+        for job in flushes:
+            if job.then is not None:  # between the steps of a change of files
+                for file in job.files:
+                    file.fsync()
+                self.broker.on_flushed(job, self.now_ms)
         self.work += outbox.work
         outbox.work = []
         if outbox.deferred:
             self.broker.on_sent(self.now_ms)
+            self.carry_out()
+        elif outbox.sends or outbox.flushes:
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:

@@ -1,7 +1,8 @@
 """A real Broker on a simulated disk, and clients that are no more than their requests.
 
 Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
-after `hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet
+after `hold_flushes`, one by one with `flush_one` (but for fsyncs between the steps of a change of
+files, which do not wait); a connection's request that is not answered yet
 waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
 except that this power loss is the worst there is: all that was not fsynced is gone.
 
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from sim.disk import Directory, SimDisk
 
 from barnabas.broker.core import Broker
+from barnabas.broker.outbox import FlushJob
 from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
@@ -76,7 +78,7 @@ READER = 90  # the connection over which the helper itself asks
 LONG_AGO = {"retention.ms": "-1"}
 
 
-class _Worst(random.Random):
+class Worst(random.Random):
     """Chance, when everything goes as badly as it may."""
 
     def choice(self, seq: Any) -> Any:
@@ -147,7 +149,7 @@ class DiskBroker:
 
     def __init__(self, *, seed: int | None = None, **settings: str) -> None:
         self.now_ms = NOW_MS
-        self.disk = SimDisk(_Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
+        self.disk = SimDisk(Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
         self._properties = {
@@ -251,14 +253,16 @@ class DiskBroker:
         jobs = self.broker.outbox.flushes
         if not jobs:
             return False
-        job = jobs.pop(0)
+        self._end_flush(jobs.pop(0))
+        return True
+
+    def _end_flush(self, job: FlushJob) -> None:
         for file in job.files:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
         self._take_answers()
         self.broker.on_sent(self.now_ms)
         self._take_answers()
-        return True
 
     def flush(self) -> None:
         """Carry out flushes until none is under way."""
@@ -280,6 +284,9 @@ class DiskBroker:
             self._take_answers()
         if not self.holds_flushes:
             self.flush()
+        while steps := [job for job in self.broker.outbox.flushes if job.then is not None]:
+            self.broker.outbox.flushes.remove(steps[0])
+            self._end_flush(steps[0])
 
     def _take_answers(self) -> None:
         outbox = self.broker.outbox
@@ -323,6 +330,8 @@ class DiskBroker:
     def call(self, request: Message, version: int, connection: int = READER) -> Any:
         """The answer, which must come at once."""
         self.send(connection, request, version)
+        while self.answer(connection) is None and self.broker.requests.work.is_ready:
+            self.tick()
         answer = self.answer(connection)
         assert answer is not None, (
             f"{type(request).__name__} is not answered: {self.closed.get(connection, 'not yet')}"

@@ -56,7 +56,8 @@ def compact(
     if job is None:
         return cleaned_to
     result: CleanResult = clean(disk or manager.disk, job)
-    manager.write_recovery_point(log, job.end_offset)
+    if manager.lacks_recovery_point(log, job.end_offset):
+        manager.write_checkpoints()
     return result.next_dirty_offset if swap_in(log, result.segments, now_ms) else cleaned_to
 
 

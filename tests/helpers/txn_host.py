@@ -24,8 +24,11 @@ from barnabas.coordinator.transactions.transaction_coordinator import (
 )
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.coordinator.transactions.transaction_state import (
+    AT_REST,
+    NO_TIMEOUT_MS,
     Decision,
     TransactionMetadata,
+    TransactionState,
     WaitingEndTxn,
     WaitingInit,
 )
@@ -56,6 +59,24 @@ EVENTS: dict[str, str] = {
 LogRow = tuple[int, int, bytes, bytes | None]
 
 
+def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
+    """The tables beside the transactions have the rows that these need, and no others. Takes:
+    ending, ids whose end is under way, which no timer ends.
+    """
+    transactions = coordinator._transactions
+    timed = {
+        name
+        for name, one in transactions.items()
+        if one.state in AT_REST
+        or (one.state is TransactionState.ONGOING and one.timeout_ms != NO_TIMEOUT_MS)
+    }
+    assert timed - ending <= set(coordinator._timers._rows) <= timed
+    assert coordinator.two_phase == {name for name, one in transactions.items() if one.is_two_phase}
+    kept = {one.kept_from for one in transactions.values() if one.kept_from is not None}
+    assert coordinator.kept_from == kept
+    assert set(coordinator._latest_connections) <= set(transactions)
+
+
 class TxnHost:
     """log: (partition, offset, key, value) of each record, in order; the first `flushed_count` of
     them survive a crash. markers: effects that are not carried out yet, in order. written: those
@@ -80,6 +101,7 @@ class TxnHost:
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
         self.decided: set[str] = set()  # whose decision is made, and its record not there yet
+        self.awaiting_data: set[str] = set()  # whose commit is asked for, and not decided yet
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
@@ -202,6 +224,7 @@ class TxnHost:
             self._held_back.append(one)
         if self.flushes:
             self.flush()
+        check_tables(self.coordinator, self.decided | self.awaiting_data)
 
     def flush(self) -> None:
         """All records so far are durable: release what waited for that."""

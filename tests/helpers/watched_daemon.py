@@ -37,23 +37,16 @@ KNOWN_SYNCS = {
     # a change of topics or settings is one frame, and nothing of it holds, or is seen by another
     # request, before the frame is on the disk
     ("broker/logs/metadata.py", "_append"): "a change of topics or settings",
-    # the next change follows in the new file
-    ("broker/logs/metadata.py", "on_tick"): "the journal of these is written again",
     # the coordinator forgets the transaction with its Complete record, which is appended next
     (
         "broker/transactions/unwritten_markers.py",
         "_write",
     ): "a transaction ended, with a partition off line",
-    # files of the log go next, for which the log start, or the recovery point, has to be known
-    ("storage/directory/offset_checkpoints.py", "write"): "offsets of all logs: once a minute, by "
-    "DeleteRecords, after DeleteTopics and compaction",
+    # no other request sees a log's raised start before a power loss can no longer take it back
+    ("storage/directory/offset_checkpoints.py", "write"): "log starts, which DeleteRecords or "
+    "retention raised",
     # the segments that it names get their names next, and those that they replace go
     ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
-    # the checkpoint loses the logs next: it must not go before their directories
-    (
-        "storage/directory/log_manager.py",
-        "end_removals",
-    ): "the directories of deleted topics are renamed",
     # no batch may have an epoch that a power loss lets a start give again
     (
         "storage/directory/log_manager.py",

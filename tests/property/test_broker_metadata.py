@@ -19,6 +19,8 @@ from sim.disk import Crash, SimDisk
 
 from barnabas.broker.logs import metadata as module
 from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError
+from barnabas.broker.logs.syncs import Syncs
+from barnabas.broker.outbox import FlushJob, Outbox
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)
@@ -212,17 +214,27 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(
         )
 
 
+def end_flush(job: FlushJob) -> None:
+    """Do what the flusher's thread does, and then the next step."""
+    for file in job.files:
+        file.fsync()
+    assert job.then is not None
+    job.then(0)
+
+
 @given(changes, st.integers(0, 2**32), st.data())
 @settings(max_examples=250, deadline=None)
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """Rewrites included: they come at every few changes here, at once or in slices, and each of
-    their steps may be the last.
+    """Rewrites included: they come at every few changes here, at once or in slices, with their
+    fsyncs at once or some changes later, and each of their steps may be the last.
     """
     disk = new_disk(seed)
     model = Model()
     ticks = data.draw(st.integers(0, 3), label="ticks after each change")
+    is_at_once = data.draw(st.booleans(), label="flushes end at once")
+    chance = random.Random(seed)
     with (
         mock.patch.object(module, "ENCODED_AT_ONCE", data.draw(st.sampled_from([1000, 1, 3]))),
         mock.patch.object(module, "SMALLEST_REWRITE", 6),
@@ -234,11 +246,16 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
             try:
                 metadata = ClusterMetadata(disk, PATH)
                 assert state_of(metadata) == model.state()
+                outbox = Outbox()
+                if not is_at_once:
+                    metadata.run_steps = Syncs(outbox).run
                 for change in wanted:
                     before = copy.deepcopy(model)
                     model.apply(change, metadata)
                     for _ in range(ticks):
                         metadata.on_tick()
+                    while outbox.flushes and chance.random() < 0.5:
+                        end_flush(outbox.flushes.pop(0))
             except Crash:
                 pass
             if data.draw(st.booleans()):

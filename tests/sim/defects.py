@@ -1525,7 +1525,7 @@ def timeouts_commit() -> Iterator[None]:
 )
 def aborts_of_later_segments_are_missed() -> Iterator[None]:
     def aborted(self: LogReader, offset: int, segment: Any, slice: Any) -> list[Any]:
-        upper = segment.upper_bound_offset(slice.position + slice.size)
+        upper = segment.indexes.upper_bound_offset(slice.position + slice.size)
         end_offset = self._segments.end_of(segment) if upper is None else upper
         transactions: list[Any] = []
         self.txn_index(segment).collect(offset, end_offset, transactions)

@@ -231,7 +231,7 @@ def right_from_the_answers_time() -> Iterator[None]:
         yield
 
 
-@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=29)
+@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=21)
 def no_margin() -> Iterator[None]:
     may_answer = Leadership.may_answer
 

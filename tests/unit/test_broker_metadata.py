@@ -13,6 +13,8 @@ from typing import Any
 import msgpack
 import pytest
 from crc32c import crc32c
+from helpers.disk_broker import Worst
+from sim.disk import SimDisk
 
 from barnabas.broker.logs import metadata as metadata_module
 from barnabas.broker.logs.metadata import (
@@ -22,6 +24,8 @@ from barnabas.broker.logs.metadata import (
     JournalError,
     Topic,
 )
+from barnabas.broker.logs.syncs import Syncs
+from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import File, OsDisk
 
@@ -418,3 +422,35 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
     metadata = opened(path)
     assert metadata.topics["t"].configs == {"remote.log.copy.disable": "true"}
     metadata.close()
+
+
+@pytest.mark.parametrize("way", ["kill", "lose_power"])
+def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at each step; whatever the broker ends by, none is lost."""
+    monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    most_steps = 3  # the new file, the changes until then, its name
+    for steps in range(most_steps + 1):
+        disk = SimDisk(Worst(), lambda: 0)
+        disk.mkdir("/data")
+        disk.fsync_dir("/")
+        metadata, outbox = ClusterMetadata(disk, "/data/journal"), Outbox()
+        metadata.run_steps = Syncs(outbox).run
+        while not outbox.flushes:
+            metadata.set_next_producer_id(metadata.next_producer_id + 1)
+        for step in range(steps + 1):
+            metadata.create_topic(f"t{step}", uuid.UUID(int=step + 1), 1, {})
+            if step < steps:
+                (job,) = outbox.flushes
+                outbox.flushes.clear()
+                for file in job.files:
+                    file.fsync()
+                assert job.then is not None
+                job.then(0)
+        assert bool(outbox.flushes) == (steps < most_steps)
+        getattr(disk, way)()
+        again = ClusterMetadata(disk, "/data/journal")
+        assert list(again.topics) == [f"t{step}" for step in range(steps + 1)]
+        assert again.next_producer_id == metadata.next_producer_id

@@ -30,6 +30,7 @@ from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
 ALL_USERS: QuotaEntity = (("user", None),)
 VALUE = b"x" * 12_000
+VALUE_RATE = 2000.0  # in ten windows of a second, of which one is left out: one of it, not two
 RECORD_BYTES = 70  # of a batch of one record, beside its value: a little more
 
 
@@ -107,6 +108,14 @@ def test_a_produce_that_waits_for_the_disk_is_told_the_time_of_its_answer(tmp_pa
     assert answer.throttle_time_ms == size_of(request, 9) - 10_500
     assert mutes(host) == [(1, answer.throttle_time_ms)]
     host.close()
+
+
+def test_other_requests_are_none_of_the_bytes_produced(host: CoreHost) -> None:
+    put(host, producer_byte_rate=VALUE_RATE)
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
+    for _ in range(5):
+        host.call(1, metadata("t"), 12)
+    assert host.call(1, produce("t"), 9).throttle_time_ms == 0
 
 
 def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
@@ -283,15 +292,22 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
     assert mutes(host) == []
 
 
+def test_the_work_on_a_request_that_waits_counts_at_once(host: CoreHost) -> None:
+    host.broker.quotas.busy_ns = Work()
+    put(host, request_percentage=0.01)
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=1), 11)
+    host.connect(2)
+    assert host.call(2, metadata("t"), 12).throttle_time_ms == 1000
+
+
 def test_of_a_request_that_waits_only_its_own_work_counts(host: CoreHost) -> None:
     """What the broker does meanwhile is for others."""
     work = Work()
     host.broker.quotas.busy_ns = lambda: work.ns
     put(host, request_percentage=50.0)
-    host.connect(2)
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=1), 11)
     work.ns += 60_000_000_000
-    host.call(2, produce("t"), 9)
+    host.tick(60_000)
     assert host.answers[1][-1].throttle_time_ms == 0
     assert mutes(host) == []
 
@@ -398,14 +414,17 @@ def test_clients_share_a_quota_whose_row_was_dropped_meanwhile(
 ) -> None:
     """A client that was away for long, and one that comes then, are counted together."""
     monkeypatch.setattr("barnabas.broker.quotas.client_quotas.FEWEST_KEPT", 10)
-    quotas = put(host, ALL_USERS, producer_byte_rate=1000.0)
+    quotas = put(
+        host, ALL_USERS,
+        producer_byte_rate=1000.0, consumer_byte_rate=1000.0, request_percentage=50.0,
+    )  # fmt: skip
     assert quotas is not None
-    quotas._most_kept = 10
+    quotas._most_kept = 10  # three of each client: its rows are dropped, and it is not
     host.connect(2)
     produced = quotas._client(quotas_context(0)).produced
     assert produced is not None
     produced.record(1, NOW_MS)
-    for number in range(1, 12):
+    for number in range(1, 4):
         host.connect(100 + number)
         host.broker.on_identified(100 + number, f"User:u{number}")
         context = quotas_context(number)._replace(

@@ -32,6 +32,7 @@ from barnabas.broker.replication.standby_steps import (
 from barnabas.broker.rim.tls import TlsError
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOTE_NAME
 
 
 class SignalledWhileWriting(io.StringIO):
@@ -257,6 +258,17 @@ def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) ->
     with pytest.raises(LogDirectoryError, match="another cluster's"):
         node.run()
     assert wire.said[2:] == ["close", "finish sync", "release lock"]
+
+
+@pytest.mark.parametrize("sign", [META_PROPERTIES_NAME, STANDBY_NOTE_NAME])
+def test_a_directory_is_a_brokers_or_a_standbys_by_one_file(tmp_path: Path, sign: str) -> None:
+    """One that was catching up has no more than the note, which it needs to go on."""
+    (tmp_path / "t-0").mkdir()
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
+    with pytest.raises(LogDirectoryError, match="is no broker's data directory"):
+        Standby(config, ("127.0.0.1", 9))
+    (tmp_path / sign).write_bytes(b"")
+    Standby(config, ("127.0.0.1", 9))._lock.release()
 
 
 def test_a_directory_has_one_standby(tmp_path: Path) -> None:

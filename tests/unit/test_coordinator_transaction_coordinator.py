@@ -939,9 +939,11 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
     host.tick(59_999)
     transaction = host.coordinator.on_commit_requested("txn", pid, epoch, host.now_ms)
     assert transaction is not None
+    host.awaiting_data.add("txn")
     host.tick(1_000_000)
     assert host.state("txn") == "Ongoing"
     assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.NONE}
+    host.awaiting_data.clear()
     assert host.coordinator.on_data(transaction, END_TXN, host.now_ms) is None
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"

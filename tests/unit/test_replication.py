@@ -825,10 +825,19 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     pair.connect()
     pair.deliver_all()
     pair.leader.produce("t", (b"b",))
-    pair.leader.produce("t", (b"c",), partition=1)
     leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
+    made: list[int] = []  # at which position the directory was
+
+    def publish(operation: Operation) -> None:
+        leading.publish(operation)
+        if (operation.kind, operation.path) == (Kind.MAKE_DIRECTORY, "t-1"):
+            made.append(leading.position)
+
+    pair.leader.replicated.publish = publish
+    pair.leader.produce("t", (b"c",), partition=1)
     assert leading.link is not None
-    (made_at,) = leading.link.not_sent.values()
+    (made_at,) = made
+    assert list(leading.link.not_sent.values()) == made
     leading.on_bytes(frame(["applied", made_at - 1]), 0)
     assert pair.leader.disk.exists(mark)
     leading.on_bytes(frame(["applied", made_at]), 0)
@@ -992,3 +1001,18 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
     in_sync.now = frozenset({1, 2})
     leading.publish(Operation(Kind.CREATE, "f"))
     assert leading.is_applied(leading.position)
+
+
+def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
+    """Until then the standby has the former one, whole."""
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.mkdir("/data")
+    replicated = ReplicatedDisk(disk, "/data")
+    sent: list[Operation] = []
+    replicated.publish = sent.append
+    replicated.write_atomic("/data/checkpoint.new", b"next", sync=False)
+    file = replicated.open("/data/checkpoint.new")
+    file.append(b" one")
+    assert sent == []
+    replicated.rename("/data/checkpoint.new", "/data/checkpoint")
+    assert sent == [Operation(Kind.REPLACE, "checkpoint", data=b"next one")]

@@ -207,7 +207,7 @@ def test_what_is_below_the_recovery_point_is_not_written_again(
     append(log, 2)
     flush_to_journal(manager, log)
     log.flush()
-    manager.write_recovery_point(log, 4)
+    manager.write_checkpoints()
     cut(log, size + torn_bytes)
     kill(manager)
     again = open_manager(tmp_path)

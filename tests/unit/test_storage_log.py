@@ -734,7 +734,7 @@ def test_a_start_reads_up_to_the_recovery_point_until_the_disk_has_the_rest(
     manager, log = new_log(tmp_path, flush_messages=1)
     send(log)
     log.flush()
-    manager.write_recovery_point(log, 1)
+    manager.write_checkpoints()
     send(log)
     config = log.config
     manager, log = reopened(manager, config, clean=False)

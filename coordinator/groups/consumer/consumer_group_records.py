@@ -322,7 +322,7 @@ def _read_target_topic(
 
 
 def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
-    """The record of what a member has."""
+    """The record of the current assignment of a member."""
     out = bytearray(_VALUE_VERSION)
     out += _CURRENT_HEAD.pack(current.member_epoch, current.previous_member_epoch, current.state)
     for partitions in (current.assigned, current.pending_revocation):
