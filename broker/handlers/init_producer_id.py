@@ -10,7 +10,7 @@ from barnabas.coordinator.transactions.transaction_state import TransactionState
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
