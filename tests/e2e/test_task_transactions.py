@@ -59,9 +59,16 @@ HASTY = PublishSettings(delivery_timeout_ms=1, transaction_timeout_ms=600_000)
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["two-phase", "plain"])
+VERSION_1 = {"barnabas.features": "transaction.version=1"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[TWO_PHASE, {}, VERSION_1],
+    ids=["two-phase", "plain", "plain in version 1"],
+)
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    with broker_behind_proxy(settings=TWO_PHASE if request.param else {}) as pair:
+    with broker_behind_proxy(settings=request.param) as pair:
         yield pair
 
 
