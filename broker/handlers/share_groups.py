@@ -90,7 +90,8 @@ class ShareHeartbeatHandler:
 
 
 def _load_modules() -> None:
-    import barnabas.broker.handlers.share_fetch
+    import barnabas.broker.share.acknowledging
+    import barnabas.broker.share.share_fetch
     import barnabas.broker.share.shares
     import barnabas.coordinator.groups.share.share_requests  # noqa: F401
 
