@@ -227,7 +227,7 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
             rack_id=None,
             subscribed_topic_names=topics if epoch == 0 else None,
         )
-        return self._manager.run(self._of_share_group, group, request)
+        return self._manager.run(self._of_coordinator, group, request)
 
     def share_fetch(self, node_id: int, request: ApiMessage) -> Any:
         """The answer of a broker to a ShareFetch or a ShareAcknowledge."""

@@ -6,6 +6,7 @@ a request may hold the loop.
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
 UNKNOWN_LAG = -1
+MODULES = (
+    "broker.handlers.share_fetch",
+    "broker.share.shares",
+    "coordinator.groups.share.share_requests",
+)
 
 
 def without_share_groups(request: Message, context: RequestContext) -> Message:
@@ -90,10 +96,8 @@ class ShareHeartbeatHandler:
 
 
 def _load_modules() -> None:
-    import barnabas.broker.share.acknowledging
-    import barnabas.broker.share.share_fetch
-    import barnabas.broker.share.shares
-    import barnabas.coordinator.groups.share.share_requests  # noqa: F401
+    for name in MODULES:
+        importlib.import_module(f"barnabas.{name}")
 
 
 def on_describe_share_group_offsets(
