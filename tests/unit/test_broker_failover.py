@@ -519,7 +519,7 @@ def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_r
     joins = ShareGroupHeartbeatRequest("shared", "member", 0, None, ["t"])
     other = cluster.other_than(node_id)
     assert cluster.call(other, joins, 1).error_code == Code.NOT_COORDINATOR
-    first = cluster.call(node_id, joins, 1)
+    first = cluster.call_flushed(node_id, joins, 1)
     assert first.error_code == 0
     cluster.tick(1)
     second = cluster.call(node_id, ShareGroupHeartbeatRequest("shared", "member", 2), 1)
