@@ -219,6 +219,7 @@ class Guarded(CoreHost):
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Guarded]:
     host = Guarded(tmp_path)
+    host.parts.files_ahead.get().most_by_request = 2  # first batches are answered at once
     yield host
     host.broker.close_logs(host.now_ms)
 
