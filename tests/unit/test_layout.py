@@ -173,7 +173,6 @@ TESTED_AS_A_PART = {
     "coordinator/groups/share/share_requests.py": "unit/test_coordinator_share_groups.py",
     "coordinator/groups/share/state_changes.py": "unit/test_coordinator_share_offsets.py",
     "broker/share/state_changes.py": "unit/test_broker_handlers_share_groups.py",
-    "broker/security/share_guards.py": "unit/test_broker_security_authorization.py",
     "coordinator/groups/classic/classic_answers.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/group_members.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/rebalance.py": "unit/test_coordinator_classic_group.py",
