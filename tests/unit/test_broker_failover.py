@@ -139,8 +139,11 @@ class Cluster(CoreHost):
         """The answer to a request that waits for the disk."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
-        while self.flushes:
-            self.flush()
+        while self.flushes or (self.work and len(self.answers[connection]) == before):
+            if self.flushes:
+                self.flush()
+            else:
+                self.finish_work()
         assert len(self.answers[connection]) == before + 1, "it is parked"
         return self.answers[connection][-1]
 
