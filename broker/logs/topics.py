@@ -435,7 +435,9 @@ class TopicRegistry:
     def on_tick(self) -> None:
         """Apply a change of the broker's settings to some more logs."""
         if self._configuring is not None:
-            self._configuring = None if next(self._configuring, True) else self._configuring
+            is_done = next(self._configuring, True)  # it yields None: True comes at its end
+            if is_done:
+                self._configuring = None
 
     @property
     def is_configuring(self) -> bool:

@@ -85,6 +85,12 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 PORTS = {1: 9092, 2: 9193, 3: 9294}
@@ -535,6 +541,44 @@ def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_r
     assert log.log_end_offset == end_offset
     describes = ShareGroupDescribeRequest(["shared"])
     assert cluster.call(node_id, describes, 1).groups[0].error_code == 0
+    cluster.close()
+
+
+def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough_replicas(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(
+        tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
+        min_insync_replicas="3", group_streams_initial_rebalance_delay_ms="0",
+        group_streams_assignment_interval_ms="0",
+    )  # fmt: skip
+    node_id = cluster.coordinator(0, "counts")
+    joins = StreamsGroupHeartbeatRequest(
+        "counts", "member", 0, rebalance_timeout_ms=10_000, process_id="p",
+        topology=Topology(0, [Subtopology("0", ["t"])]),
+        active_tasks=[], standby_tasks=[], warmup_tasks=[],
+    )  # fmt: skip
+    other = cluster.other_than(node_id)
+    assert cluster.call(other, joins, 0).error_code == Code.NOT_COORDINATOR
+    cluster.ask(node_id, joins, 0)
+    cluster.finish_work()
+    first = cluster.answers[node_id][-1]
+    assert (first.error_code, first.member_epoch) == (0, 2)
+    stays = StreamsGroupHeartbeatRequest("counts", "member", 2)
+    assert cluster.call(node_id, stays, 0).error_code == 0
+
+    cluster.broker.failover.take_away(other, cluster.now_ms)
+    log = cluster.broker.topics.logs_of(OFFSETS_TOPIC)[0]
+    end_offset = log.log_end_offset
+    assert cluster.call(node_id, stays, 0).error_code == 0, "it writes nothing"
+    joins.member_id = "late"
+    assert cluster.call(node_id, joins, 0).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    leaves = StreamsGroupHeartbeatRequest("counts", "member", -1)
+    assert cluster.call(node_id, leaves, 0).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert log.log_end_offset == end_offset
+    describes = StreamsGroupDescribeRequest(["counts"])
+    (described,) = cluster.call(node_id, describes, 0).groups
+    assert [member.member_id for member in described.members] == ["member"]
     cluster.close()
 
 

@@ -16,6 +16,8 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import LOG_START_NAME, decode_offsets
 
 
 @pytest.fixture
@@ -41,6 +43,27 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
     assert delete(host, "t", 2) == (Code.NONE, 2)
     assert delete(host, "t", 1) == (Code.NONE, 2)
     assert delete(host, "t", -1) == (Code.NONE, 4)
+
+
+def test_all_partitions_of_a_request_are_stored_together(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop waits for the disk once, and no other request is processed before."""
+    logs = host.create("t", 5)
+    for log in logs:
+        log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)
+    synced: list[str] = []
+    sync = OsDisk.fsync_dir
+    monkeypatch.setattr(
+        OsDisk, "fsync_dir", lambda disk, path: (synced.append(path), sync(disk, path))
+    )
+    partitions = [DeleteRecordsPartition(log.partition, 1) for log in logs]
+    request = DeleteRecordsRequest([DeleteRecordsTopic("t", partitions)], 1000)
+    rows = host.call(1, request, 2).topics[0].partitions
+    assert [(row.error_code, row.low_watermark) for row in rows] == [(Code.NONE, 1)] * 5
+    assert synced == [host.broker.logs.data_dir]
+    stored = decode_offsets((Path(synced[0]) / LOG_START_NAME).read_bytes())
+    assert stored == {("t", log.partition): 1 for log in logs}
 
 
 def test_records_of_a_topic_that_is_compacted_and_deleted_may_be_deleted(host: CoreHost) -> None:
