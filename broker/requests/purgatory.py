@@ -60,11 +60,11 @@ class Watcher(Protocol):
 class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
-    is_in_use: whether progress of a log has to be reported.
+    waiting_count, watchers: progress of a log has to be reported while there are any.
     """
 
     def __init__(self) -> None:
-        self._watchers: dict[Log, dict[Watcher, None]] = {}
+        self.watchers: dict[Log, dict[Watcher, None]] = {}
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
         self._sequence = 0
@@ -78,25 +78,21 @@ class Purgatory:
         for log in fetch.logs:
             self._by_log.setdefault(log, {})[fetch] = None
 
-    @property
-    def is_in_use(self) -> bool:
-        return bool(self.waiting_count or self._watchers)
-
     def watch(self, log: Log, watcher: Watcher) -> None:
         """Notify the watcher of each progress of the log."""
-        self._watchers.setdefault(log, {})[watcher] = None
+        self.watchers.setdefault(log, {})[watcher] = None
 
     def unwatch(self, log: Log, watcher: Watcher) -> None:
         """Stop notifying the watcher."""
-        watchers = self._watchers[log]
+        watchers = self.watchers[log]
         del watchers[watcher]
         if not watchers:
-            del self._watchers[log]
+            del self.watchers[log]
 
     def on_progress(self, log: Log, now_ms: int) -> None:
         """Try the log's fetches: data were appended, became stable, or were deleted."""
-        if self._watchers:
-            for watcher in list(self._watchers.get(log, ())):
+        if self.watchers:
+            for watcher in list(self.watchers.get(log, ())):
                 watcher.on_progress(log, now_ms)
         waiting = self._by_log.get(log)
         if waiting:
