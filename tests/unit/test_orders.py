@@ -217,7 +217,7 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "transactions.on_power_loss",
         "ends.run",
         "recovery.end_all",
-        "transaction_log.flush",  # the fences, before anybody is heard
+        "transaction_log.flush",  # the fences, before any request
         "groups.on_power_loss",
         "runtime.run",
         "groups.offsets_beyond_log_end",
