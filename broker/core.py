@@ -218,9 +218,9 @@ class Broker:
                 self._refuse(connection, header)
                 return
             context = RequestContext(
-                ticket, header.api_version, header.client_id, connection.client_host,
-                connection_id, api.key, header.correlation_id, now_ms,
-                connection.local_host, connection.local_port, connection.node_id,
+                ticket, header.api_version, header.client_id, connection.client_host, connection_id,
+                api.key, header.correlation_id, now_ms, connection.local_host,
+                connection.local_port, connection.node_id, False, self.topics.version,
             )  # fmt: skip
             row = self._loaded_routes.get(api.key) or self.routes.load(api)
             size_bytes = len(frame)

@@ -409,6 +409,10 @@ class NodeTopics:
         log = self._topics.partition(topic, index)
         return log if log is not None and self._leads(topic, index) else None
 
+    def is_later(self, topic: str, context: RequestContext) -> bool:
+        """Whether the topic was made after a request arrived, as `TopicRegistry` has it."""
+        return self._topics.is_later(topic, context)
+
     def partitions_of(self, topic: str) -> list[Log | None]:
         """The logs of a topic by index; None for those that this broker does not lead."""
         return [

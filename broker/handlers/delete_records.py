@@ -45,6 +45,8 @@ def on_delete_records(
         for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
+                if partitions.is_later(topic.name, context):  # the request waited, in parts
+                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
                 log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
                 raised.append(log)
                 low_watermark = log.log_start_offset

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.protocol.request_context import RequestContext
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.files.segment_files import CorruptLog
@@ -96,6 +97,7 @@ class TopicRegistry:
         self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
+        self._made_at: dict[str, int] = {}  # the version with each topic made in this run
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._configuring: Iterator[None] | None = None
         self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
@@ -112,6 +114,12 @@ class TopicRegistry:
         if logs is None or not 0 <= index < len(logs):
             return None
         return logs[index]
+
+    def is_later(self, topic: str, context: RequestContext) -> bool:
+        """Whether the topic was made after a request arrived, which waited: by its name the request
+        means an earlier topic, or none.
+        """
+        return self._made_at.get(topic, 0) > context.topics_version
 
     def require_partition(self, topic: str, index: int) -> Log:
         """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
@@ -305,6 +313,7 @@ class TopicRegistry:
             if is_interrupted and self._log_config(topic) != config:
                 self._configure(topic)  # its settings were altered between two slices
             if topic.topic_id in self.metadata.coming:
+                self._made_at[topic.name] = self.version
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
@@ -375,6 +384,7 @@ class TopicRegistry:
         self.version += 1
         for name in names:
             self._leader_epochs.pop(name, None)
+            self._made_at.pop(name, None)
         return [
             (name, index, log)
             for name in names

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.core_host import CoreHost, produce
+from helpers.core_host import CoreHost, delete_topic, produce
+from helpers.disk_broker import DiskBroker
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code
@@ -81,3 +82,20 @@ def test_what_is_refused(host: CoreHost) -> None:
     assert delete(host, "u", 0) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete(host, "compacted", 0) == (Code.POLICY_VIOLATION, -1)
     assert delete(host, OFFSETS_TOPIC, 0) == (Code.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_parts_of_a_request_that_waited_delete_nothing_of_a_later_topic() -> None:
+    b = DiskBroker()
+    b.topic("t", 60)
+    rows = [DeleteRecordsPartition(index, -1) for index in range(60)]
+    asking = b.connect()
+    b.send(asking, DeleteRecordsRequest([DeleteRecordsTopic("t", rows)], 1000), 2)
+    assert b.answer(asking) is None, "some parts wait"
+    delete_topic(b.parts.deletion, "t", b.now_ms)
+    b.parts.topics.create_topic("t", 60, {}, now_ms=b.now_ms)
+    assert b.produce("t", (b"kept",), partition=59)[0] == 0
+    while b.answer(asking) is None:
+        b.tick()
+    codes = {row.error_code for row in b.answer(asking).topics[0].partitions}
+    assert Code.UNKNOWN_TOPIC_OR_PARTITION in codes
+    assert b.read("t", 59) == [b"kept"]
