@@ -809,6 +809,43 @@ def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_o
     assert pair.standby_disk.is_dir("/data/t-1") is is_sent
 
 
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
+    *, loses_power: bool, is_flushed: bool
+) -> None:
+    """No flush had made the mark durable. A directory that was flushed had a mark if it was not
+    sent; without one it may be there for the last time.
+    """
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    pair.leader.produce("t", (b"never sent",), partition=1)
+    if is_flushed:
+        log = pair.leader.broker.topics.partition("t", 1)
+        assert log is not None
+        log.flush()
+        pair.leader.broker.logs.write_checkpoints()
+    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")  # a file system may keep all the others
+    pair.leader.disk.boots += loses_power
+    kept = pair.leader.disk.contents("/data/t-1/00000000000000000000.log")
+    pair = succeeded(pair)
+    for _ in range(2):
+        pair.connect()
+        if not loses_power or is_flushed:
+            with pytest.raises(LogDirectoryError, match="has lost the directories t-1, wh"):
+                pair.deliver_all()
+            return
+        pair.deliver_all()
+        (aside,) = [name for name in pair.standby_disk.list("/data") if name.endswith("-stray")]
+        assert pair.standby_disk.contents(f"/data/{aside}/00000000000000000000.log") == kept
+        pair.cut()
+    assert not pair.standby_disk.is_dir("/data/t-1")
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     *, is_restarted: bool
