@@ -150,7 +150,7 @@ class LostPartitions:
 
 
 def _recovery_points(disk: Disk, data_dir: str) -> Offsets:
-    """By topic and partition, up to where the logs were flushed in their own files."""
+    """The offsets up to which logs were flushed in their own files, by topic and partition."""
     try:
         return decode_offsets(disk.read(f"{data_dir}/{RECOVERY_POINT_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):
