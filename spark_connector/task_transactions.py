@@ -262,15 +262,16 @@ class Ends:
         Takes:  kept, transactional ids to leave alone; all_runs, whether those of other runs are
                 meant too, where holding them fences others.
         """
-        first = first_of(
-            self._driver_id, "" if all_runs and self._coordinators.keeps else self._run
-        )
+        first = first_of(self._driver_id, "" if all_runs else self._run)
         names = {
             name
             for name in self._coordinators.open_ids(first)
             if "/" not in name[len(first) :]  # a transactionalIdPrefix may have one
         } - set(kept)
-        self._held = dict(self._coordinators.hold(sorted(names), lasting=False))
+        if names and not self._coordinators.keeps:
+            own = first_of(self._driver_id, self._run)
+            names = {name for name in names if name.startswith(own)}
+        self._held = dict(self._coordinators.hold(sorted(names), lasting=False)) if names else {}
 
     @property
     def has_open(self) -> bool:

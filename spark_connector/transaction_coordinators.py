@@ -89,16 +89,23 @@ class TransactionCoordinators:
         Raises: ClientError.
         """
         if self._keeps is None:
-            probe = first_of(self._driver_id) + PROBE
+            self._keeps = self._ask_whether_they_keep()
+        return self._keeps
+
+    def _ask_whether_they_keep(self) -> bool:
+        probe = first_of(self._driver_id) + PROBE
+        try:
             self._locate([probe])
             connection = self._connections.at(self._addresses[probe])
-            self._keeps = False
-            if connection.speaks(KEEPING_INIT):
-                answer = connection.request(KEEPING_INIT, self._keeping(probe, lasting=True))
-                if answer.error_code not in NOT_KEPT:
-                    _check(answer.error_code, f"transactional id {probe!r}")
-                    self._keeps = True
-        return self._keeps
+            if not connection.speaks(KEEPING_INIT):
+                return False
+            answer = connection.request(KEEPING_INIT, self._keeping(probe, lasting=True))
+            _check(answer.error_code, f"transactional id {probe!r}")
+        except PublishError as error:
+            if error.code in NOT_KEPT:
+                return False
+            raise
+        return True
 
     def check_versions(self) -> None:
         """Check that the brokers can say in which state a transaction is. Raises: ClientError."""

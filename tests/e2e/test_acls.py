@@ -30,6 +30,7 @@ from barnabas.spark_connector.options import SourceOptions, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
 from barnabas.spark_connector.reading import read_range
+from barnabas.spark_connector.task_parts import TaskParts
 
 pytestmark = pytest.mark.e2e
 PASSWORD = "a-secret"
@@ -207,6 +208,7 @@ def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
             batch_id=batch_id,
             metadata="",
             record_batches=lambda: [batch],
+            parts=TaskParts(looks=True),
         )
 
 
@@ -230,10 +232,17 @@ def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBrok
             publish(broker, "spark", topic, number)
         acls.allow(one)
     publish(broker, "spark", topic, 9)
+    # A rule for the query's id alone is enough where the driver writes.
+    literal: Rule = ("TRANSACTIONAL_ID", f"barnabas-spark-{topic}", "LITERAL", "WRITE")
+    acls.take_away(sink[2])
+    acls.allow(literal)
+    publish(broker, "spark", topic, 10)
+    acls.take_away(literal)
+    acls.allow(sink[2])
     for one in sink:
         if one != read:
             acls.take_away(one)
-    assert read_values(broker, "spark", topic) == [b"0", b"9"]
+    assert read_values(broker, "spark", topic) == [b"0", b"9", b"10"]
     acls.take_away(read)
     with pytest.raises(ClientError, match=r"(?i)authoriz|not allowed|may not"):
         read_values(broker, "spark", topic)

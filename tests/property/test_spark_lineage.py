@@ -276,6 +276,7 @@ class ModelProducer:
         self._brokers, self._steps = brokers, steps
         self._epoch, self._rows = -1, []  # type: int, list[bytes]
         self.record_count = self.byte_count = 0
+        self.transactional_id = GROUP
 
     def begin(self) -> None:
         self._steps.reach()
