@@ -136,14 +136,14 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The answer to a request that waits for the disk."""
+        """The answer to a request that waits for the disk, or for what the worker does."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
-        while self.flushes or (self.work and len(self.answers[connection]) == before):
-            if self.flushes:
-                self.flush()
-            else:
+        while self.flushes or self.work:
+            if self.work:
                 self.finish_work()
+            else:
+                self.flush()
         assert len(self.answers[connection]) == before + 1, "it is parked"
         return self.answers[connection][-1]
 
@@ -519,7 +519,7 @@ def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_r
     joins = ShareGroupHeartbeatRequest("shared", "member", 0, None, ["t"])
     other = cluster.other_than(node_id)
     assert cluster.call(other, joins, 1).error_code == Code.NOT_COORDINATOR
-    first = cluster.call(node_id, joins, 1)
+    first = cluster.call_flushed(node_id, joins, 1)
     assert first.error_code == 0
     cluster.tick(1)
     second = cluster.call(node_id, ShareGroupHeartbeatRequest("shared", "member", 2), 1)

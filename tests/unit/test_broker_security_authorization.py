@@ -233,7 +233,11 @@ def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> P
 
 
 def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
-    answer = host.call(ANN, request, 9)
+    """The codes by topic. The worker makes the files of all new partitions but the first."""
+    host.ask(ANN, request, 9)
+    while host.work:
+        host.finish_work()
+    answer = host.answers[ANN][-1]
     return {row.name: row.partition_responses[0].error_code for row in answer.responses}
 
 
@@ -659,7 +663,8 @@ def test_a_share_group_s_topics_are_seen_and_changed_by_those_who_may(host: Guar
 
 def test_a_share_group_with_a_topic_that_may_not_be_seen_is_not_described(host: Guarded) -> None:
     host.allow(Operation.READ, GROUP, "g")
-    host.call(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
+    host.ask(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
+    host.finish_work()  # it loads the modules of share groups
     for epoch in (2, 2):
         flush_all(host)
         host.tick(1000)
