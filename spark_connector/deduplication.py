@@ -88,6 +88,7 @@ class CommitNote:
 
     target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran.
     origin: query and batch that a write of foreachBatch belongs to. state: ANNOUNCED, or empty.
+    parts: the list of the transactions that tasks wrote (task_transactions.py), or its beginning.
     """
 
     what: str = ""
@@ -95,6 +96,7 @@ class CommitNote:
     plan: str = ""
     origin: str = ""
     state: str = ""
+    parts: str = ""
 
     def to_text(self) -> str:
         """The note as the metadata of an offset."""
@@ -122,10 +124,14 @@ class PlannedBatch(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """The offset that a group has for one topic, and its note."""
+    """The offset that a group has for one topic, and its note.
+
+    more: what goes with the note, of the topic's next partitions.
+    """
 
     next_batch_id: int
     note: CommitNote
+    more: tuple[str, ...] = ()
 
     @property
     def is_committed(self) -> bool:

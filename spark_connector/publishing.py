@@ -9,12 +9,16 @@ and each of its batches leaves its begun note. Then it produces everything, comm
 Whatever fails for a reason that passes, also an end whose answer was lost, is followed by another
 attempt from the start: the committed offset says what happened. A batch without a number
 (`commit_unnumbered`) commits no offset, and a lost end is sent again. Source: KIP-98, KIP-447.
+
+Transactions that tasks wrote (task_transactions.py) are ended after that one: an attempt first ends
+those that the last note lists, and at the end those that its own note lists.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -24,6 +28,9 @@ from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
 from barnabas.spark_connector.spool import SpoolError
+from barnabas.spark_connector.task_parts import NO_PARTS, PartEndings, TaskParts
+from barnabas.spark_connector.task_transactions import Coordinators
+from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
 from barnabas.spark_connector.transactional_producer import (
     FencedError,
     PublishSettings,
@@ -40,6 +47,8 @@ REPEAT_UNNUMBERED = (
     "it again, or give it the option writeId, with which a repetition writes nothing twice."
 )
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
+ABANDON_MS = 5_000  # for so long at most an attempt that failed is cleaned up after
+NO_NUMBER = -1
 
 
 class BegunNotes(NamedTuple):
@@ -86,6 +95,7 @@ class Publisher:
         self.settings = settings or PublishSettings()
         self._producer: TransactionalProducer | None = None
         self._names = ("", "")
+        self._coordinators: TransactionCoordinators | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "settings": self.settings}
@@ -108,6 +118,7 @@ class Publisher:
         """Close all connections; the publisher can be used again."""
         if self._producer is not None:
             self._producer.forget_connections()
+        self._forget_coordinators()
 
     def commit_once(
         self,
@@ -119,6 +130,7 @@ class Publisher:
         record_batches: RecordBatches,
         decide: Decide | None = None,
         begun: BegunNotes | None = None,
+        parts: TaskParts = NO_PARTS,
     ) -> Publication:
         """Commit a batch, unless it is committed. (Its parameters are what a batch is.)
 
@@ -134,7 +146,7 @@ class Publisher:
                 UncertainBatchError (a ClientError) where `decide` says so; nothing was sent then.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
-        if begun is None and not _any(record_batches):
+        if begun is None and not parts.transactions and not _any(record_batches):
             return NOTHING
         producer = self._producer_for(transactional_id, group_id)
         failures = _Failures(
@@ -142,11 +154,67 @@ class Publisher:
         )
 
         def attempt() -> Publication:
-            return self._try_transaction(
-                producer, batch_id, metadata, record_batches, decide, begun
-            )
+            endings = PartEndings(parts, transactional_id, lambda: self._coordinators_of(producer))
+            try:
+                return self._try_transaction(
+                    producer,
+                    batch_id,
+                    metadata,
+                    record_batches,
+                    decide,
+                    begun,
+                    endings,
+                )
+            except ClientError:
+                self._forget_coordinators()
+                raise
 
-        return _until_committed(attempt, producer, failures)
+        try:
+            return _until_committed(attempt, producer, failures)
+        except PublishError as error:
+            if parts.transactions and isinstance(error.__cause__, FencedError):
+                self._abort_as_fenced(producer, parts)
+            raise
+
+    def _abort_as_fenced(self, producer: TransactionalProducer, parts: TaskParts) -> None:
+        """Abort what tasks wrote, after another driver took the id for good: from then on no
+        decision of this one is committed, so that the note says whether there was any. The other
+        driver is not disturbed.
+        """
+        endings = PartEndings(
+            parts, producer.transactional_id, lambda: self._coordinators_of(producer)
+        )
+        try:
+            endings.abort_undecided(producer.group_state())
+        except ClientError:
+            pass  # `abandon` tries it again
+        self._forget_coordinators()
+
+    def abandon(self, *, transactional_id: str, group_id: str, parts: TaskParts) -> None:
+        """End what tasks of an attempt wrote that failed, as far as its run goes: abort it, or
+        commit it where it was decided on all the same.
+
+        Raises: ClientError: then the next driver does it, or the transactions' timeout.
+        """
+        producer = self._producer_for(transactional_id, group_id)
+        settings = replace(
+            self.settings, delivery_timeout_ms=min(self.settings.delivery_timeout_ms, ABANDON_MS)
+        )
+        failures = _Failures(self.options, settings, f"aborting as {transactional_id!r}")
+
+        def attempt() -> Publication:
+            endings = PartEndings(parts, transactional_id, lambda: self._coordinators_of(producer))
+            try:
+                if endings.has_open:
+                    producer.begin()
+                    endings.finish(producer.group_state(), NO_NUMBER)
+                    endings.abandon(producer)
+            except ClientError:
+                self._forget_coordinators()
+                raise
+            return NOTHING
+
+        _until_committed(attempt, producer, failures)
 
     def commit_unnumbered(
         self, *, transactional_id: str, record_batches: RecordBatches
@@ -185,31 +253,57 @@ class Publisher:
         record_batches: RecordBatches,
         decide: Decide,
         begun: BegunNotes | None,
+        endings: PartEndings,
     ) -> Publication:
         """Publish the batch in one transaction, unless it is committed already.
 
         It has a parameter for each part of the batch.
         """
         producer.begin()
-        decision = decide(producer.group_state(with_begun=begun is not None))
+        state = producer.group_state(with_begun=begun is not None)
+        endings.finish(state, batch_id)
+        decision = decide(state)
         if decision.announces and begun is not None:
             producer.announce(decision.topics, batch_id, begun.announcement)
             producer.begin()
-            decision = decide(producer.group_state(with_begun=True))
+            state = producer.group_state(with_begun=True)
+            endings.finish(state, batch_id)  # another driver may have come before
+            decision = decide(state)
             if decision.announces:
                 raise PassingError("the group does not have the number that was announced")
         if not decision.commits_number:
+            endings.skip(producer)
             return Publication(decision.was_committed, 0, 0, attempts=0)
+        text, more = endings.note(metadata, sends=decision.sends_records)
         if begun is not None:
             begun.before()
-            producer.note_begun(decision.topics, batch_id + 1, metadata)
+            producer.note_begun(decision.topics, batch_id + 1, text)
         topics = set(decision.topics)
+        if decision.sends_records:
+            topics |= endings.parts.topics
         for record_batch in record_batches() if decision.sends_records else ():
             topics.add(record_batch.topic)
             producer.send(record_batch)
-        counts = producer.record_count, producer.byte_count
-        producer.commit(topics, batch_id + 1, metadata)
-        return Publication(not decision.sends_records, *counts, attempts=0)
+        endings.prepare(sends=decision.sends_records)
+        records, size = producer.record_count, producer.byte_count
+        producer.commit(topics, batch_id + 1, text, more)
+        endings.end()
+        if decision.sends_records:
+            records, size = records + endings.parts.counts[0], size + endings.parts.counts[1]
+        return Publication(not decision.sends_records, records, size, attempts=0)
+
+    def _coordinators_of(self, producer: TransactionalProducer) -> Coordinators:
+        """The coordinators of the transactional ids of the tasks."""
+        if self._coordinators is None:
+            self._coordinators = TransactionCoordinators(
+                self.options, self.settings, producer.transactional_id
+            )
+        return self._coordinators
+
+    def _forget_coordinators(self) -> None:
+        if self._coordinators is not None:
+            self._coordinators.close()
+            self._coordinators = None
 
     def _producer_for(self, transactional_id: str, group_id: str) -> TransactionalProducer:
         if self._producer is None or self._names != (transactional_id, group_id):

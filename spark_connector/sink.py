@@ -1,19 +1,21 @@
 """PySpark's classes of the sink: a micro-batch, or a batch write, becomes one transaction.
 
-Tasks only encode: what they did is nothing until the driver has it, so failed, repeated and
-speculative ones need no care. The driver publishes all in one transaction that also commits `batch
-id + 1` as an offset of a consumer group of the query's own. After a crash Spark runs the last batch
-again, under the same id; what the group's offset shows to be committed is passed over.
-(`Publisher.commit_once` is that transaction.)
+Tasks encode: what they did is nothing until the driver has it, so failed, repeated and speculative
+ones need no care. The driver publishes all in one transaction that also commits `batch id + 1` as
+an offset of a consumer group of the query's own. After a crash Spark runs the last batch again,
+under the same id; what the group's offset shows to be committed is passed over.
+(`Publisher.commit_once` is that transaction.) With sinkMode a task may write much by itself, in a
+transaction that is open until the driver's has decided on it (task_transactions.py).
 
     where           what Spark calls                 what it does
     in the driver   streamWriter() -> StreamWriter   plans: checks options and schema; is pickled
-    in each task    write(rows) -> TaskMessage       encodes; much goes to a spool file, little into
-                                                     the message
-    in the driver   streamWriter() again,            publishes, then deletes the spool files
-                    commit(messages, batch id)
-                    abort(messages, batch id)        deletes the spool files; the transaction, if
-                                                     any, is left to the next
+    in each task    write(rows) -> TaskMessage       encodes; little goes into the message, much to
+                                                     a spool file or a transaction of its own
+    in the driver   streamWriter() again,            publishes, ends the tasks' transactions,
+                    commit(messages, batch id)       deletes the spool files
+                    abort(messages, batch id)        deletes the spool files, aborts what tasks
+                                                     wrote unless it is decided on; the driver's
+                                                     transaction, if any, is left to the next
 
 Spark calls abort after a commit that raised, when the transaction may have been committed all the
 same: so abort decides nothing.
@@ -74,7 +76,11 @@ from barnabas.spark_connector.spool_directory import (
     make_private_directory,
     private_directory,
 )
+from barnabas.spark_connector.task_parts import NO_RUN, TaskParts, run_token
 from barnabas.spark_connector.task_process import exempt_modules_from_collection
+from barnabas.spark_connector.task_producer import TaskWriter, open_task_writer
+from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, TaskTransaction
+from barnabas.spark_connector.transactional_ids import TransactionalIds
 from barnabas.spark_connector.user_messages import hide_traceback, logger
 
 if TYPE_CHECKING:
@@ -137,6 +143,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
     origin: query and micro-batch where a batch write belongs to a streaming query (foreachBatch).
     run: of a stream, the id of this run of the query. place: of a stream, where its checkpoint is.
+    transaction: the one that has the records instead. byte_count: of the records in it.
     """
 
     write_id: str
@@ -147,57 +154,68 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     origin: str = ""
     run: str = ""
     place: CheckpointPlace = field(default_factory=CheckpointPlace)
+    transaction: TaskTransaction | None = None
+    byte_count: int = 0
 
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
-        """All record batches in the order of the task's rows.
+        """All record batches that the driver is to write, in the order of the task's rows.
 
         Raises: SpoolError where the file is missing or damaged.
         """
+        if self.transaction is not None:
+            return iter(())
         return read_spool(self.spool) if self.spool is not None else iter(from_message(self.inline))
 
 
 class TaskOutput:
-    """The record batches of one task: in memory up to `inline_bytes`, beyond that all in a file."""
+    """The record batches of one task: in memory up to `inline_bytes`, beyond that all in a file, or
+    in a transaction.
+    """
 
-    def __init__(self, inline_bytes: int, open_spool: Callable[[], SpoolWriter]) -> None:
+    def __init__(
+        self, inline_bytes: int, open_overflow: Callable[[], SpoolWriter | TaskWriter]
+    ) -> None:
         self._inline_bytes = inline_bytes
-        self._open_spool = open_spool
+        self._open_overflow = open_overflow
         self._kept: list[EncodedRecordBatch] = []
-        self._kept_bytes = 0
-        self._spool: SpoolWriter | None = None
-        self.record_count = 0
+        self._overflow: SpoolWriter | TaskWriter | None = None
+        self.record_count = self.byte_count = 0
         self.topics: set[str] = set()
 
     def add(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
         """Take more record batches, in order."""
         for record_batch in record_batches:
             self.record_count += record_batch.record_count
+            self.byte_count += len(record_batch.data)
             self.topics.add(record_batch.topic)
-            if self._spool is not None:
-                self._spool.append(record_batch)
+            if self._overflow is not None:
+                self._overflow.append(record_batch)
                 continue
             self._kept.append(record_batch)
-            self._kept_bytes += len(record_batch.data)
-            if self._kept_bytes > self._inline_bytes:
-                self._spool = self._open_spool()
+            if self.byte_count > self._inline_bytes:
+                self._overflow = self._open_overflow()
                 for kept in self._kept:
-                    self._spool.append(kept)
+                    self._overflow.append(kept)
                 self._kept.clear()
 
     def message(self, write_id: str) -> TaskMessage:
         """The task's message to the driver. After: no more can be added."""
-        if self._spool is None:
-            return TaskMessage(
-                write_id, to_message(self._kept), None, self.record_count, frozenset(self.topics)
-            )
+        inline = to_message(self._kept) if self._overflow is None else b""
+        written = None if self._overflow is None else self._overflow.close()
         return TaskMessage(
-            write_id, b"", self._spool.close(), self.record_count, frozenset(self.topics)
+            write_id,
+            inline,
+            written if isinstance(written, str) else None,
+            self.record_count,
+            frozenset(self.topics),
+            transaction=written if isinstance(written, TaskTransaction) else None,
+            byte_count=self.byte_count,
         )
 
     def discard(self) -> None:
-        """Delete the file of a task that failed."""
-        if self._spool is not None:
-            self._spool.discard()
+        """Delete the file of a task that failed, or abort its transaction."""
+        if self._overflow is not None:
+            self._overflow.discard()
 
 
 class _Writer:
@@ -216,19 +234,25 @@ class _Writer:
         batch_id: int,
         what: str,
         place: CheckpointPlace = CheckpointPlace(),  # noqa: B008 (immutable)
+        run: str = NO_RUN,
     ) -> TaskMessage:
-        """Encode one task's rows. Raises SinkError, and leaves no file then."""
+        """Encode one task's rows, and write them if they are many.
+
+        Raises: SinkError, and leaves neither file nor transaction then, as far as it can.
+        """
         exempt_modules_from_collection()
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
         directory = join_uri(self.spool_directory(place), write_id, str(batch_id))
 
-        def open_spool() -> SpoolWriter:
+        def open_overflow() -> SpoolWriter | TaskWriter:
+            if (writer := self._open_transaction(write_id, batch_id, run)) is not None:
+                return writer
             self._prepare_spool_directory(place)
             return SpoolWriter(directory, name)
 
-        output = TaskOutput(self.options.inline_bytes, open_spool)
+        output = TaskOutput(self.options.inline_bytes, open_overflow)
         with Client(self.options.client) as client:
             encoder = Encoder(
                 topic=self.options.topic,
@@ -273,35 +297,88 @@ class _Writer:
             check_temporary_directory(self.options.temporary_directory)
             make_private_directory(private_directory())
 
+    def _open_transaction(self, write_id: str, batch_id: int, run: str) -> TaskWriter | None:
+        """Begin a transaction for a task that has much to write; None where a file is to be used.
+
+        Raises: ClientError.
+        """
+        options = self.options
+        if options.sink_mode == BY_DRIVER or not self.repeats_batches:
+            return None
+        driver_id = self.driver_id_of(write_id)
+        return open_task_writer(
+            options.client,
+            replace(options.publish, transaction_timeout_ms=options.task_timeout_ms),
+            TransactionalIds(driver_id, run),
+            driver_id,
+            batch_id,
+            only_two_phase=options.sink_mode == AUTO,
+        )
+
+    @property
+    def repeats_batches(self) -> bool:
+        """Whether a batch that a crash cut off comes again, and with it what finishes it."""
+        return True
+
+    def driver_id_of(self, write_id: str) -> str:
+        """The transactional id of the driver."""
+        return self.group_name(write_id)
+
+    def group_name(self, write_id: str) -> str:
+        """The name of a write's group: prefix and id."""
+        return f"{self.options.transactional_id_prefix}-{write_id}"
+
+    def parts_of(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        note: CommitNote,
+        *,
+        run: str = "",
+        looks: bool = False,
+        target: str | None = None,
+    ) -> TaskParts:
+        """What tasks wrote by themselves."""
+        written = [each for each in messages if isinstance(each, TaskMessage) and each.transaction]
+        return TaskParts(
+            note,
+            run,
+            tuple(each.transaction for each in written if each.transaction),
+            _topics_of(written),
+            (sum(each.record_count for each in written), sum(each.byte_count for each in written)),
+            self.options.task_timeout_ms,
+            looks and self.options.sink_mode != BY_DRIVER,
+            target,
+            tolerates=self.options.on_uncertain_batch != FAIL,
+        )
+
     def publish_messages(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batch_id: int,
         note: CommitNote,
         *,
-        per_topic: bool,
         decide: Decide,
+        parts: TaskParts,
         begun: BegunNotes | None = None,
     ) -> Publication:
         """Publish what the tasks' messages hold in one transaction, unless it is committed.
 
         (Its parameters are what makes a batch.)
-        Takes:  per_topic, whether writes of one id to several topics are done side by side; begun,
-                of a stream, for batches that have no rows as well.
+        Takes:  begun, of a stream, for batches that have no rows as well.
         Raises: SinkError.
         """
-        name = self.group_of(messages)
-        has_own_id = per_topic and self.options.topic
+        write_id = self.write_id_of(messages)
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 done = publisher.commit_once(
-                    transactional_id=f"{name}-{self.options.topic}" if has_own_id else name,
-                    group_id=name,
+                    transactional_id=self.driver_id_of(write_id),
+                    group_id=self.group_name(write_id),
                     batch_id=batch_id,
                     metadata=note.to_text(),
                     record_batches=lambda: record_batches_of(messages),
                     decide=decide,
                     begun=begun,
+                    parts=parts,
                 )
         except USER_ERRORS as error:
             raise _not_published(note, error) from None
@@ -312,11 +389,41 @@ class _Writer:
             )
         return done
 
-    def group_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """The name that the messages' write has at the brokers: prefix and id."""
+    def abandon(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        parts: TaskParts,
+        write_id: str,
+        what: str,
+    ) -> None:
+        """Abort what tasks of a batch wrote by themselves, after it failed.
+
+        One that failed or was killed has no message.
+        """
+        may_have_written = parts.transactions or any(each is None for each in messages)
+        mode = self.options.sink_mode
+        if not may_have_written or mode == BY_DRIVER or not self.repeats_batches:
+            return
+        try:
+            with Publisher(self.options.client, self.options.publish) as publisher:
+                publisher.abandon(
+                    transactional_id=self.driver_id_of(write_id),
+                    group_id=self.group_name(write_id),
+                    parts=parts,
+                )
+        except USER_ERRORS as error:
+            logger.warning(
+                "barnabas: transactions of tasks of %s may be open, until it is run again or "
+                "kafka.transaction.timeout.ms is over: %s",
+                what,
+                error,
+            )
+
+    def write_id_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
+        """The id of the messages' write."""
         write_ids = {message.write_id for message in messages if isinstance(message, TaskMessage)}
         assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
-        return f"{self.options.transactional_id_prefix}-{write_ids.pop()}"
+        return write_ids.pop()
 
     @property
     def target(self) -> str:
@@ -416,8 +523,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             place = self.place_of(getattr(context, "_localProperties", None) or {})
         except (PathError, SpoolError) as error:
             raise _without_traceback(f"{what} cannot be written: {error}") from None
-        message = self.encode(iterator, query_id, int(batch_id), what, place)
-        message.run, message.place = context.getLocalProperty(RUN_ID) or "", place
+        run = context.getLocalProperty(RUN_ID) or ""
+        message = self.encode(
+            iterator, query_id, int(batch_id), what, place, run_token(run) or NO_RUN
+        )
+        message.run, message.place = run, place
         return message
 
     def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
@@ -487,7 +597,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             messages,
             batch_id,
             note,
-            per_topic=False,
+            parts=self.parts_of(messages, note, run=run_token(message.run), looks=is_compared),
             decide=lambda state: decide_micro_batch(
                 state,
                 batch_id,
@@ -504,6 +614,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
+        message = next((each for each in messages if isinstance(each, TaskMessage)), None)
+        if message is not None:  # else no name is known
+            parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
+            self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
     def _what(self, query_id: str, batch_id: int) -> str:
         name = f"{self.options.query_name} ({query_id})" if self.options.query_name else query_id
@@ -546,7 +660,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
                 on_uncertain=self.options.on_uncertain_batch,
             )
 
-        done = self.publish_messages(messages, batch_id, note, per_topic=True, decide=decide)
+        parts = self.parts_of(messages, note, target=self.target)
+        done = self.publish_messages(messages, batch_id, note, parts=parts, decide=decide)
         self.clean_up(messages, done.last_committed(batch_id))
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -554,7 +669,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.commit_unnumbered(
-                    transactional_id=self.group_of(messages),
+                    transactional_id=self.group_name(self.write_id_of(messages)),
                     record_batches=lambda: record_batches_of(messages),
                 )
         except USER_ERRORS as error:
@@ -562,6 +677,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)
+        parts = self.parts_of(messages, CommitNote(), target=self.target)
+        self.abandon(messages, parts, self.write_id, self._what())
+
+    @property
+    def repeats_batches(self) -> bool:
+        return self.options.write_id is not None
+
+    def driver_id_of(self, write_id: str) -> str:
+        """One for each topic: writes of one id to several are done side by side."""
+        name = self.group_name(write_id)
+        return f"{name}-{self.options.topic}" if self.options.topic else name
 
     def _what(self) -> str:
         return f"batch {self.options.batch_id} of write {self.write_id}"

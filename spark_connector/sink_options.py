@@ -28,8 +28,12 @@ from barnabas.spark_connector.options import (
 from barnabas.spark_connector.publishing import PublishSettings
 from barnabas.spark_connector.security import TOKEN_PROVIDER
 from barnabas.spark_connector.spool_directory import identity_of_temporary_directory
+from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, BY_TASKS
 
 KIBIBYTE = 1 << 10
+# A transaction of a task is open for as long as the batch is written. No broker allows more without
+# a change of transaction.max.timeout.ms.
+TASK_TIMEOUT_MS = 900_000
 NO_COMPRESSION = Compression()
 
 SINK_OPTIONS = (
@@ -39,6 +43,7 @@ SINK_OPTIONS = (
     "batchId",
     "onUncertainBatch",
     "compareCheckpoint",
+    "sinkMode",
     "spoolDirectory",
     "inlineBytes",
     "transactionalIdPrefix",
@@ -84,7 +89,9 @@ class SinkOptions:
     (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where
     it cannot be known whether a batch was written before. compare_checkpoint: whether the note of a
     batch is compared with the checkpoint, or numbers alone count. working_directory: of the
-    driver's process, where a relative path begins. site: Hadoop's settings there. spool_directory:
+    driver's process, where a relative path begins. site: Hadoop's settings there. sink_mode: who
+    writes the rows of a task with more than inline_bytes: the driver, the task, or as brokers
+    allow. task_timeout_ms: of the transactions of tasks. spool_directory:
     where tasks put what is too large for their message to the driver, None for the place in the
     checkpoint. inline_bytes: what is not too large, for one task.
     """
@@ -96,6 +103,8 @@ class SinkOptions:
     batch_id: int = 0
     on_uncertain_batch: str = FAIL
     compare_checkpoint: bool = True
+    sink_mode: str = AUTO
+    task_timeout_ms: int = TASK_TIMEOUT_MS
     spool_directory: str | None = None
     temporary_directory: str = ""
     checkpoint_location: str | None = None
@@ -112,7 +121,39 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     """Check all options of a write. Raises OptionError."""
     values = OptionValues(options)
     _refuse(values, streaming)
-    settings = PublishSettings(
+    parsed = SinkOptions(
+        client=client_options(values),
+        publish=_publish_settings(values),
+        topic=_topic(values.text("topic")),
+        write_id=_write_id(values.text("writeId")),
+        batch_id=values.number("batchId", SinkOptions.batch_id),
+        on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
+        compare_checkpoint=values.boolean("compareCheckpoint", True),
+        sink_mode=values.choice("sinkMode", (AUTO, BY_DRIVER, BY_TASKS)),
+        task_timeout_ms=values.number("kafka.transaction.timeout.ms", TASK_TIMEOUT_MS, minimum=1),
+        spool_directory=values.text("spoolDirectory"),
+        temporary_directory=identity_of_temporary_directory(),
+        checkpoint_location=values.text("checkpointLocation"),
+        working_directory=os.getcwd(),  # options are read on the driver
+        site=_site_settings() if streaming else {},
+        query_name=values.text("queryName"),
+        inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
+        transactional_id_prefix=values.text("transactionalIdPrefix")
+        or SinkOptions.transactional_id_prefix,
+        compression=_compression(values),
+        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
+        # there already.
+        record_batch_bytes=values.number(
+            "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
+        ),
+    )
+    check_kafka_settings(values, PRODUCER)
+    return parsed
+
+
+def _publish_settings(values: OptionValues) -> PublishSettings:
+    """The limits and times of publishing. Raises: OptionError."""
+    return PublishSettings(
         transaction_timeout_ms=values.number(
             "kafka.transaction.timeout.ms", PublishSettings.transaction_timeout_ms, minimum=1
         ),
@@ -132,32 +173,6 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             "kafka.retry.backoff.max.ms", PublishSettings.retry_backoff_max_ms
         ),
     )
-    parsed = SinkOptions(
-        client=client_options(values),
-        publish=settings,
-        topic=_topic(values.text("topic")),
-        write_id=_write_id(values.text("writeId")),
-        batch_id=values.number("batchId", SinkOptions.batch_id),
-        on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
-        compare_checkpoint=values.boolean("compareCheckpoint", True),
-        spool_directory=values.text("spoolDirectory"),
-        temporary_directory=identity_of_temporary_directory(),
-        checkpoint_location=values.text("checkpointLocation"),
-        working_directory=os.getcwd(),  # options are read on the driver
-        site=_site_settings() if streaming else {},
-        query_name=values.text("queryName"),
-        inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
-        transactional_id_prefix=values.text("transactionalIdPrefix")
-        or SinkOptions.transactional_id_prefix,
-        compression=_compression(values),
-        # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
-        # there already.
-        record_batch_bytes=values.number(
-            "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
-        ),
-    )
-    check_kafka_settings(values, PRODUCER)
-    return parsed
 
 
 def _refuse(values: OptionValues, streaming: bool) -> None:
@@ -187,6 +202,12 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
                 f"option {name} is for batch writes; a streaming query is known by the id in its "
                 "checkpoint"
             )
+    if not streaming and values.text("writeId") is None and values.text("sinkMode") == BY_TASKS:
+        raise OptionError(
+            "option sinkMode=tasks in a batch write needs the option writeId: tasks' transactions "
+            "end one after the other, and should the driver die amid that, the same write under "
+            "the same name ends the others"
+        )
     if values.text("batchId") is not None and values.text("writeId") is None:
         raise OptionError(
             "option batchId numbers the writes of one name: give the name too, as writeId"

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas.protocol.errors import Code
@@ -128,7 +128,7 @@ PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
 # Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
 # the broker has lost the state that it answered.
-_PASSING = PASSING | {
+PASSING_CODES = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
     Code.CONCURRENT_TRANSACTIONS,
@@ -217,7 +217,7 @@ class _LostEnd:
 
 
 @dataclass
-class _Leader:
+class Leader:
     """The record batches on their way to one leader.
 
     `unanswered` has the partitions of each request that has no answer yet.
@@ -242,7 +242,7 @@ class TransactionalProducer:
         group_id: str,
     ) -> None:
         self._options, self._settings = options, settings
-        self._transactional_id, self._group_id = transactional_id, group_id
+        self.transactional_id, self._group_id = transactional_id, group_id
         self._connections = Connections(options)
         self._coordinators: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -255,7 +255,7 @@ class TransactionalProducer:
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
         self._has_offsets = False
-        self._under_way: dict[int, _Leader] = {}
+        self._under_way: dict[int, Leader] = {}
         self.record_count = self.byte_count = 0
 
     @property
@@ -284,14 +284,14 @@ class TransactionalProducer:
         self._connections.after_fork()
         self._connections.close_stale()
         coordinator = self._coordinator(TRANSACTION)
-        request.transactional_id = self._transactional_id
+        request.transactional_id = self.transactional_id
         request.transaction_timeout_ms = self._settings.transaction_timeout_ms
         answer = coordinator.request(kind, request)
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
             # Another producer begins right now.
-            raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")
-        self._check(code, f"transactional id {self._transactional_id!r}")
+            raise PassingError(f"transactional id {self.transactional_id!r}: {code_name(code)}")
+        self._check(code, f"transactional id {self.transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
         self._is_version_2 = coordinator.level_of(TRANSACTION_VERSION) >= 2
         return answer
@@ -318,15 +318,10 @@ class TransactionalProducer:
         )
         what = f"group {group_id!r}"
         self._check(answer.error_code, what)
-        offsets: dict[str, CommittedBatch] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
-                if partition.partition_index == 0 and partition.committed_offset >= 0:
-                    offsets[topic.name] = CommittedBatch(
-                        partition.committed_offset, parse_note(partition.metadata)
-                    )
-        return offsets
+        return _committed_in(answer)
 
     @property
     def _keeps_begun(self) -> bool:
@@ -377,35 +372,49 @@ class TransactionalProducer:
 
         Its bytes are used until they are sent, which `commit` sees to at the latest.
         """
+        self._put(self._stamped(record_batch))
+
+    def _stamped(self, record_batch: EncodedRecordBatch) -> StampedRecordBatch:
+        """The record batch with its producer and the next sequence of its partition."""
         name = TopicPartition(record_batch.topic, record_batch.partition)
-        node = self._leader_of(name)
-        leader = self._under_way.setdefault(node, _Leader())
-        if (
-            name in leader.record_batches
-            or leader.size_bytes + len(record_batch.data) > self._settings.max_request_bytes
-        ):
-            self._send_out(node, leader)
         sequence = self._sequences.get(name, 0)
         header = stamp_header(record_batch, self._producer, sequence)
-        leader.record_batches[name] = StampedRecordBatch(
-            name, header, memoryview(record_batch.data)[HEADER_SIZE:]
-        )
-        leader.size_bytes += len(record_batch.data)
         self._sequences[name] = add_sequence(sequence, record_batch.record_count)
         self.record_count += record_batch.record_count
         self.byte_count += len(record_batch.data)
+        return StampedRecordBatch(name, header, memoryview(record_batch.data)[HEADER_SIZE:])
 
-    def commit(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
+    def _put(self, record_batch: StampedRecordBatch) -> None:
+        """Put it into its leader's next request, and send the one that is full."""
+        name = record_batch.partition
+        node = self._leader_of(name)
+        leader = self._under_way.setdefault(node, Leader())
+        if (
+            name in leader.record_batches
+            or leader.size_bytes + record_batch.size_bytes > self._settings.max_request_bytes
+        ):
+            self._send_out(node, leader)
+        leader.record_batches[name] = record_batch
+        leader.size_bytes += record_batch.size_bytes
+
+    def commit(
+        self,
+        topics: Iterable[str],
+        offset: int,
+        metadata_text: str,
+        more: Sequence[str] = (),
+    ) -> None:
         """Commit all that was sent.
 
-        With it goes `offset` as the group's on partition 0 of each of the topics.
+        With it goes `offset` as the group's on partition 0 of each of the topics, and with `more`
+        on the partitions after it, of topics that have so many.
 
         Raises: PassingError also where the answer is lost: then only `group_state` can
                 say whether it
                 happened.
         """
         self._send_all_out()
-        self._commit_offset(sorted(set(topics)), offset, metadata_text)
+        self._commit_offset(sorted(set(topics)), offset, (metadata_text, *more))
         self._receive_all()
         self._end(commit=True)
         self._forget_transaction()
@@ -449,6 +458,16 @@ class TransactionalProducer:
         self._forget_transaction()
         return lost.record_count, lost.byte_count
 
+    def check_session(self) -> None:
+        """Check that no other producer has begun with the transactional id, where nothing was sent.
+
+        After:  `begin` is next.
+        Raises: FencedError where another has; PassingError.
+        """
+        answer = self._ask_for_end(commit=False)
+        if answer.error_code != Code.INVALID_TXN_STATE:  # there is nothing to end
+            self._check(answer.error_code, f"transactional id {self.transactional_id!r}")
+
     def _send_all_out(self) -> None:
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
@@ -491,13 +510,11 @@ class TransactionalProducer:
 
     # --- parts of them
 
-    def _commit_offset(self, topics: Sequence[str], offset: int, metadata_text: str) -> None:
-        partition = TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata=metadata_text
-        )
-        self._commit_offsets(
-            [TxnOffsetCommitRequestTopic(name=topic, partitions=[partition]) for topic in topics]
-        )
+    def _commit_offset(self, topics: Sequence[str], offset: int, texts: Sequence[str]) -> None:
+        counts = dict.fromkeys(topics, 1)
+        if len(texts) > 1:
+            counts = {topic: min(self.partition_count(topic), len(texts)) for topic in topics}
+        self._commit_offsets(_offset_rows(counts, offset, texts))
 
     def _commit_offsets(
         self,
@@ -513,7 +530,7 @@ class TransactionalProducer:
             added = self._coordinator(TRANSACTION).request(
                 ADD_OFFSETS_TO_TXN,
                 AddOffsetsToTxnRequest(
-                    transactional_id=self._transactional_id,
+                    transactional_id=self.transactional_id,
                     producer_id=self._producer.producer_id,
                     producer_epoch=self._producer.epoch,
                     group_id=self._group_id,
@@ -524,7 +541,7 @@ class TransactionalProducer:
         answer = self._coordinator(GROUP).request(
             TXN_OFFSET_COMMIT_2 if self._is_version_2 else TXN_OFFSET_COMMIT,
             TxnOffsetCommitRequest(
-                transactional_id=self._transactional_id,
+                transactional_id=self.transactional_id,
                 group_id=self._group_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
@@ -540,20 +557,20 @@ class TransactionalProducer:
 
     def _end(self, *, commit: bool) -> None:
         answer = self._ask_for_end(commit=commit)
-        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
+        self._check(answer.error_code, f"the end of a transaction of {self.transactional_id!r}")
 
     def _ask_for_end(self, *, commit: bool) -> EndTxnResponse:
         return self._coordinator(TRANSACTION).request(
             END_TXN_2 if self._is_version_2 else END_TXN,
             EndTxnRequest(
-                transactional_id=self._transactional_id,
+                transactional_id=self.transactional_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
                 committed=commit,
             ),
         )
 
-    def _send_out(self, node: int, leader: _Leader) -> None:
+    def _send_out(self, node: int, leader: Leader) -> None:
         """Send the records collected for a leader, once few enough requests to it are under way."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
@@ -573,7 +590,7 @@ class TransactionalProducer:
         connection = self._connections.of_node(node)
         version = connection.version_of(self._produce)
         body = encode_produce(
-            version, self._transactional_id, self._options.request_timeout_ms, record_batches
+            version, self.transactional_id, self._options.request_timeout_ms, record_batches
         )
         connection.send_encoded(self._produce, version, body)
         leader.unanswered.append([record_batch.partition for record_batch in record_batches])
@@ -588,7 +605,7 @@ class TransactionalProducer:
         answer = self._coordinator(TRANSACTION).request(
             ADD_PARTITIONS_TO_TXN,
             AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self._transactional_id,
+                v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self._producer.producer_id,
                 v3_and_below_producer_epoch=self._producer.epoch,
                 v3_and_below_topics=[
@@ -607,7 +624,7 @@ class TransactionalProducer:
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
-    def _receive(self, node: int, leader: _Leader) -> None:
+    def _receive(self, node: int, leader: Leader) -> None:
         """Receive the response to the oldest Produce."""
         unanswered = set(leader.unanswered.popleft())
         answer = self._connections.of_node(node).receive(self._produce)
@@ -621,10 +638,15 @@ class TransactionalProducer:
 
     # --- answers
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; it is made where the broker makes topics."""
+        self._leader_of(TopicPartition(topic, 0))
+        return sum(name.topic == topic for name in self._leaders)
+
     def _coordinator(self, kind: int) -> Connection:
         """The connection to the transaction's or to a group's coordinator."""
         if kind not in self._coordinators:
-            key = self._transactional_id if kind == TRANSACTION else self._group_id
+            key = self.transactional_id if kind == TRANSACTION else self._group_id
             key += BEGUN if kind == BEGUN_GROUP else ""
             key_type = TRANSACTION if kind == TRANSACTION else GROUP
             answer = self._connections.any(CONTROL).request(
@@ -658,7 +680,7 @@ class TransactionalProducer:
             if name in self._leaders:
                 return self._leaders[name]
             what = f"topic {name.topic!r}"
-            if topic.error_code not in _PASSING:
+            if topic.error_code not in PASSING_CODES:
                 self._check(topic.error_code, what)
             if (time.monotonic() - start) * 1000 >= UNKNOWN_TOPIC_PATIENCE_MS:
                 raise self._no_leader(name, topic)
@@ -685,7 +707,7 @@ class TransactionalProducer:
         if not code:
             return
         message = f"{what}: {code_name(code)}" + (f" ({broker_message})" if broker_message else "")
-        if code in _PASSING:
+        if code in PASSING_CODES:
             raise PassingError(message)
         if code in _FENCED:
             raise FencedError(message)
@@ -706,6 +728,54 @@ class TransactionalProducer:
     def advice(self, error: Exception) -> str:
         """The text of an error, with its possible causes."""
         return self._connections.advice(error)
+
+
+def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
+    """The offset of partition 0 of each topic, with the texts of those after it that have the same
+    offset.
+    """
+    committed: dict[str, CommittedBatch] = {}
+    for topic in answer.topics:
+        parts = {each.partition_index: each for each in topic.partitions}
+        first = parts.pop(0, None)
+        if first is None or first.committed_offset < 0:
+            continue
+        more = tuple(
+            part.metadata or ""
+            for _, part in sorted(parts.items())
+            if part.committed_offset == first.committed_offset
+        )
+        note = parse_note(first.metadata)
+        committed[topic.name] = CommittedBatch(first.committed_offset, note, more)
+    return committed
+
+
+def _offset_rows(
+    counts: Mapping[str, int], offset: int, texts: Sequence[str]
+) -> list[TxnOffsetCommitRequestTopic]:
+    """The rows that commit an offset with its texts: all where a topic has so many partitions, the
+    first elsewhere.
+
+    Raises: PublishError where no topic has so many.
+    """
+    if max(counts.values()) < len(texts):
+        raise PublishError(
+            "the batch has too many tasks that wrote by themselves: their list takes the notes of "
+            f"{len(texts)} partitions, and no topic of the batch has so many. Give the write fewer "
+            "tasks (coalesce), or the topic more partitions"
+        )
+    partitions = [
+        TxnOffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=text
+        )
+        for index, text in enumerate(texts)
+    ]
+    return [
+        TxnOffsetCommitRequestTopic(
+            name=topic, partitions=partitions if count == len(texts) else partitions[:1]
+        )
+        for topic, count in counts.items()
+    ]
 
 
 def _message_of(part: PartitionProduceResponse) -> str:

@@ -110,11 +110,6 @@ class _Session(TransactionalProducer):
         """Whether each end gives the next epoch: in version 2 of the protocol."""
         return self._is_version_2
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; it is made where the broker makes topics."""
-        self._leader_of(TopicPartition(topic, 0))
-        return sum(name.topic == topic for name in self._leaders)
-
     def flush(self) -> None:
         """Have all that was sent acknowledged."""
         for node, leader in self._under_way.items():
@@ -141,11 +136,11 @@ class _Session(TransactionalProducer):
         answer = self._ask_for_end(commit=commit)
         if answer.error_code in _GONE:
             raise FencedError(
-                f"transactional id {self._transactional_id!r}: {code_name(answer.error_code)}: "
+                f"transactional id {self.transactional_id!r}: {code_name(answer.error_code)}: "
                 "another producer has begun with it, or the broker has lost its power and ended it "
                 "as it was asked to; recover() says what is open"
             )
-        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
+        self._check(answer.error_code, f"the end of a transaction of {self.transactional_id!r}")
         producer, is_version_2 = self._producer, self._is_version_2
         sequences = self._sequences
         self._forget_transaction()

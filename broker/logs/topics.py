@@ -12,12 +12,18 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.settings.topic_config import topic_log_config, topic_setting_value
 from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    RETENTION_CONFIGS,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
@@ -46,6 +52,25 @@ logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
+
+
+class _InternalSettings(NamedTuple):
+    """The names of the broker's settings for a new internal topic."""
+
+    partition_count: str
+    segment_bytes: str
+
+
+_INTERNAL_SETTINGS = {
+    OFFSETS_TOPIC: _InternalSettings("offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
+    TRANSACTIONS_TOPIC: _InternalSettings(
+        "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes"
+    ),
+    SHARE_STATE_TOPIC: _InternalSettings(
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.segment.bytes",
+    ),
+}
 
 
 class TopicRegistry:
@@ -167,9 +192,8 @@ class TopicRegistry:
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
-        if name == TRANSACTIONS_TOPIC:
-            return self._config.transaction_state_log_num_partitions
-        return self._config.offsets_topic_num_partitions
+        count: int = self._config[_INTERNAL_SETTINGS[name].partition_count]
+        return count
 
     def group_partition(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group's records go to."""
@@ -178,11 +202,8 @@ class TopicRegistry:
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
         """Make an internal topic when it is first needed, as Kafka does. Its files come soon."""
         if name not in self._partitions:
-            if name == TRANSACTIONS_TOPIC:
-                segment_bytes = self._config.transaction_state_log_segment_bytes
-            else:
-                segment_bytes = self._config.offsets_topic_segment_bytes
-            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            segment_bytes = self._config[_INTERNAL_SETTINGS[name].segment_bytes]
+            configs = {**RETENTION_CONFIGS[name], "segment.bytes": str(segment_bytes)}
             self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
             self.on_created(self.logs_of(name))
 
@@ -310,7 +331,7 @@ class TopicRegistry:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
         what reads the directory afterwards expects them. Without space the next start makes them.
         """
-        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        for name in INTERNAL_TOPICS:
             for log in self.logs_of(name):
                 try:
                     log.files.make()
@@ -414,7 +435,9 @@ class TopicRegistry:
     def on_tick(self) -> None:
         """Apply a change of the broker's settings to some more logs."""
         if self._configuring is not None:
-            self._configuring = None if next(self._configuring, True) else self._configuring
+            is_done = next(self._configuring, True)  # it yields None: True comes at its end
+            if is_done:
+                self._configuring = None
 
     @property
     def is_configuring(self) -> bool:

@@ -20,6 +20,12 @@ Other drivers run in the middle of an attempt, before any of its requests, and w
 between what it read and what it writes; drivers are killed there, and before and after each file is
 written. Time passes between batches, not within an attempt: `offsets.retention.minutes` is longer
 than a driver hangs between two requests.
+
+Some rows come by the driver, others in transactions of tasks' own (task_transactions.py), on
+brokers with and without two-phase commit. Other attempts of these tasks leave transactions with the
+same rows, before a batch is committed or long after; ids come from the real pool. With two-phase
+commit timeouts end at any time what no driver keeps, and a driver that is alone leaves nothing
+open. Without it no timeout is modelled, since one between a decision and its ends loses rows.
 """
 
 from __future__ import annotations
@@ -27,9 +33,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,9 +46,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from barnabas.protocol.records import NewRecord, encode_batch, records_of
@@ -49,13 +58,24 @@ from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointPlac
 from barnabas.spark_connector.connection import PassingError
 from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.publishing import Publisher
 from barnabas.spark_connector.sink import SinkError, StreamWriter, TaskMessage
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.spool import to_message
+from barnabas.spark_connector.task_parts import run_token
+from barnabas.spark_connector.task_transactions import (
+    ENDED,
+    OPEN,
+    Described,
+    Held,
+    TaskTransaction,
+)
+from barnabas.spark_connector.transactional_ids import TransactionalIds
 from barnabas.spark_connector.transactional_producer import FencedError
 
 QUERY = "query"
+GROUP = "barnabas-spark-query"
 KEPT_BATCHES = 2  # of Spark's files, spark.sql.streaming.minBatchesToRetain
 SCHEMA = StructType().add("value", StringType())
 
@@ -64,18 +84,117 @@ class Killed(BaseException):
     """SIGKILL of the driver: nothing of it goes on, not even what cleans up."""
 
 
+def _kill() -> None:
+    raise Killed
+
+
+@dataclass
+class TaskSession:
+    """One transactional id of tasks: its last transaction. ends_as: who may end it."""
+
+    writer: Producer
+    ends_as: Producer
+    rows: list[bytes] = field(default_factory=list)
+    state: str = "Empty"
+    ended: tuple[Producer, bool] | None = None  # by whom, and how
+    lasts: bool = False  # no timeout ends it
+
+    def end(self, *, commit: bool) -> list[bytes]:
+        """Gives: the rows that can be read now."""
+        self.state = "CompleteCommit" if commit else "CompleteAbort"
+        self.ended = self.ends_as, commit
+        return self.rows if commit else []
+
+
 @dataclass
 class Brokers:
     """The topic, the two groups and the transactional id of one query."""
 
     topic: list[bytes] = field(default_factory=list)
-    committed: tuple[int, str] | None = None
+    committed: tuple[int, str, tuple[str, ...]] | None = None
     begun: tuple[int, str] | None = None
     epoch: int = 0
+    keeps: bool = True  # for two-phase commit
+    ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
         """The offsets' retention is over."""
         self.committed = None
+
+    @property
+    def open_ids(self) -> list[str]:
+        return sorted(name for name, each in self.ids.items() if each.state == OPEN)
+
+    def write_as_task(self, name: str, rows: list[bytes]) -> TaskTransaction:
+        """A task begins a session, and writes."""
+        before = self.ids.get(name)
+        if before is None:
+            number = len(self.ids)
+            producer = Producer(number, 0)
+        else:
+            if before.state == OPEN:
+                before.end(commit=False)
+            last = max(before.writer, before.ends_as)
+            producer = Producer(last.producer_id, last.epoch + 2)
+        self.ids[name] = TaskSession(producer, producer, rows, OPEN)
+        return TaskTransaction(name, producer)
+
+    def time_out(self) -> None:
+        """The time of what no driver has kept is over."""
+        for each in self.ids.values():
+            if each.state == OPEN and not each.lasts:
+                each.end(commit=False)
+                each.ends_as = each.writer = Producer(
+                    each.writer.producer_id, each.writer.epoch + 1
+                )
+
+
+class ModelCoordinators:
+    """The coordinators of tasks' ids, as brokers answer a driver."""
+
+    def __init__(self, brokers: Brokers, steps: Steps) -> None:
+        self._brokers, self._steps = brokers, steps
+
+    @property
+    def keeps(self) -> bool:
+        return self._brokers.keeps
+
+    def close(self) -> None:
+        """There are no connections."""
+
+    def open_ids(self, prefix: str) -> list[str]:
+        self._steps.reach()
+        return [name for name in self._brokers.open_ids if name.startswith(prefix)]
+
+    def describe(self, ids: Sequence[str]) -> dict[str, Described]:
+        self._steps.reach()
+        found = self._brokers.ids
+        return {name: Described(found[name].state, found[name].writer) for name in ids}
+
+    def hold(self, ids: Sequence[str], *, lasting: bool) -> dict[str, Held]:
+        held = {}
+        for name in ids:
+            self._steps.reach()
+            session = self._brokers.ids[name]
+            if session.state != OPEN:
+                continue
+            if self._brokers.keeps:
+                session.ends_as = Producer(session.ends_as.producer_id, session.ends_as.epoch + 1)
+                session.lasts |= lasting
+            held[name] = Held(session.writer, session.ends_as)
+        return held
+
+    def end(self, ends: Mapping[str, Producer], *, commit: bool) -> list[str]:
+        refused = []
+        for name, producer in ends.items():
+            self._steps.reach()
+            session = self._brokers.ids[name]
+            if session.state == OPEN and session.ends_as == producer:
+                self._brokers.topic += session.end(commit=commit)
+                self._steps.reach()  # killed here, the driver does not know
+            elif session.ended != (producer, commit):
+                refused.append(name)
+        return refused
 
 
 class Steps:
@@ -86,18 +205,68 @@ class Steps:
 
     def __init__(self) -> None:
         self.at, self.act = 0, None  # type: int, Callable[[], None] | None
+        self.turns: Turns | None = None
 
     def plan(self, at: int, act: Callable[[], None] | None) -> None:
         self.at, self.act = at, act
 
     def reach(self) -> None:
         """A step of a driver."""
+        if self.turns is not None:
+            self.turns.reach()
         if self.act is None:
             return
         self.at -= 1
         if self.at < 0:
             act, self.act = self.act, None
             act()
+
+
+class Turns:
+    """Two drivers at once, of which one goes on at a time: for so many steps, then the other."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = list(lengths)
+        self._current, self._alive = 0, {0, 1}
+        self._changed = threading.Condition()
+        self._mine = threading.local()
+        self._failures: list[BaseException] = []
+
+    def run(self, *drivers: Callable[[], None]) -> None:
+        threads = [
+            threading.Thread(target=self._drive, args=(number, driver))
+            for number, driver in enumerate(drivers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert not self._failures, self._failures
+
+    def _drive(self, number: int, driver: Callable[[], None]) -> None:
+        self._mine.number = number
+        try:
+            self.reach()
+            driver()
+        except BaseException as error:
+            self._failures.append(error)
+        finally:
+            with self._changed:
+                self._alive.remove(number)
+                self._current = 1 - number
+                self._changed.notify_all()
+
+    def reach(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._current == self._mine.number)
+            if self._lengths and len(self._alive) == 2:
+                self._lengths[0] -= 1
+                if self._lengths[0] < 0:
+                    del self._lengths[0]
+                    self._current = 1 - self._current
+                    self._changed.notify_all()
+            self._changed.wait_for(lambda: self._current == self._mine.number)
 
 
 class ModelProducer:
@@ -114,13 +283,13 @@ class ModelProducer:
         self._epoch, self._rows, self.record_count = self._brokers.epoch, [], 0
 
     def group_state(self, *, with_begun: bool = False) -> GroupState:
-        assert with_begun
         self._steps.reach()
-        return GroupState(*(_as_offsets(each) for each in self._notes))
+        return GroupState(_as_offsets(self._brokers.committed), _as_offsets(self._brokers.begun))
 
-    @property
-    def _notes(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-        return self._brokers.committed, self._brokers.begun
+    def check_session(self) -> None:
+        self._steps.reach()
+        if self._epoch != self._brokers.epoch:
+            raise FencedError("fenced")
 
     def announce(self, topics: Any, offset: int, metadata_text: str) -> None:
         self.commit(topics, offset, metadata_text)
@@ -135,12 +304,15 @@ class ModelProducer:
         self._rows += [record.value or b"" for record in records_of(record_batch.data)]
         self.record_count += record_batch.record_count
 
-    def commit(self, topics: Any, offset: int, metadata_text: str) -> None:
+    def commit(
+        self, topics: Any, offset: int, metadata_text: str, more: Sequence[str] = ()
+    ) -> None:
+        assert topics
         self._steps.reach()
         if self._epoch != self._brokers.epoch:
             raise FencedError("fenced")
         self._brokers.topic += self._rows
-        self._brokers.committed = offset, metadata_text
+        self._brokers.committed = offset, metadata_text, tuple(more)
         self._epoch = -1
         self._steps.reach()  # killed here, the driver does not know
 
@@ -154,8 +326,8 @@ class ModelProducer:
         return str(error)
 
 
-def _as_offsets(each: tuple[int, str] | None) -> dict[str, CommittedBatch]:
-    return {} if each is None else {"t": CommittedBatch(each[0], parse_note(each[1]))}
+def _as_offsets(each: tuple[Any, ...] | None) -> dict[str, CommittedBatch]:
+    return {} if each is None else {"t": CommittedBatch(each[0], parse_note(each[1]), *each[2:])}
 
 
 class StepwiseCheckpoint(Checkpoint):
@@ -176,6 +348,7 @@ class Driver:
     directory: Path
     run: str
     limit: int
+    ways: tuple[int, ...] = ()  # how rows come, see `_messages`
     is_running: bool = True
     next_batch: int | None = None
     position: int = 0  # in the source, where the next batch begins
@@ -213,7 +386,9 @@ class Driver:
         self.next_batch, self.position = number + 1, end
 
 
-STEP = st.integers(0, 12)
+STEP = st.integers(0, 30)
+BY_DRIVER, BY_TASK, BY_TASK_WITH_A_LOSER, BY_TASK_WITH_A_ZOMBIE = range(4)
+WAYS = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 LIMIT = st.integers(1, 4)
 PASSES = st.lists(st.booleans(), min_size=1, max_size=4)
 
@@ -232,6 +407,8 @@ class Lineages(RuleBasedStateMachine):
         self.source: list[bool] = []  # of each row, whether it passes the filter
         self.running: list[Driver] = []
         self.names = self.time = 0
+        self.zombies: list[list[bytes]] = []  # the rows of attempts that come late
+        self.is_alone = True  # no driver was ever overtaken
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
             (sink, "Publisher", lambda *_: self._publisher()),
@@ -247,6 +424,8 @@ class Lineages(RuleBasedStateMachine):
         publisher = Publisher(self.writer.options.client)
         producer = ModelProducer(self.brokers, self.steps)
         publisher._producer_for = lambda *_: producer  # type: ignore[method-assign,assignment,return-value]
+        coordinators = ModelCoordinators(self.brokers, self.steps)
+        publisher._coordinators_of = lambda _: coordinators  # type: ignore[method-assign]
         return publisher
 
     def _name(self, what: str) -> str:
@@ -255,8 +434,9 @@ class Lineages(RuleBasedStateMachine):
 
     # --- what happens
 
-    @initialize(target=checkpoints)
-    def first_checkpoint(self) -> Path:
+    @initialize(target=checkpoints, keeps=st.booleans())
+    def first_checkpoint(self, keeps: bool = True) -> Path:
+        self.brokers.keeps = keeps
         options = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
         self.writer = StreamWriter(parse_sink_options(options, streaming=True), SCHEMA)
         directory = self.root / self._name("checkpoint")
@@ -269,9 +449,9 @@ class Lineages(RuleBasedStateMachine):
     def write_to_the_source(self, passes: list[bool]) -> None:
         self.source += passes
 
-    @rule(target=drivers, directory=checkpoints, limit=LIMIT)
-    def start(self, directory: Path, limit: int) -> Driver:
-        driver = Driver(directory, self._name("run"), limit)
+    @rule(target=drivers, directory=checkpoints, limit=LIMIT, ways=WAYS)
+    def start(self, directory: Path, limit: int, ways: tuple[int, ...] = ()) -> Driver:
+        driver = Driver(directory, self._name("run"), limit, ways)
         self.running.append(driver)
         return driver
 
@@ -294,38 +474,76 @@ class Lineages(RuleBasedStateMachine):
     def retention(self) -> None:
         self.brokers.forget()
 
-    @rule(passes=PASSES, directory=checkpoints, limit=LIMIT, batches=st.integers(1, 4))
-    def go_on(self, passes: list[bool], directory: Path, limit: int, batches: int) -> None:
+    @rule()
+    def time_passes(self) -> None:
+        if self.brokers.keeps:  # else it may pass between a decision and its ends
+            self.brokers.time_out()
+
+    @rule()
+    def late_attempt(self) -> None:
+        """A task of an earlier batch, whose executor was thought dead, writes now."""
+        if self.zombies:
+            self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
+
+    @rule(passes=PASSES, directory=checkpoints, limit=LIMIT, ways=WAYS, batches=st.integers(1, 4))
+    def go_on(
+        self,
+        passes: list[bool],
+        directory: Path,
+        limit: int,
+        batches: int,
+        ways: tuple[int, ...] = (),
+    ) -> None:
         """A run from its start to its end, of what is there and what comes."""
         self.source += passes
-        driver = self.start(directory, limit)
+        driver = self.start(directory, limit, ways)
         for _ in range(batches):
             self._run(driver)
         driver.is_running = False
 
-    @rule(directory=checkpoints, limit=LIMIT, at=STEP)
-    def killed_batch(self, directory: Path, limit: int, at: int) -> None:
-        def kill() -> None:
-            raise Killed
-
-        self._run(self.start(directory, limit), at, kill)
+    @rule(directory=checkpoints, limit=LIMIT, at=STEP, ways=WAYS)
+    def killed_batch(
+        self, directory: Path, limit: int, at: int, ways: tuple[int, ...] = ()
+    ) -> None:
+        self._run(self.start(directory, limit, ways), at, _kill)
 
     @rule(driver=drivers, batches=st.integers(1, 5))
     def batch(self, driver: Driver, batches: int) -> None:
         for _ in range(batches):
             self._run(driver)
 
-    @rule(driver=drivers, other=checkpoints, limit=LIMIT, at=STEP, batches=st.integers(1, 3))
+    @rule(
+        driver=drivers,
+        other=checkpoints,
+        limit=LIMIT,
+        at=STEP,
+        batches=st.integers(1, 3),
+        ways=WAYS,
+        killed_at=st.none() | STEP,
+    )
     def overtaken_batch(
-        self, driver: Driver, other: Path, limit: int, at: int, batches: int
+        self,
+        driver: Driver,
+        other: Path,
+        limit: int,
+        at: int,
+        batches: int,
+        ways: tuple[int, ...],
+        killed_at: int | None,
     ) -> None:
         """Another driver runs in the middle of the batch, as of one that was thought dead."""
 
         def overtake() -> None:
-            successor = self.start(other, limit)
-            for _ in range(batches):
+            successor = self.start(other, limit, ways)
+            for _ in range(batches - 1):
                 self._run(successor)
+            if killed_at is None:
+                self._run(successor)
+            else:
+                self._run(successor, killed_at, _kill)
             successor.is_running = False
+
+        self.is_alone = False
 
         self._run(driver, at, overtake)
 
@@ -340,12 +558,28 @@ class Lineages(RuleBasedStateMachine):
         if planned is None:
             return
         number, start, end = planned
+        messages = self._messages(driver, start, end, number)
         self.steps.plan(at, act)
+        self._commit(driver, messages, number, end)
+
+    def _commit(
+        self,
+        driver: Driver,
+        messages: list[WriterCommitMessage | None],
+        number: int,
+        end: int,
+    ) -> None:
+        """Commit a batch whose tasks are done."""
         try:
-            self.writer.commit([self._message(driver, start, end)], number)
+            self.writer.commit(messages, number)
             self.steps.reach()
-        except (SinkError, Killed):
+        except Killed:
             driver.is_running = False
+            return
+        except SinkError:
+            driver.is_running = False
+            with suppress(Killed):
+                self.writer.abort(messages, number)
             return
         finally:
             self.steps.plan(0, None)
@@ -353,11 +587,39 @@ class Lineages(RuleBasedStateMachine):
         if driver.is_running:  # it was not killed under the batch
             driver.done(number, end)
             self._nothing_is_lost(end)
+            if self.is_alone and self.brokers.keeps and driver.ways:
+                assert not self.brokers.open_ids, "left open"
 
-    def _message(self, driver: Driver, start: int, end: int) -> TaskMessage:
+    def _messages(
+        self, driver: Driver, start: int, end: int, number: int
+    ) -> list[WriterCommitMessage | None]:
+        """What the tasks of a batch have done: rows are dealt out to as many as there are ways."""
         values = [b"%d" % row for row in range(start, end) if self.source[row]]
+        ways = driver.ways or (BY_DRIVER,)
+        return [
+            self._message(driver, values[task :: len(ways)], way, number)
+            for task, way in enumerate(ways)
+        ]
+
+    def prepared(self, driver: Driver) -> Callable[[], None]:
+        """The tasks of the driver's next batch write. Gives: what commits it."""
+        self.time += 1
+        planned = driver.plan(len(self.source), self.time)
+        assert planned is not None
+        number, start, end = planned
+        messages = self._messages(driver, start, end, number)
+        return lambda: self._commit(driver, messages, number, end)
+
+    def _message(self, driver: Driver, values: list[bytes], way: int, number: int) -> TaskMessage:
         batches = []
-        if values:
+        transaction = None
+        if values and way != BY_DRIVER:
+            if way == BY_TASK_WITH_A_LOSER:
+                self._write_as_task(driver, values, number)
+            if way == BY_TASK_WITH_A_ZOMBIE:
+                self.zombies.append(values)
+            transaction = self._write_as_task(driver, values, number)
+        elif values:
             records = [NewRecord(None, value, 1) for value in values]
             data = encode_batch(records, transactional=True)
             batches.append(EncodedRecordBatch("t", 0, len(values), data))
@@ -369,7 +631,20 @@ class Lineages(RuleBasedStateMachine):
             frozenset("t" if values else ""),
             run=driver.run,
             place=CheckpointPlace(str(driver.directory)),
+            transaction=transaction,
         )
+
+    def _write_as_task(self, driver: Driver, values: list[bytes], number: int) -> TaskTransaction:
+        """As `open_task_writer` does."""
+        ids = TransactionalIds(GROUP, run_token(driver.run), str(self.root / "ids"))
+        name = ids.new()
+        for earlier in ids.take(number):
+            if self.brokers.ids[earlier].state in ENDED:
+                name = earlier
+                break
+        transaction = self.brokers.write_as_task(name, values)
+        ids.put_back(name, number)
+        return transaction
 
     def _nothing_is_doubled(self) -> None:
         assert len(set(self.brokers.topic)) == len(self.brokers.topic), self.brokers.topic
@@ -386,16 +661,19 @@ ONE_AFTER_THE_OTHER = st.one_of(
     st.tuples(st.just("restart"), LIMIT),
     st.tuples(st.just("kill"), STEP),
     st.tuples(st.just("forget"), st.none()),
+    st.tuples(st.just("late"), st.none()),
 )
 
 
 @settings(max_examples=100, deadline=None)
-@given(actions=st.lists(ONE_AFTER_THE_OTHER, max_size=40))
-def test_one_driver_at_a_time_never_stops(actions: list[tuple[str, Any]]) -> None:
+@given(actions=st.lists(ONE_AFTER_THE_OTHER, max_size=40), ways=WAYS, keeps=st.booleans())
+def test_one_driver_at_a_time_never_stops(
+    actions: list[tuple[str, Any]], ways: tuple[int, ...], keeps: bool
+) -> None:
     world = Lineages()
     try:
-        directory = world.first_checkpoint()
-        driver, is_cut_off = world.start(directory, 2), False
+        directory = world.first_checkpoint(keeps)
+        driver, is_cut_off = world.start(directory, 2, ways), False
         for what, value in actions:
             if what == "write":
                 world.write_to_the_source(value)
@@ -403,18 +681,20 @@ def test_one_driver_at_a_time_never_stops(actions: list[tuple[str, Any]]) -> Non
                 world.retention()
             elif what == "restart":
                 driver.is_running = False
-                driver = world.start(directory, value)
+                driver = world.start(directory, value, ways)
             elif what == "kill":
                 driver.is_running = False
-                world.killed_batch(directory, 2, value)
+                world.killed_batch(directory, 2, value, ways)
                 is_cut_off = True
+            elif what == "late":
+                world.late_attempt()
             elif what == "batch":
                 if not driver.is_running:
-                    driver = world.start(directory, 2)
+                    driver = world.start(directory, 2, ways)
                 world.batch(driver, 1)
                 assert driver.is_running, "it stopped"
                 is_cut_off = False
-        driver = world.start(directory, 1)
+        driver = world.start(directory, 1, ways)
         world.batch(driver, len(world.source) + 1)
         assert driver.is_running and driver.position == len(world.source)
         assert len(world.brokers.topic) == sum(world.source)
@@ -506,13 +786,10 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
     hung = world.start(directory, 1)
     world.batch(hung, 1)
 
-    def kill() -> None:
-        raise Killed
-
     def overtake() -> None:
         successor = world.start(directory, 1)
         world.batch(successor, 1)  # the same one
-        world._run(successor, 7, kill)  # the next, which is committed
+        world._run(successor, 7, _kill)  # the next, which is committed
         assert not successor.is_running
 
     world._run(hung, 4, overtake)  # at its begun note
@@ -522,6 +799,121 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
     world.retention()
     assert not ran(world, directory, limit=1)
     assert world.brokers.topic == [b"0", b"1", b"2"]
+
+
+# --- tasks' transactions: all schedules of one kill, and of a driver that another one overtakes
+
+WRITTEN = [(BY_TASK, BY_TASK), (BY_DRIVER, BY_TASK_WITH_A_LOSER), (BY_TASK_WITH_A_ZOMBIE,)]
+STEPS = 30  # more than any batch has
+each_world = pytest.mark.parametrize("keeps", [True, False], ids=["two-phase", "plain"])
+each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
+
+
+def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
+    """A last driver does what is left, and all is there once."""
+    world.is_alone = True
+    world.late_attempt()
+    last = world.start(directory, 2, ways)
+    world.batch(last, 9)
+    assert last.is_running, "it stopped"
+    assert sorted(world.brokers.topic) == [b"%d" % row for row in range(len(world.source))]
+
+
+@each_world
+@each_way
+def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
+    """And its successor, at one as far from the start or later."""
+    for at in range(STEPS):
+        for next_at in (at, at + 4, STEPS):
+            with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
+                world._run(driver, at, _kill)
+                is_over, driver.is_running = driver.is_running, False
+                world.killed_batch(directory, 2, next_at, ways)
+                ended(world, directory, ways)
+        if is_over:
+            return
+    raise AssertionError("a batch has more steps")
+
+
+@each_world
+@each_way
+def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
+    """Its successor is killed at another one, and it wakes up."""
+    for at in range(STEPS):
+        for killed_at in (None, *range(at % 4, STEPS, 4)):
+            with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
+                world.overtaken_batch(driver, directory, 2, at, 1, ways, killed_at)
+                world.batch(driver, 1)
+                driver.is_running = False
+                ended(world, directory, ways)
+
+
+@pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
+def test_timeouts_end_a_batch_before_its_decision_or_not_at_all(ways: tuple[int, ...]) -> None:
+    for at in range(STEPS):
+        with a_world(True, ways, batches=at % 2) as (world, directory, driver):
+            world._run(driver, at, world.brokers.time_out)
+            is_stopped, driver.is_running = not driver.is_running, False
+            assert not world.brokers.open_ids or not is_stopped, "a failed attempt left it open"
+            ended(world, directory, ways)
+
+
+def test_a_driver_whose_rows_are_few_aborts_what_an_earlier_run_left() -> None:
+    with a_world(True, (BY_TASK,), batches=0) as (world, directory, driver):
+        world._run(driver, 0, _kill)
+        assert world.brokers.open_ids
+        world.batch(world.start(directory, 2), 1)
+        assert not world.brokers.open_ids and world.brokers.topic == [b"0", b"1"]
+
+
+FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    lengths=st.tuples(*(st.integers(0, 14) for _ in range(5))),
+    ways=st.sampled_from(WRITTEN),
+    keeps=st.booleans(),
+    batches=st.integers(0, 1),
+)
+def test_a_driver_and_its_zombie_take_turns(
+    lengths: tuple[int, ...], ways: tuple[int, ...], keeps: bool, batches: int
+) -> None:
+    """The tasks of both have written, of the same batch or of two that follow each other."""
+    with a_world(keeps, ways, batches=0) as (world, directory, zombie):
+        world.is_alone = False
+        done = world.prepared(zombie)
+        world.batch(world.start(directory, 2, ways), batches)
+        successor = world.start(directory, 2, ways)
+        next_done = world.prepared(successor)
+        world.steps.turns = Turns(lengths)
+        world.steps.turns.run(done, next_done)
+        world.steps.turns = None
+        zombie.is_running = successor.is_running = False
+        ended(world, directory, ways)
+
+
+for few_turns in FEW_TURNS:
+    for of_two_phase, count in ((True, 0), (True, 1), (False, 0), (False, 1)):
+        test_a_driver_and_its_zombie_take_turns = example(
+            lengths=few_turns, ways=WRITTEN[0], keeps=of_two_phase, batches=count
+        )(test_a_driver_and_its_zombie_take_turns)
+
+
+@contextmanager
+def a_world(
+    keeps: bool, ways: tuple[int, ...], *, batches: int
+) -> Iterator[tuple[Lineages, Path, Driver]]:
+    """One with six rows, and a driver that has done so many batches of them."""
+    world = Lineages()
+    try:
+        directory = world.first_checkpoint(keeps)
+        world.write_to_the_source([True] * 6)
+        driver = world.start(directory, 2, ways)
+        world.batch(driver, batches)
+        yield world, directory, driver
+    finally:
+        world.teardown()
 
 
 Lineages.TestCase.settings = settings(

@@ -5,10 +5,10 @@
 Feeders write into topics, plainly and in transactions, of which some are aborted and some left
 open; partitions and a second topic come later. A driver reads all that by a pattern with
 `readStream.format("barnabas")`, and writes by `writeStream.format("barnabas")`, with a plan that is
-drawn for each round and options that are drawn for each start. Meanwhile drivers, their JVMs, their
-Pythons, their workers, feeders and the broker are killed and stopped, connections are cut and
-answers lost, at random times and at random frames of the sink's and the source's requests; stopped
-drivers are replaced, and wake up as zombies.
+drawn for each round and options that are drawn for each start: the driver writes, or tasks do.
+Meanwhile drivers, their JVMs, their Pythons, their workers, feeders and the broker are killed and
+stopped, connections are cut and answers lost, at random times and at random frames of the sink's
+and the source's requests; stopped drivers are replaced, and wake up as zombies.
 
 Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
 committed record has to be in the output exactly once (tests/torture/spark_judging.py), no
@@ -65,7 +65,11 @@ EXPECTED = {
     "slow start of Python": r"Python worker failed to connect back",
     "broker away for too long": (
         r"was not published: publishing batch \d+ as \S+ failed \d+ times|"
-        r"cannot be (reached|read|asked)"
+        r"(writing as|preparing to write for) \S+ failed for|cannot be (reached|read|asked)"
+    ),
+    "a task's transaction timed out": (
+        r"tasks' transactions .* are open no longer|"
+        r"INVALID_PRODUCER_EPOCH|PRODUCER_FENCED|INVALID_TXN_STATE"
     ),
 }
 STATE = {
@@ -948,6 +952,7 @@ def torture(
         settings = {
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
             "group.initial.rebalance.delay.ms": "0",
+            "transaction.two.phase.commit.enable": "true",
         }
         with LocalBroker(directory / "data", settings=settings) as broker:
             proxy.broker_port = broker.port

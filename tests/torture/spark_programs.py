@@ -151,12 +151,13 @@ def drawn(chance: random.Random) -> dict[str, Any]:
     if chance.random() < 0.3:
         source["minPartitions"] = str(chance.choice((4, 7)))
     sink = {
+        "sinkMode": chance.choice(("driver", "auto", "tasks")),
         "inlineBytes": chance.choice(("0", "0", "3000", "262144")),
         "kafka.compression.type": chance.choice(("none", "gzip", "snappy", "lz4", "zstd")),
         "kafka.batch.size": chance.choice(("1024", "1024", "16384", "524288")),
         "kafka.max.request.size": chance.choice(("1024", "8192", "1048576")),
         "kafka.max.in.flight.requests.per.connection": chance.choice(("1", "2", "5")),
-        "kafka.transaction.timeout.ms": chance.choice(("5000", "10000")),
+        "kafka.transaction.timeout.ms": chance.choice(("5000", "10000", "30000")),
         "kafka.request.timeout.ms": chance.choice(("4000", "15000")),
         "kafka.delivery.timeout.ms": chance.choice(("20000", "60000")),
     }

@@ -655,6 +655,24 @@ def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBr
     assert b.read("t", committed=True) == [b"a", b"b"]
 
 
+@each_flush
+@ways()
+def test_what_is_kept_for_two_phase_commit_is_on_the_disk_from_then_on(
+    b: DiskBroker, version: int, way: str
+) -> None:
+    """Its writer's answers did not wait for that: what is kept may be decided on at once."""
+    p = TwoPhase(b, version, enable=False)
+    assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
+    assert keep(b, version).ongoing == p.pair
+    getattr(b, way)()
+    q = keep(b, version)
+    assert q.ongoing == p.pair
+    getattr(b, way)()
+    q.reconnect()
+    assert q.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == [b"b"]
+
+
 def test_what_has_no_timeout_is_given_none_by_who_keeps_it(b: DiskBroker) -> None:
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0

@@ -646,6 +646,15 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
     assert leading.is_applied(0)
 
 
+@pytest.mark.parametrize("event", ["on_start", "on_closed"])
+def test_a_leader_whose_answers_wait_for_nobody_asks_the_other_node_out(event: str) -> None:
+    """With async, also where it may not be alone: that is about answers that wait."""
+    leading, in_sync = new_leased(may_be_alone=False)
+    leading.settings = leading.settings._replace(is_sync=False)
+    getattr(leading, event)()
+    assert in_sync.wanted == {1}
+
+
 def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> None:
     leading, in_sync = new_leased(may_be_alone=False)
     leading.on_start()

@@ -17,7 +17,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnR
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.deduplication import CommitNote, GroupState
+from barnabas.spark_connector.deduplication import CommitNote, CommittedBatch, GroupState
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
@@ -60,7 +60,7 @@ def test_a_transaction_commits_records_with_the_groups_offset(cluster: FakeClust
     assert not producer.is_open
     assert cluster.values("t", 0) == [b"a", b"b", b"d"] and cluster.values("t", 1) == [b"c"]
     producer.begin()
-    assert producer.group_state().committed["t"] == (5, NOTE)
+    assert producer.group_state().committed["t"] == CommittedBatch(5, NOTE)
     producer.forget_connections()
 
 

@@ -1,0 +1,194 @@
+"""The part that transactions of tasks have in the commit of a batch: what the sink gives a
+publisher of them, and the steps of an attempt at which they are looked at, held and ended.
+
+    the attempt                                   here
+    takes the query's id, reads the notes         finish: commits what the last note lists
+    decides on the batch: skipped                 skip: aborts what the tasks of it wrote
+    decides on the batch: written                 note: puts the list of transactions into it
+    has sent what came by the driver              prepare: holds them, and what is to be aborted
+    has committed number and note                 end: commits them, and aborts the others
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from barnabas.spark_connector.deduplication import CommitNote, GroupState
+from barnabas.spark_connector.task_transactions import (
+    AbortedPartError,
+    Coordinators,
+    Ends,
+    NotedTransactions,
+    TaskTransaction,
+    of_note,
+    to_note,
+)
+from barnabas.spark_connector.transactional_producer import TransactionalProducer
+from barnabas.spark_connector.user_messages import logger
+
+
+class TaskParts(NamedTuple):
+    """What tasks of a batch wrote in transactions of their own.
+
+    note: of the batch, into which their list goes. run: of the driver; where it is empty, nothing
+    is known of the driver's earlier batches. topics, and counts of records and bytes: of what they
+    wrote. timeout_ms: of the transactions. looks: whether what other drivers left open is looked
+    for in any case. target: of a batch write, the target whose notes alone are this driver's.
+    tolerates: whether to go on where brokers have aborted what was decided to be committed.
+    """
+
+    note: CommitNote = CommitNote()
+    run: str = ""
+    transactions: tuple[TaskTransaction, ...] = ()
+    topics: frozenset[str] = frozenset()
+    counts: tuple[int, int] = (0, 0)
+    timeout_ms: int = 0
+    looks: bool = False
+    target: str | None = None
+    tolerates: bool = False
+
+    def noted_in(self, state: GroupState, driver_id: str) -> tuple[int, NotedTransactions]:
+        """The number of the driver's last batch, -1 if there is none, and the list in its note.
+
+        Raises: ClientError where that cannot be read.
+        """
+        own = [
+            each
+            for each in state.committed.values()
+            if each.is_committed and self.target in (None, each.note.target)
+        ]
+        last = max((each.next_batch_id for each in own), default=0)
+        texts = [(each.note.parts, *each.more) for each in own if each.next_batch_id == last]
+        return last - 1, of_note(driver_id, max(texts, key=len, default=()))
+
+
+NO_PARTS = TaskParts()
+NO_RUN = "0"  # in the transactional ids of a batch write
+
+
+def run_token(run: str) -> str:
+    """What transactional ids and notes have of the id of a query's run."""
+    return run[:8]
+
+
+class PartEndings:
+    """The ends of tasks' transactions in one attempt to commit a batch.
+
+    Where there is nothing to end, no request is sent.
+    """
+
+    def __init__(
+        self,
+        parts: TaskParts,
+        driver_id: str,
+        coordinators: Callable[[], Coordinators],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.parts, self._driver_id = parts, driver_id
+        self._coordinators, self._now_ms = coordinators, now_ms
+        self._noted = NotedTransactions()
+        self._ends: Ends | None = None
+
+    @property
+    def _run(self) -> str:
+        return self.parts.run or NO_RUN
+
+    def _ends_now(self) -> Ends:
+        if self._ends is None:
+            self._ends = Ends(self._coordinators(), self._driver_id, self._run)
+        return self._ends
+
+    @property
+    def _has_any(self) -> bool:
+        """Whether there may be transactions that are to be ended."""
+        return bool(self.parts.transactions or self.parts.looks or self._noted.transactions)
+
+    def finish(self, state: GroupState, batch_id: int) -> None:
+        """Commit what the last note lists and is open, but where this run has done so already.
+
+        Spark begins a batch when the commit of the one before has returned, which it does once all
+        is ended.
+        Raises: AbortedPartError; FencedError; ClientError.
+        """
+        last, self._noted = self.parts.noted_in(state, self._driver_id)
+        is_ended = last < batch_id and self._noted.run == self.parts.run != ""
+        if not self._noted.transactions or is_ended:
+            return
+        try:
+            self._ends_now().finish(self._noted)
+        except AbortedPartError as error:
+            if not self.parts.tolerates:
+                raise
+            logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
+
+    def skip(self, producer: TransactionalProducer) -> None:
+        """Abort what is open and in no note, where the batch's number is not committed now."""
+        if self._has_any:
+            self._abort_others(producer, all_runs=True)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether this run has open transactions, as far as brokers list them.
+
+        Raises: ClientError.
+        """
+        return self._ends_now().has_open
+
+    def abort_undecided(self, state: GroupState) -> None:
+        """Abort the batch's transactions unless the last note lists them, where no decision of this
+        driver can come any more.
+        """
+        _, noted = self.parts.noted_in(state, self._driver_id)
+        decided = {(each.transactional_id, each.producer) for each in noted.transactions}
+        mine = [
+            each
+            for each in self.parts.transactions
+            if (each.transactional_id, each.producer) not in decided
+        ]
+        if mine:
+            self._ends_now().abort(mine)
+
+    def abandon(self, producer: TransactionalProducer) -> None:
+        """Abort what this run has open, after an attempt that failed."""
+        self._abort_others(producer, all_runs=False)
+
+    def _abort_others(self, producer: TransactionalProducer, *, all_runs: bool) -> None:
+        ends = self._ends_now()
+        ends.set_aside(self._names_of_noted, all_runs=all_runs)
+        producer.check_session()
+        ends.abort_held()
+
+    @property
+    def _names_of_noted(self) -> list[str]:
+        return [each.transactional_id for each in self._noted.transactions]
+
+    def note(self, metadata: str, *, sends: bool) -> tuple[str, list[str]]:
+        """The note to commit, and what goes on in those of the next partitions."""
+        if not sends or not self.parts.transactions:
+            return metadata, []
+        first, *more = to_note(self.parts.transactions, self._run)
+        return replace(self.parts.note, parts=first).to_text(), more
+
+    def prepare(self, *, sends: bool) -> None:
+        """Hold everything that is to be ended. Raises: LostPartError; ClientError."""
+        if sends and self.parts.transactions:
+            self._ends_now().prepare(
+                self.parts.transactions,
+                now_ms=self._now_ms(),
+                timeout_ms=self.parts.timeout_ms,
+                all_runs=True,
+            )
+        elif self._has_any:
+            self._ends_now().set_aside(self._names_of_noted, all_runs=True)
+
+    def end(self) -> None:
+        """Commit the batch's transactions and abort the others: the number is committed.
+
+        Raises: ClientError: then `finish` of the next attempt is to see to the rest.
+        """
+        if self._ends is not None and self._has_any:
+            self._ends.commit()
+            self._ends.abort_held()

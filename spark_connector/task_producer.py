@@ -1,0 +1,227 @@
+"""The producer of one task: writes the task's record batches in a transaction of its own, and
+leaves that open for the driver to end.
+
+Unlike the driver's producer it repeats single requests, since a task's rows come once: what has no
+answer is sent again with the same sequences, which a leader appends once (KIP-98). So it lives
+through a broker that restarts, for `delivery_timeout_ms`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.spark_connector.connection import ClientError, PassingError, code_name
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.produce_request import PublishError, StampedRecordBatch
+from barnabas.spark_connector.task_transactions import ENDED, TaskTransaction
+from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
+from barnabas.spark_connector.transactional_ids import TransactionalIds
+from barnabas.spark_connector.transactional_producer import (
+    FencedError,
+    Leader,
+    PublishSettings,
+    TransactionalProducer,
+)
+
+T = TypeVar("T")
+# The broker has begun another session for the id, or knows nothing of this one.
+_ENDED = frozenset(
+    {
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+def repeat(
+    options: ClientOptions,
+    settings: PublishSettings,
+    what: str,
+    step: Callable[[], T],
+    again: Callable[[], T],
+    forget: Callable[[], None],
+) -> T:
+    """Take a step; where it fails for a reason that passes, repeat by `again` after a pause.
+
+    Takes:  forget, which drops connections before each repetition.
+    Raises: PublishError when `delivery_timeout_ms` is over; ClientError.
+    """
+    deadline: float | None = None
+    pause_s = options.retry_backoff_ms / 1000
+    while True:
+        try:
+            return step()
+        except PassingError as error:
+            forget()
+            patience_s = settings.delivery_timeout_ms / 1000
+            deadline = time.monotonic() + patience_s if deadline is None else deadline
+            if time.monotonic() >= deadline:
+                raise PublishError(
+                    f"{what} failed for {patience_s:.0f} s and more: {error}"
+                ) from error
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, max(settings.retry_backoff_max_ms / 1000, pause_s))
+        step = again
+
+
+class TaskProducer(TransactionalProducer):
+    """The producer of one transaction. Order of use: open, write …, finish; or discard.
+
+    `_unacknowledged` has the record batches of each partition that its leader has not acknowledged,
+    in order.
+    """
+
+    def __init__(
+        self, options: ClientOptions, settings: PublishSettings, transactional_id: str
+    ) -> None:
+        super().__init__(options, settings, transactional_id, "")
+        self._unacknowledged: dict[TopicPartition, deque[StampedRecordBatch]] = {}
+        self._began_ms = 0
+
+    def open(self) -> None:
+        """Begin the transaction, with a new epoch of the id. Raises: ClientError."""
+        self._began_ms = time.time_ns() // 1_000_000
+        self._repeat(self.begin, self.begin)
+
+    def write(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
+        """Send record batches, as soon as a request is full. Raises: ClientError."""
+        for record_batch in record_batches:
+            stamped = self._stamped(record_batch)
+            self._unacknowledged.setdefault(stamped.partition, deque()).append(stamped)
+            self._repeat(partial(self._put, stamped), self._put_again)
+
+    def finish(self) -> TaskTransaction:
+        """Wait until all is acknowledged, and close the connections.
+
+        Gives:  the transaction, which stays open.
+        Raises: ClientError.
+        """
+
+        def flush() -> None:
+            self._send_all_out()
+            self._receive_all()
+
+        def flush_again() -> None:
+            self._put_again()
+            flush()
+
+        self._repeat(flush, flush_again)
+        self.forget_connections()
+        return TaskTransaction(self.transactional_id, self._producer, self._began_ms)
+
+    def discard(self) -> None:
+        """Abort the transaction, if the brokers can be reached; else its timeout does.
+
+        By a new epoch: what is still under way of this one comes too late.
+        """
+        self.forget_connections()
+        try:
+            self.begin()
+        except ClientError:
+            pass
+        self.forget_connections()
+
+    def _put_again(self) -> None:
+        self._under_way.clear()
+        self._added.clear()
+        for record_batches in self._unacknowledged.values():
+            for record_batch in record_batches:
+                self._put(record_batch)
+
+    def _receive(self, node: int, leader: Leader) -> None:
+        names = leader.unanswered[0]
+        super()._receive(node, leader)
+        for name in names:
+            self._unacknowledged[name].popleft()
+
+    def _repeat(self, step: Callable[[], None], again: Callable[[], None]) -> None:
+        """Take a step; where it fails for a reason that passes, repeat by `again`."""
+        what = f"writing as {self.transactional_id!r}"
+        repeat(self._options, self._settings, what, step, again, self.forget_connections)
+
+    def _check(self, code: int, what: str, broker_message: str = "") -> None:
+        if code in _ENDED:
+            raise FencedError(f"{what}: {code_name(code)}")
+        super()._check(code, what, broker_message)
+
+
+class TaskWriter:
+    """The way of one task's record batches into a transaction of its own."""
+
+    def __init__(self, producer: TaskProducer, ids: TransactionalIds, batch_id: int) -> None:
+        self._producer, self._ids, self._batch_id = producer, ids, batch_id
+
+    def append(self, record_batch: EncodedRecordBatch) -> None:
+        """Send one record batch. Raises: ClientError."""
+        self._producer.write([record_batch])
+
+    def close(self) -> TaskTransaction:
+        """Have all acknowledged. After: a later batch may use the transactional id again.
+
+        Raises: ClientError.
+        """
+        transaction = self._producer.finish()
+        self._ids.put_back(transaction.transactional_id, self._batch_id)
+        return transaction
+
+    def discard(self) -> None:
+        """Abort what was written, as far as that can be done now."""
+        self._producer.discard()
+
+
+_keeps: dict[tuple[object, ...], bool] = {}  # by brokers, as long as the process lives
+
+
+def _keeps_for(options: ClientOptions, ask: Callable[[], bool]) -> bool:
+    """Whether brokers take part in two-phase commit; only a yes is remembered."""
+    if not _keeps.get(options.bootstrap_servers):
+        _keeps[options.bootstrap_servers] = ask()
+    return _keeps[options.bootstrap_servers]
+
+
+def open_task_writer(
+    options: ClientOptions,
+    settings: PublishSettings,
+    ids: TransactionalIds,
+    driver_id: str,
+    batch_id: int,
+    *,
+    only_two_phase: bool,
+) -> TaskWriter | None:
+    """Begin a task's transaction.
+
+    Takes:  only_two_phase, whether to do so only where it can be kept for two-phase commit.
+    Gives:  None where it cannot.
+    Raises: ClientError.
+    """
+    coordinators = TransactionCoordinators(options, settings, driver_id)
+
+    def patiently(step: Callable[[], T]) -> T:
+        what = f"preparing to write for {driver_id!r}"
+        return repeat(options, settings, what, step, step, coordinators.close)
+
+    try:
+        if not only_two_phase:
+            patiently(coordinators.check_versions)
+        elif not _keeps_for(options, lambda: patiently(lambda: coordinators.keeps)):
+            return None
+        name = ids.new()
+        for earlier in ids.take(batch_id):
+            described = patiently(partial(coordinators.describe, [earlier]))
+            if not described or described[earlier].state in ENDED:
+                name = earlier
+                break
+            ids.put_back(earlier, batch_id)
+    finally:
+        coordinators.close()
+    producer = TaskProducer(options, settings, name)
+    producer.open()
+    return TaskWriter(producer, ids, batch_id)

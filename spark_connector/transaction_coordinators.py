@@ -1,0 +1,267 @@
+"""The requests about transactions that other processes wrote, to the coordinators of their ids:
+what is open, in which state it is, to hold it, to end it.
+
+Many requests to one coordinator are sent before the first response is received. Source: KIP-664
+(ListTransactions, DescribeTransactions), KIP-939 (InitProducerId that keeps a transaction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from barnabas.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from barnabas.spark_connector.connection import (
+    Address,
+    Connection,
+    Connections,
+    PassingError,
+    RequestKind,
+    Response,
+    code_name,
+    metadata,
+)
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.produce_request import Producer, PublishError
+from barnabas.spark_connector.task_transactions import OPEN, Described, Held, first_of
+from barnabas.spark_connector.transactional_producer import (
+    END_TXN,
+    END_TXN_2,
+    FIND_COORDINATOR,
+    PASSING_CODES,
+    TRANSACTION,
+    TRANSACTION_VERSION,
+    PublishSettings,
+)
+
+LIST_TRANSACTIONS = RequestKind(ListTransactionsRequest, ListTransactionsResponse, 0, 1)
+DESCRIBE_TRANSACTIONS = RequestKind(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0)
+KEEPING_INIT = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
+PROBE = "probe"  # a transactional id in which no transaction is ever begun
+# InitProducerId of a broker that takes no part in two-phase commit.
+NOT_KEPT = frozenset({Code.UNSUPPORTED_VERSION, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+NOT_ITS_OWN = frozenset(
+    {
+        Code.PRODUCER_FENCED,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.INVALID_TXN_STATE,
+    }
+)
+OLD_BROKERS = (
+    "sinkMode=tasks needs brokers that describe transactions (Apache Kafka 3.0 or later): use "
+    "sinkMode=driver"
+)
+
+
+class TransactionCoordinators:
+    """The coordinators of the transactional ids of one driver's tasks. Belongs to one thread."""
+
+    def __init__(self, options: ClientOptions, settings: PublishSettings, driver_id: str) -> None:
+        self._settings, self._driver_id = settings, driver_id
+        self._connections = Connections(options)
+        self._addresses: dict[str, Address] = {}
+        self._keeps: bool | None = None
+
+    def close(self) -> None:
+        """Close all connections, and forget which broker coordinates which id."""
+        self._connections.close()
+        self._addresses.clear()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether transactions can be kept for two-phase commit. Asks once.
+
+        Raises: ClientError.
+        """
+        if self._keeps is None:
+            probe = first_of(self._driver_id) + PROBE
+            self._locate([probe])
+            connection = self._connections.at(self._addresses[probe])
+            self._keeps = False
+            if connection.speaks(KEEPING_INIT):
+                answer = connection.request(KEEPING_INIT, self._keeping(probe, lasting=True))
+                if answer.error_code not in NOT_KEPT:
+                    _check(answer.error_code, f"transactional id {probe!r}")
+                    self._keeps = True
+        return self._keeps
+
+    def check_versions(self) -> None:
+        """Check that the brokers can say in which state a transaction is. Raises: ClientError."""
+        if not self._connections.any().speaks(DESCRIBE_TRANSACTIONS):
+            raise PublishError(OLD_BROKERS)
+
+    def open_ids(self, prefix: str) -> list[str]:
+        """The ids with this prefix that have an open transaction; none of old brokers.
+
+        Raises: ClientError.
+        """
+        metadata(self._connections, [])
+        found: list[str] = []
+        for node in list(self._connections.nodes):
+            connection = self._connections.of_node(node)
+            if not connection.speaks(LIST_TRANSACTIONS):
+                continue
+            answer = connection.request(LIST_TRANSACTIONS, ListTransactionsRequest([OPEN]))
+            _check(answer.error_code, "the list of transactions")
+            found += (
+                each.transactional_id
+                for each in answer.transaction_states
+                if each.transactional_id.startswith(prefix)
+            )
+        return found
+
+    def describe(self, ids: Sequence[str]) -> Mapping[str, Described]:
+        """The states of those ids that there are. Raises: ClientError."""
+        found: dict[str, Described] = {}
+        for address, names in self._by_coordinator(ids).items():
+            connection = self._connections.at(address)
+            if not connection.speaks(DESCRIBE_TRANSACTIONS):
+                raise PublishError(OLD_BROKERS)
+            answer = connection.request(DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(names))
+            for each in answer.transaction_states:
+                if each.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue
+                _check(each.error_code, f"transactional id {each.transactional_id!r}")
+                producer = Producer(each.producer_id, each.producer_epoch)
+                found[each.transactional_id] = Described(each.transaction_state, producer)
+        return found
+
+    def hold(self, ids: Sequence[str], *, lasting: bool) -> Mapping[str, Held]:
+        """Hold the open transactions of the ids; those without one are left out.
+
+        Raises: ClientError.
+        """
+        if not self.keeps:
+            return {
+                name: Held(each.producer, each.producer)
+                for name, each in self.describe(ids).items()
+                if each.state == OPEN
+            }
+        held: dict[str, Held] = {}
+        without_timeout: list[str] = []
+        for name, answer in self._ask(
+            KEEPING_INIT, {name: self._keeping(name, lasting=lasting) for name in ids}
+        ):
+            if answer.error_code == Code.INVALID_TXN_STATE and not lasting:
+                without_timeout.append(name)
+                continue
+            _check(answer.error_code, f"transactional id {name!r}")
+            if answer.ongoing_txn_producer_id >= 0:
+                held[name] = Held(
+                    Producer(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch),
+                    Producer(answer.producer_id, answer.producer_epoch),
+                )
+        if without_timeout:
+            held |= self.hold(without_timeout, lasting=True)
+        return held
+
+    def end(self, ends: Mapping[str, Producer], *, commit: bool) -> Sequence[str]:
+        """End transactions, each as the producer that is given.
+
+        Gives:  the ids whose transaction that producer cannot end (any more).
+        Raises: ClientError; then some may have ended.
+        """
+        requests = {
+            name: EndTxnRequest(name, producer.producer_id, producer.epoch, commit)
+            for name, producer in ends.items()
+        }
+        refused = []
+        for name, answer in self._ask(END_TXN, requests, newer=END_TXN_2):
+            if answer.error_code in NOT_ITS_OWN:
+                refused.append(name)
+            else:
+                _check(answer.error_code, f"the end of a transaction of {name!r}")
+        return refused
+
+    # --- parts of them
+
+    def _keeping(self, name: str, *, lasting: bool) -> InitProducerIdRequest:
+        return InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            enable2_pc=lasting,
+            keep_prepared_txn=True,
+        )
+
+    def _ask(
+        self,
+        kind: RequestKind[Any, Response],
+        requests: Mapping[str, Any],
+        *,
+        newer: RequestKind[Any, Response] | None = None,
+    ) -> list[tuple[str, Response]]:
+        """Send one request for each id, and receive all responses.
+
+        Takes:  newer, the kind where version 2 of transactions is finalised.
+        """
+        answers = []
+        for address, names in self._by_coordinator(list(requests)).items():
+            connection = self._connections.at(address)
+            is_newer = newer is not None and connection.level_of(TRANSACTION_VERSION) >= 2
+            spoken = newer if newer is not None and is_newer else kind
+            answers += _pipelined(connection, spoken, names, requests.__getitem__)
+        return answers
+
+    def _by_coordinator(self, ids: Sequence[str]) -> dict[Address, list[str]]:
+        self._locate(ids)
+        by_address: dict[Address, list[str]] = {}
+        for name in ids:
+            by_address.setdefault(self._addresses[name], []).append(name)
+        return by_address
+
+    def _locate(self, ids: Sequence[str]) -> None:
+        """Look up the coordinators of ids."""
+        missing = [name for name in ids if name not in self._addresses]
+        if not missing:
+            return
+        answers = _pipelined(
+            self._connections.any(),
+            FIND_COORDINATOR,
+            missing,
+            lambda name: FindCoordinatorRequest(key=name, key_type=TRANSACTION),
+        )
+        for name, answer in answers:
+            _check(answer.error_code, f"looking for the coordinator of {name!r}")
+            self._addresses[name] = (answer.host, answer.port)
+
+
+AT_ONCE = 100  # requests that are sent before a response is received
+
+
+def _pipelined(
+    connection: Connection,
+    kind: RequestKind[Any, Response],
+    names: Sequence[str],
+    request_of: Callable[[str], Any],
+) -> list[tuple[str, Response]]:
+    """The responses to one request for each name."""
+    answers: list[tuple[str, Response]] = []
+    for start in range(0, len(names), AT_ONCE):
+        part = names[start : start + AT_ONCE]
+        for name in part:
+            connection.send(kind, request_of(name))
+        answers += [(name, connection.receive(kind)) for name in part]
+    return answers
+
+
+def _check(code: int, what: str) -> None:
+    if not code:
+        return
+    if code in PASSING_CODES or code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
+        raise PassingError(f"{what}: {code_name(code)}")
+    raise PublishError(f"{what}: {code_name(code)}", code)

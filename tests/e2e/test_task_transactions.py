@@ -1,0 +1,405 @@
+"""Transactions that tasks write and a driver ends, on the real daemon: with two-phase commit and
+without it. What drivers do to each other: tests/property/test_spark_lineage.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from helpers.e2e_clients import create_topic, eventually, unique, values_of
+from helpers.kafka_proxy import (
+    CUT,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PASS_THEN_CUT,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    Action,
+    Frame,
+    KafkaProxy,
+    broker_behind_proxy,
+)
+
+from barnabas import LocalBroker
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.spark_connector import task_transactions
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.deduplication import CommitNote
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import (
+    Publication,
+    Publisher,
+    PublishError,
+    PublishSettings,
+)
+from barnabas.spark_connector.task_parts import TaskParts
+from barnabas.spark_connector.task_producer import TaskProducer, TaskWriter, open_task_writer
+from barnabas.spark_connector.task_transactions import (
+    AbortedPartError,
+    LostPartError,
+    TaskTransaction,
+    first_of,
+)
+from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
+from barnabas.spark_connector.transactional_ids import TransactionalIds
+from barnabas.spark_connector.transactional_producer import FencedError, TransactionalProducer
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
+HASTY = PublishSettings(delivery_timeout_ms=1, transaction_timeout_ms=600_000)
+TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
+
+
+VERSION_1 = {"barnabas.features": "transaction.version=1"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[TWO_PHASE, {}, VERSION_1],
+    ids=["two-phase", "plain", "plain in version 1"],
+)
+def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
+    with broker_behind_proxy(settings=request.param) as pair:
+        yield pair
+
+
+@pytest.fixture
+def world(behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path) -> Iterator[World]:
+    yield World(*behind, tmp_path)
+    behind[1].clear()
+
+
+class World:
+    """One query: its topic, its driver's id, and its tasks."""
+
+    def __init__(self, broker: LocalBroker, proxy: KafkaProxy, root: Path) -> None:
+        self.broker, self.proxy, self.root = broker, proxy, root
+        self.topic, self.name = create_topic(proxy.bootstrap_servers, "parts", 2), unique("query")
+        self.options = ClientOptions(
+            (("127.0.0.1", proxy.port),), retry_backoff_ms=20, request_timeout_ms=600_000
+        )
+        self.keeps = broker.settings.get("transaction.two.phase.commit.enable") == "true"
+
+    def encoded(self, *values: bytes, partition: int = 0) -> EncodedRecordBatch:
+        now_ms = time.time_ns() // 1_000_000
+        records = [NewRecord(b"k", value, now_ms) for value in values]
+        data = encode_batch(records, transactional=True)
+        return EncodedRecordBatch(self.topic, partition, len(values), data)
+
+    def writer(self, batch_id: int = 0, run: str = "run", **given: Any) -> TaskWriter:
+        settings = given.pop("settings", SETTINGS)
+        ids = TransactionalIds(self.name, run, str(self.root / "ids"))
+        writer = open_task_writer(
+            self.options, settings, ids, self.name, batch_id, only_two_phase=False, **given
+        )
+        assert writer is not None
+        return writer
+
+    def task(
+        self, *values: bytes, batch_id: int = 0, run: str = "run", **given: Any
+    ) -> TaskTransaction:
+        """A task that writes, and ends."""
+        writer = self.writer(batch_id, run, **given)
+        writer.append(self.encoded(*values))
+        return writer.close()
+
+    def commit(
+        self,
+        batch_id: int,
+        *transactions: TaskTransaction,
+        run: str = "run",
+        inline: tuple[bytes, ...] = (),
+        settings: PublishSettings = SETTINGS,
+        timeout_ms: int = 600_000,
+        **given: Any,
+    ) -> Publication:
+        """A driver that commits a batch."""
+        note = CommitNote(f"batch {batch_id}", self.topic)
+        topics = frozenset({self.topic})
+        parts = TaskParts(
+            note, run, transactions, topics, (len(transactions), 0), timeout_ms, **given
+        )
+        with Publisher(self.options, settings) as publisher:
+            return publisher.commit_once(
+                transactional_id=self.name,
+                group_id=self.name,
+                batch_id=batch_id,
+                metadata=note.to_text(),
+                record_batches=lambda: [self.encoded(*inline)] if inline else [],
+                parts=parts,
+            )
+
+    def dies_at(self, api_key: int, nth: int = 0, *, last: Action = CUT) -> None:
+        """Cut each request from one on, to which `last` is done: what comes after is the next
+        driver's.
+        """
+        left = [nth + 1]
+
+        def on_request(frame: Frame) -> Action | None:
+            if frame.api_key == api_key:
+                left[0] -= 1
+                if left[0] == 0:
+                    return last
+            return CUT if left[0] <= 0 else None
+
+        self.proxy.on_request(None, on_request)
+
+    @property
+    def values(self) -> list[bytes]:
+        return values_of(self.proxy.bootstrap_servers, self.topic)
+
+    def open_ids(self) -> list[str]:
+        coordinators = TransactionCoordinators(self.options, SETTINGS, self.name)
+        try:
+            return coordinators.open_ids(first_of(self.name))
+        finally:
+            coordinators.close()
+
+
+def test_a_batch_of_tasks_and_driver_is_committed_once(world: World) -> None:
+    parts = world.task(b"a", b"b"), world.task(b"c")
+    assert world.values == []
+    done = world.commit(0, *parts, inline=(b"d",))
+    assert done.record_count == 3 and not done.was_committed
+    assert sorted(world.values) == [b"a", b"b", b"c", b"d"]
+    assert world.open_ids() == []
+    again = world.task(b"a", b"b", run="next"), world.task(b"c", run="next")
+    assert world.commit(0, *again, run="next", inline=(b"d",)).was_committed
+    assert sorted(world.values) == [b"a", b"b", b"c", b"d"]
+    assert world.open_ids() == [], "those of the second run are aborted"
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_what_a_driver_decided_on_its_successor_ends(world: World, nth: int) -> None:
+    """The decision's own answer is lost, or that of some of the ends after it."""
+    parts = [world.task(b"%d" % number) for number in range(3)]
+    world.dies_at(END_TXN, nth, last=PASS_THEN_CUT)
+    with pytest.raises(PublishError, match="failed"):
+        world.commit(0, *parts, settings=HASTY)
+    world.proxy.clear()
+    again = [world.task(b"%d" % number, run="next") for number in range(3)]
+    assert world.commit(0, *again, run="next").was_committed
+    assert sorted(world.values) == [b"0", b"1", b"2"] and world.open_ids() == []
+
+
+def test_the_next_batch_ends_what_was_decided_before_it(world: World) -> None:
+    """Also where its rows come by the driver alone: the option was changed."""
+    parts = [world.task(b"%d" % number) for number in range(3)]
+    world.dies_at(END_TXN, 2)
+    with pytest.raises(PublishError):
+        world.commit(0, *parts, settings=HASTY)
+    world.proxy.clear()
+    assert len(world.open_ids()) == 2
+    assert not world.commit(1, run="next", inline=(b"3",)).was_committed
+    assert sorted(world.values) == [b"0", b"1", b"2", b"3"] and world.open_ids() == []
+
+
+def test_what_was_not_decided_is_aborted(world: World) -> None:
+    lost = world.task(b"lost")
+    world.dies_at(TXN_OFFSET_COMMIT)
+    with pytest.raises(PublishError):
+        world.commit(0, lost, settings=HASTY)
+    world.proxy.clear()
+    part = world.task(b"a", run="next")
+    assert not world.commit(0, part, run="next").was_committed
+    assert world.values == [b"a"] or not world.keeps
+    assert world.open_ids() == ([] if world.keeps else [lost.transactional_id])
+
+
+def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
+    """Of its own run: what another driver has under way is not touched."""
+    parts = world.task(b"a"), world.task(b"b", run="other")
+    with Publisher(world.options, SETTINGS) as publisher:
+        publisher.abandon(
+            transactional_id=world.name,
+            group_id=world.name,
+            parts=TaskParts(run="run", transactions=parts[:1]),
+        )
+    assert world.open_ids() == [parts[1].transactional_id]
+    assert not world.commit(0, parts[1], run="other").was_committed
+    assert world.values == [b"b"]
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
+) -> None:
+    """It is fenced as often as it tries, and takes the id from the other one no more than that."""
+    part = world.task(b"a")
+    commit = TransactionalProducer.commit
+
+    def overtaken(producer: TransactionalProducer, *arguments: Any) -> None:
+        if is_decided:
+            commit(producer, *arguments)
+        TaskProducer(world.options, SETTINGS, world.name).open()
+        raise FencedError("another driver has begun")
+
+    monkeypatch.setattr(TransactionalProducer, "commit", overtaken)
+    if is_decided:  # its next attempt finds that
+        assert world.commit(0, part).was_committed
+        assert world.values == [b"a"] and world.open_ids() == []
+        return
+    with pytest.raises(PublishError, match="ended from outside twice"):
+        world.commit(0, part)
+    assert world.open_ids() == [] and world.values == []
+    takes = world.proxy.requests.count(INIT_PRODUCER_ID)
+    with Publisher(world.options, SETTINGS) as publisher:
+        publisher.abandon(
+            transactional_id=world.name,
+            group_id=world.name,
+            parts=TaskParts(run="run", transactions=(part,)),
+        )
+    assert world.proxy.requests.count(INIT_PRODUCER_ID) == takes, "there is nothing to abort"
+
+
+def test_what_is_noted_is_not_aborted_as_undecided(world: World) -> None:
+    parts = world.task(b"a"), world.task(b"b")
+    world.dies_at(END_TXN, 2)
+    with pytest.raises(PublishError):
+        world.commit(0, *parts, settings=HASTY)
+    world.proxy.clear()
+    with Publisher(world.options, SETTINGS) as publisher:
+        producer = publisher._producer_for(world.name, world.name)
+        publisher._abort_as_fenced(producer, TaskParts(run="run", transactions=parts))
+    assert len(world.open_ids()) == 1
+    assert world.commit(0, run="next", looks=True, inline=(b"again",)).was_committed
+    assert sorted(world.values) == [b"a", b"b"]
+
+
+def test_an_attempt_that_lost_is_aborted_and_can_write_no_more(world: World) -> None:
+    loser = world.writer()
+    loser.append(world.encoded(b"lost"))
+    loser._producer.finish()
+    assert not world.commit(0, world.task(b"a")).was_committed
+    assert world.values == [b"a"] and world.open_ids() == []
+    loser.append(world.encoded(b"late"))
+    with pytest.raises(FencedError):
+        loser.close()
+    assert world.values == [b"a"]
+
+
+def test_a_part_that_is_open_no_longer_stops_the_batch(world: World) -> None:
+    part = world.task(b"a")
+    usurper = TaskProducer(world.options, SETTINGS, part.transactional_id)
+    usurper.open()
+    usurper.write([world.encoded(b"of another attempt")])
+    usurper.finish()
+    with pytest.raises(LostPartError, match=r"2 tasks' transactions 1 .* open no longer"):
+        world.commit(0, world.task(b"b"), part)
+    assert world.values == []
+    part = world.task(b"a")
+    world.commit(0, part, looks=True)
+    assert world.open_ids() == [] and world.values == [b"a"]
+
+
+def test_an_id_is_used_again_when_its_transaction_has_ended(world: World) -> None:
+    first = world.task(b"a", batch_id=0)
+    same_batch = world.task(b"b", batch_id=0)
+    while_open = world.task(b"c", batch_id=1)
+    names = {each.transactional_id for each in (first, same_batch, while_open)}
+    assert len(names) == 3
+    world.commit(0, first, same_batch, while_open)
+    again = [world.task(b"%d" % number, batch_id=2) for number in range(2)]
+    assert {each.transactional_id for each in again} <= names
+    world.commit(2, *again)
+    assert sorted(world.values) == [b"0", b"1", b"a", b"b", b"c"]
+
+
+def test_a_task_lives_through_a_broker_that_restarts(world: World) -> None:
+    seen: list[int] = []
+
+    def restart(frame: Frame) -> Any:
+        if len(seen) < 2:
+            seen.append(frame.connection)
+            return PASS_THEN_CUT
+        return None
+
+    world.proxy.on_request(PRODUCE, restart)
+    writer = world.writer()
+    for number in range(5):
+        writer.append(world.encoded(b"%d" % number))
+        if number == 2:
+            world.broker.kill()
+            world.broker.restart()
+    part = writer.close()
+    assert len(seen) == 2, "answers were lost"
+    world.commit(0, part)
+    assert world.values == [b"%d" % number for number in range(5)]
+
+
+def test_a_list_that_is_too_long_for_one_note_goes_on_in_the_next_partitions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_transactions, "NOTE_BYTES", 40)
+    parts = [world.task(b"%d" % number) for number in range(3)]
+    world.dies_at(END_TXN, 2)
+    with pytest.raises(PublishError):
+        world.commit(0, *parts, settings=HASTY)
+    world.proxy.clear()
+    assert world.commit(0, run="next", looks=True, inline=(b"again",)).was_committed
+    assert sorted(world.values) == [b"0", b"1", b"2"]
+    too_many = [world.task(b"%d" % number, batch_id=1) for number in range(9)]
+    with pytest.raises(PublishError, match=r"too many tasks .*fewer tasks \(coalesce\)"):
+        world.commit(1, *too_many)
+
+
+def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
+    """Without two-phase commit a timeout might end it between the decision and its end."""
+    part = world.task(b"a")._replace(began_ms=time.time_ns() // 1_000_000 - 46_000)
+    if world.keeps:
+        world.commit(0, part, timeout_ms=60_000)
+        return
+    with pytest.raises(LostPartError, match=r"46 s ago.* Raise that"):
+        world.commit(0, part, timeout_ms=60_000)
+    assert world.values == []
+    world.commit(0, part)
+    assert world.values == [b"a"]
+
+
+def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> None:
+    """With two-phase commit nothing times out then."""
+    brief = PublishSettings(transaction_timeout_ms=3_000)
+    part = world.task(b"a", settings=brief)
+    world.dies_at(END_TXN, 1)
+    with pytest.raises(PublishError):
+        world.commit(0, part, settings=HASTY)
+    world.proxy.clear()
+    witness = world.task(b"in no decision", run="other", settings=brief).transactional_id
+    eventually(lambda: witness not in world.open_ids(), what="the timeout")
+    if world.keeps:
+        assert world.commit(0, run="next", inline=(b"again",)).was_committed
+        assert world.values == [b"a"]
+        return
+    assert part.transactional_id not in world.open_ids() or eventually(
+        lambda: not world.open_ids(), what="the timeout"
+    )
+    with pytest.raises(AbortedPartError, match="after the batch was decided on"):
+        world.commit(1, run="next", inline=(b"b",))
+    assert not world.commit(1, run="next", inline=(b"b",), tolerates=True).was_committed
+    assert world.values == [b"b"]
+
+
+def test_by_itself_a_task_writes_only_where_brokers_keep(world: World) -> None:
+    ids = TransactionalIds(world.name, "run", str(world.root / "ids"))
+    writer = open_task_writer(world.options, SETTINGS, ids, world.name, 0, only_two_phase=True)
+    assert (writer is not None) == world.keeps
+    if writer is not None:
+        writer.append(world.encoded(b"a"))
+        writer.discard()
+        assert world.open_ids() == []
+
+
+def test_an_answer_of_brokers_that_are_away_names_the_driver(tmp_path: Path) -> None:
+    options = ClientOptions((("127.0.0.1", 1),), retry_backoff_ms=1)
+    ids = TransactionalIds("query", "run", str(tmp_path))
+    with pytest.raises(ClientError, match=r"preparing to write for 'query' failed"):
+        open_task_writer(options, HASTY, ids, "query", 0, only_two_phase=True)

@@ -1,0 +1,227 @@
+"""Tasks that write by themselves: what comes out, what is left, and drivers that are killed at each
+step of a batch's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from helpers.e2e_clients import create_topic, send_all, values_of
+from helpers.kafka_proxy import (
+    CUT,
+    END_TXN,
+    OFFSET_FETCH,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    Action,
+    Frame,
+    KafkaProxy,
+    broker_behind_proxy,
+)
+from helpers.kafka_proxy import once as at_one
+from helpers.spark_driver import Query, through_slow_starts
+from helpers.spark_queries import Driver, Proof, topics_with_input
+
+from barnabas import LocalBroker
+from barnabas.admin import Admin
+from barnabas.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.task_producer import TaskProducer
+from barnabas.spark_connector.transaction_coordinators import PROBE
+from barnabas.spark_connector.transactional_producer import PublishSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
+BY_TASKS = {"sinkMode": "tasks", "inlineBytes": "0"}
+RECORDS, RECORDS_PER_BATCH = 1800, 300
+# Small requests, so that there is a middle of a batch; patience for a busy machine.
+SMALL = {
+    "kafka.batch.size": "1024",
+    "kafka.max.request.size": "1024",
+    "kafka.request.timeout.ms": "600000",
+    "kafka.delivery.timeout.ms": "900000",
+    "kafka.transaction.timeout.ms": "900000",
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalBroker]:
+    with LocalBroker(settings={"num.partitions": "2", **TWO_PHASE}) as running:
+        yield running
+
+
+def transactional_ids(broker: LocalBroker) -> dict[str, str]:
+    """The state of each id of a task."""
+    with Admin("127.0.0.1", broker.port) as admin:
+        answer = admin.call(ListTransactionsRequest(), 0, ListTransactionsResponse)
+    return {
+        each.transactional_id: each.transaction_state
+        for each in answer.transaction_states
+        if "/" in each.transactional_id and not each.transactional_id.endswith(PROBE)
+    }
+
+
+def test_a_stream_uses_few_ids_and_leaves_nothing_open(
+    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+) -> None:
+    """sinkMode=auto, on brokers that take part in two-phase commit."""
+    servers = broker.bootstrap_servers
+    source, topic = create_topic(servers, "source", 2), create_topic(servers, "by-tasks", 2)
+    for partition in range(2):
+        values = [b"%d" % number for number in range(50 * partition, 50 * partition + 50)]
+        send_all(servers, source, values, partition=partition)
+    stream = spark.readStream.format("barnabas").options(
+        **{"kafka.bootstrap.servers": servers}, subscribe=source, startingOffsets="earliest"
+    )
+    rows = stream.option("maxOffsetsPerTrigger", "20").option("joinRangesUpTo", "0").load()
+    writer = rows.select("value").writeStream.format("barnabas").trigger(availableNow=True)
+    writer = writer.options(
+        **{"kafka.bootstrap.servers": servers},
+        topic=topic,
+        inlineBytes="0",
+        checkpointLocation=str(tmp_path / "checkpoint"),
+    )
+    through_slow_starts(lambda: writer.start().awaitTermination(600))
+    assert sorted(values_of(servers, topic)) == sorted(b"%d" % number for number in range(100))
+    states = transactional_ids(broker)
+    assert set(states.values()) == {"CompleteCommit"}
+    assert 2 <= len(states) <= 4, "five batches of two tasks"
+    assert not list((tmp_path / "checkpoint").rglob("*.batches*"))
+
+
+def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: LocalBroker) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, "written", 2)
+    before = transactional_ids(broker)
+
+    def write(count: int, **options: str) -> None:
+        frame = spark.range(0, count, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+        (
+            frame.write.format("barnabas")
+            .options(**{"kafka.bootstrap.servers": servers, **options}, topic=topic)
+            .mode("append")
+            .save()
+        )
+
+    for _ in range(2):
+        write(100, **BY_TASKS, writeId="once")
+    assert sorted(values_of(servers, topic)) == sorted(b"%d" % number for number in range(100))
+    fresh = {name: state for name, state in transactional_ids(broker).items() if name not in before}
+    assert sorted(fresh.values()) == ["CompleteAbort"] * 2 + ["CompleteCommit"] * 2
+    write(100, inlineBytes="0")
+    assert len(transactional_ids(broker)) == len(before) + 4, "without writeId: by the driver"
+    assert len(values_of(servers, topic)) == 200
+
+
+def test_a_write_whose_task_fails_leaves_nothing_open(
+    spark: SparkSession, broker: LocalBroker
+) -> None:
+    from pyspark.errors import PySparkException
+
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, "failing", 2)
+    rows = spark.range(0, 20_000, 1, 1).selectExpr(
+        "IF(id = 19999, raise_error('failed on purpose'), CAST(id AS STRING)) AS value"
+    )
+    with pytest.raises(PySparkException, match="failed on purpose"):
+        (
+            rows.write.format("barnabas")
+            .options(**{"kafka.bootstrap.servers": servers, "kafka.batch.size": "1024"})
+            .options(**BY_TASKS, topic=topic, writeId="failing")
+            .mode("append")
+            .save()
+        )
+    assert values_of(servers, topic) == []
+    assert "Ongoing" not in transactional_ids(broker).values()
+
+
+# --- drivers that are killed
+
+
+@pytest.fixture(params=[True, False], ids=["two-phase", "plain"])
+def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
+    with broker_behind_proxy(settings=TWO_PHASE if request.param else {}) as pair:
+        yield pair
+
+
+def killed_at(
+    proxy: KafkaProxy, query: Query, api_key: int, nth: int = 0, *, response: bool = False
+) -> None:
+    """Run a driver until a frame comes, at which it is killed with all its processes; the frame is
+    lost.
+    """
+    with Driver(query) as driver:
+
+        def kill(_: Frame) -> Action:
+            driver.kill()
+            return CUT
+
+        on = proxy.on_response if response else proxy.on_request
+        on(api_key, at_one(kill, after=nth))
+        assert driver.wait() == -9, driver.said()
+    proxy.clear()
+
+
+@pytest.mark.spark_long
+def test_each_input_once_through_crashes_at_every_step(
+    behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
+) -> None:
+    """Each batch has three tasks. Transactions that are left open end by the next driver, or,
+    without two-phase commit, by their timeout: readers get past them then.
+    """
+    broker, proxy = behind
+    source, sink, written = topics_with_input(proxy.bootstrap_servers, records=RECORDS)
+    query = Query(
+        proxy.bootstrap_servers,
+        source,
+        sink,
+        str(tmp_path / "checkpoint"),
+        records_per_batch=RECORDS_PER_BATCH,
+        options={**SMALL, **BY_TASKS},
+    )
+    with Proof(proxy.bootstrap_servers, sink, written) as proof:
+        # Batch 0: its tasks are in the middle of their writing.
+        killed_at(proxy, query, PRODUCE, 8)
+        # They are done, and nothing is decided.
+        killed_at(proxy, query, OFFSET_FETCH)
+        # They are held, and the decision is on its way (the first commit announces the query).
+        killed_at(proxy, query, TXN_OFFSET_COMMIT, 1)
+        # Decided, and the driver does not know.
+        killed_at(proxy, query, END_TXN, 0, response=True)
+        # Batch 1: half of its transactions have ended (batch 0 has three to end).
+        killed_at(proxy, query, END_TXN, 3 + 2)
+        # Then one driver lives through a task that fails, a worker that is killed, and a broker.
+        faults = [{"batch": 2, "task": 0, "does": "raise"}, {"batch": 3, "task": 1, "does": "die"}]
+        last_query = replace(query, faults=faults, master="local[2,4]")
+        proxy.on_request(PRODUCE, at_one(lambda _: restarted(broker), after=40))
+        with Driver(last_query) as last:
+            assert last.wait() == 0, last.said()
+            assert "failed on purpose" in last.said(), last.said()
+        left_open = [
+            name for name, state in transactional_ids(broker).items() if state == "Ongoing"
+        ]
+        if TWO_PHASE.items() <= broker.settings.items():
+            assert not left_open
+        for name in left_open:  # readers need not wait for the timeout
+            options = ClientOptions((("127.0.0.1", broker.port),))
+            TaskProducer(options, PublishSettings(), name).discard()
+        assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"
+        assert not proof.findings()
+
+
+def restarted(broker: LocalBroker) -> Action:
+    broker.kill()
+    broker.restart()
+    return CUT

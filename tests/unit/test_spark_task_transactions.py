@@ -1,0 +1,105 @@
+"""The list of tasks' transactions in a note, what counts as aborted, and the time that a batch has.
+
+What drivers do with them: tests/property/test_spark_lineage.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.produce_request import Producer
+from barnabas.spark_connector.task_transactions import (
+    NOTE_BYTES,
+    Described,
+    LostPartError,
+    TaskTransaction,
+    check_time,
+    first_of,
+    is_aborted,
+    of_note,
+    to_note,
+)
+
+DRIVER, RUN = "prefix-query", "1a2b3c4d"
+WRITER = Producer(42, 7)
+
+
+def transaction(name: str, producer_id: int, epoch: int) -> TaskTransaction:
+    return TaskTransaction(first_of(DRIVER, RUN) + name, Producer(producer_id, epoch))
+
+
+def test_the_list_is_as_documented() -> None:
+    texts = to_note([transaction("bbb", 45, 0), transaction("a-_", 42, 7)], RUN)
+    assert texts == ["1,1a2b3c4d a-_:42:7 bbb:3:0"]
+    assert of_note(DRIVER, texts).transactions[0].transactional_id == "prefix-query/1a2b3c4d.a-_"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text("abcXYZ019-_", min_size=8, max_size=8),
+            st.integers(0, 2**63 - 1),
+            st.integers(0, 32767),
+        ),
+        max_size=900,
+    ),
+    st.lists(st.text(), max_size=2),
+)
+def test_what_is_noted_is_read_again(rows: list[tuple[str, int, int]], stale: list[str]) -> None:
+    """Partitions after those of the list may have texts of an earlier one."""
+    transactions = sorted((transaction(*row) for row in rows), key=lambda each: each.producer)
+    texts = to_note(transactions, RUN)
+    assert all(len(text) <= NOTE_BYTES + 5 for text in texts)
+    noted = of_note(DRIVER, (*texts, *stale) if texts else ())
+    assert list(noted.transactions) == transactions
+    assert noted.run == (RUN if transactions else "")
+
+
+@pytest.mark.parametrize(
+    "texts", [["2,run a:1:1"], ["1,run a:1"], ["1,run a:b:1"], ["run a:1:1"], ["1,run a:1:1:1"]]
+)
+def test_a_list_that_is_not_whole_is_an_error(texts: list[str]) -> None:
+    with pytest.raises(ClientError, match=r"damaged, or of a later release"):
+        of_note(DRIVER, texts)
+
+
+def test_no_note_lists_nothing() -> None:
+    assert to_note([], RUN) == []
+    assert of_note(DRIVER, []).transactions == of_note(DRIVER, [""]).transactions == ()
+
+
+def test_ids_of_one_driver_are_no_prefix_of_anothers() -> None:
+    """A writeId and a topic may be `query-t` together, or one alone."""
+    assert not first_of("prefix-query-t", RUN).startswith(first_of("prefix-query"))
+    assert first_of(DRIVER, RUN).startswith(first_of(DRIVER))
+
+
+@pytest.mark.parametrize(
+    ("state", "producer", "aborted"),
+    [
+        ("CompleteAbort", Producer(42, 7), True),  # by its own epoch: version 1
+        ("CompleteAbort", Producer(42, 8), True),  # by a timeout, or version 2
+        ("PrepareAbort", Producer(42, 8), True),
+        ("CompleteAbort", Producer(42, 9), False),  # a later session's
+        ("CompleteAbort", Producer(43, 7), False),
+        ("CompleteCommit", Producer(42, 8), False),
+        ("Empty", Producer(42, 8), False),
+        ("Ongoing", Producer(42, 7), False),
+    ],
+)
+def test_which_states_say_that_it_was_aborted(
+    state: str, producer: Producer, aborted: bool
+) -> None:
+    assert is_aborted(Described(state, producer), WRITER) is aborted
+
+
+def test_a_quarter_of_the_timeout_is_left_when_a_batch_is_decided_on() -> None:
+    """From the first task's begin on; of an older message it is not known."""
+    early, late = transaction("a", 1, 1)._replace(began_ms=1_000), transaction("b", 2, 1)
+    check_time([early, late], 46_000, 60_000)
+    with pytest.raises(LostPartError, match=r"46 s ago.*after 60 s.*transaction\.timeout\.ms"):
+        check_time([late, early], 46_001 + 500, 60_000)
+    check_time([late], 10**12, 60_000)
