@@ -45,12 +45,13 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
     fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
     return Cpu(
         sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICKS,
-        sum(map(_with_children, _descendants(jvm))),
+        sum(map(_with_children, descendants(jvm))),
         cpu_seconds(broker),
     )
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """All processes that come from one."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

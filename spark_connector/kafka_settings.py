@@ -192,7 +192,7 @@ _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "ssl.secure.random.implementation": ((), _JAVA),
     "transaction.two.phase.commit.enable": (
         ("false",),
-        "the sink's transactions are committed by the driver at once",
+        "the sink uses it by itself where brokers have it (the option sinkMode)",
     ),
     "sasl.client.callback.handler.class": ((), _JAVA),
     "sasl.login.class": ((), _JAVA),

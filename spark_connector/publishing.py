@@ -169,7 +169,26 @@ class Publisher:
                 self._forget_coordinators()
                 raise
 
-        return _until_committed(attempt, producer, failures)
+        try:
+            return _until_committed(attempt, producer, failures)
+        except PublishError as error:
+            if parts.transactions and isinstance(error.__cause__, FencedError):
+                self._abort_as_fenced(producer, parts)
+            raise
+
+    def _abort_as_fenced(self, producer: TransactionalProducer, parts: TaskParts) -> None:
+        """Abort what tasks wrote, after another driver took the id for good: from then on no
+        decision of this one is committed, so that the note says whether there was any. The other
+        driver is not disturbed.
+        """
+        endings = PartEndings(
+            parts, producer.transactional_id, lambda: self._coordinators_of(producer)
+        )
+        try:
+            endings.abort_undecided(producer.group_state())
+        except ClientError:
+            pass  # `abandon` tries it again
+        self._forget_coordinators()
 
     def abandon(self, *, transactional_id: str, group_id: str, parts: TaskParts) -> None:
         """End what tasks of an attempt wrote that failed, as far as its run goes: abort it, or
@@ -186,9 +205,10 @@ class Publisher:
         def attempt() -> Publication:
             endings = PartEndings(parts, transactional_id, lambda: self._coordinators_of(producer))
             try:
-                producer.begin()
-                endings.finish(producer.group_state(), NO_NUMBER)
-                endings.abandon(producer)
+                if endings.has_open:
+                    producer.begin()
+                    endings.finish(producer.group_state(), NO_NUMBER)
+                    endings.abandon(producer)
             except ClientError:
                 self._forget_coordinators()
                 raise

@@ -24,7 +24,8 @@ from barnabas.spark_connector.spool import SpoolError, is_local
 NAME = "barnabas-spool"
 ADVICE = (
     "Set the option spoolDirectory to a directory that the driver and all executors see (on HDFS, "
-    "in an object store or on a shared disk), or raise inlineBytes."
+    "in an object store or on a shared disk), raise inlineBytes, or let tasks write by themselves "
+    "(sinkMode)."
 )
 
 

@@ -122,12 +122,34 @@ class PartEndings:
         except AbortedPartError as error:
             if not self.parts.tolerates:
                 raise
-            logger.warning("barnabas: it is gone on, as onUncertainBatch says, although %s", error)
+            logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 
     def skip(self, producer: TransactionalProducer) -> None:
         """Abort what is open and in no note, where the batch's number is not committed now."""
         if self._has_any:
             self._abort_others(producer, all_runs=True)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether this run has open transactions, as far as brokers list them.
+
+        Raises: ClientError.
+        """
+        return self._ends_now().has_open
+
+    def abort_undecided(self, state: GroupState) -> None:
+        """Abort the batch's transactions unless the last note lists them, where no decision of this
+        driver can come any more.
+        """
+        _, noted = self.parts.noted_in(state, self._driver_id)
+        decided = {(each.transactional_id, each.producer) for each in noted.transactions}
+        mine = [
+            each
+            for each in self.parts.transactions
+            if (each.transactional_id, each.producer) not in decided
+        ]
+        if mine:
+            self._ends_now().abort(mine)
 
     def abandon(self, producer: TransactionalProducer) -> None:
         """Abort what this run has open, after an attempt that failed."""

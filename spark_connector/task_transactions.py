@@ -262,9 +262,27 @@ class Ends:
         Takes:  kept, transactional ids to leave alone; all_runs, whether those of other runs are
                 meant too, where holding them fences others.
         """
-        run = "" if all_runs and self._coordinators.keeps else self._run
-        names = set(self._coordinators.open_ids(first_of(self._driver_id, run))) - set(kept)
+        first = first_of(
+            self._driver_id, "" if all_runs and self._coordinators.keeps else self._run
+        )
+        names = {
+            name
+            for name in self._coordinators.open_ids(first)
+            if "/" not in name[len(first) :]  # a transactionalIdPrefix may have one
+        } - set(kept)
         self._held = dict(self._coordinators.hold(sorted(names), lasting=False))
+
+    @property
+    def has_open(self) -> bool:
+        """Whether tasks of this run have open transactions, as far as brokers list them."""
+        return bool(self._coordinators.open_ids(first_of(self._driver_id, self._run)))
+
+    def abort(self, mine: Sequence[TaskTransaction]) -> None:
+        """Abort transactions that no driver decides on any more, as far as they are open."""
+        writers = {each.transactional_id: each.producer for each in mine}
+        held = self._coordinators.hold(list(writers), lasting=False)
+        ends = {name: each.ends_as for name, each in held.items() if each.writer == writers[name]}
+        self._coordinators.end(ends, commit=False)
 
     def commit(self) -> None:
         """Commit the batch's transactions, once its number is committed.

@@ -230,8 +230,8 @@ class ShareHandler:
 
     # --- both ------------------------------------------------------------------------------------
 
-    def _refusal(self, request: MemberRequest) -> int:
-        """The error of the whole request; 0: there is none."""
+    def _refusal(self, request: MemberRequest) -> Code:
+        """The error of the whole request; NONE: there is none."""
         if not self._parts.features.speaks_share_groups:
             return Code.UNSUPPORTED_VERSION
         member_id = request.member_id
@@ -244,7 +244,7 @@ class ShareHandler:
         return SessionKey(request.group_id or "", request.member_id or "", node_id)
 
 
-def _refusal_of_renewal(request: ShareFetchRequest) -> int:
+def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
     """A ShareFetch that renews locks fetches nothing: the locks could end before its answer."""
     fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     return Code.INVALID_REQUEST if any(fetches) else Code.NONE

@@ -169,7 +169,7 @@ ROWS: dict[int, Row] = {
     19: to("topics:TopicHandler.on_create_topics", *_TOPICS),
     20: to("topics:TopicHandler.on_delete_topics", *_TOPICS),
     21: to("delete_records:on_delete_records", "cluster", "logs", "progress"),
-    22: to("transactions:InitProducerIdHandler.on_init_producer_id",
+    22: to("init_producer_id:InitProducerIdHandler.on_init_producer_id",
            "requests", "topics", "transactions", "endings", "transaction_ends", "flushes"),
     23: to("leader_epochs:on_offset_for_leader_epoch", "cluster"),
     24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],  # one or several

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -122,7 +123,7 @@ class AlterShareGroupOffsetsRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> AlterShareGroupOffsetsResponse:
+    def error_response(self, version: int, code: Code) -> AlterShareGroupOffsetsResponse:
         return AlterShareGroupOffsetsResponse(error_code=code)
 
 

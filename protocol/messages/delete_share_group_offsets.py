@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -85,7 +86,7 @@ class DeleteShareGroupOffsetsRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteShareGroupOffsetsResponse:
+    def error_response(self, version: int, code: Code) -> DeleteShareGroupOffsetsResponse:
         return DeleteShareGroupOffsetsResponse(error_code=code)
 
 

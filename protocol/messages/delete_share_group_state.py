@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -108,7 +109,7 @@ class DeleteShareGroupStateRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DeleteShareGroupStateResponse:
+    def error_response(self, version: int, code: Code) -> DeleteShareGroupStateResponse:
         return DeleteShareGroupStateResponse(
             results=[
                 DeleteStateResult(

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -127,7 +128,7 @@ class DescribeShareGroupOffsetsRequest(Message):
         write_structs(out, self.groups, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> DescribeShareGroupOffsetsResponse:
+    def error_response(self, version: int, code: Code) -> DescribeShareGroupOffsetsResponse:
         return DescribeShareGroupOffsetsResponse(
             groups=[
                 DescribeShareGroupOffsetsResponseGroup(group_id=row.group_id, error_code=code)

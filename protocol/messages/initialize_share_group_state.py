@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -114,7 +115,7 @@ class InitializeShareGroupStateRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> InitializeShareGroupStateResponse:
+    def error_response(self, version: int, code: Code) -> InitializeShareGroupStateResponse:
         return InitializeShareGroupStateResponse(
             results=[
                 InitializeStateResult(

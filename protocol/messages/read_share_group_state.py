@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -112,7 +113,7 @@ class ReadShareGroupStateRequest(Message):
         write_structs(out, self.topics, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ReadShareGroupStateResponse:
+    def error_response(self, version: int, code: Code) -> ReadShareGroupStateResponse:
         return ReadShareGroupStateResponse(
             results=[
                 ReadStateResult(

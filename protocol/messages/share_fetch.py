@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -280,7 +281,7 @@ class ShareFetchRequest(Message):
         write_structs(out, self.forgotten_topics_data, True, version)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ShareFetchResponse:
+    def error_response(self, version: int, code: Code) -> ShareFetchResponse:
         return ShareFetchResponse(error_code=code)
 
 

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -66,7 +67,7 @@ class ShareGroupDescribeRequest(Message):
         out += _BOOL.pack(self.include_authorized_operations)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ShareGroupDescribeResponse:
+    def error_response(self, version: int, code: Code) -> ShareGroupDescribeResponse:
         return ShareGroupDescribeResponse(
             groups=[DescribedGroup(group_id=row, error_code=code) for row in self.group_ids]
         )

@@ -9,6 +9,7 @@ import struct
 import uuid
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -83,7 +84,7 @@ class ShareGroupHeartbeatRequest(Message):
         write_nullable_strings(out, self.subscribed_topic_names, True)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> ShareGroupHeartbeatResponse:
+    def error_response(self, version: int, code: Code) -> ShareGroupHeartbeatResponse:
         return ShareGroupHeartbeatResponse(error_code=code)
 
 

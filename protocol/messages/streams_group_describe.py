@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -70,7 +71,7 @@ class StreamsGroupDescribeRequest(Message):
         out += _BOOL.pack(self.include_authorized_operations)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> StreamsGroupDescribeResponse:
+    def error_response(self, version: int, code: Code) -> StreamsGroupDescribeResponse:
         return StreamsGroupDescribeResponse(
             groups=[DescribedGroup(group_id=row, error_code=code) for row in self.group_ids]
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import NOTHING, Message
 from barnabas.protocol.primitives import (
     Buffer,
@@ -477,7 +478,7 @@ class StreamsGroupHeartbeatRequest(Message):
         out += _BOOL.pack(self.shutdown_application)
         out.append(0)
 
-    def error_response(self, version: int, code: int) -> StreamsGroupHeartbeatResponse:
+    def error_response(self, version: int, code: Code) -> StreamsGroupHeartbeatResponse:
         return StreamsGroupHeartbeatResponse(error_code=code)
 
 

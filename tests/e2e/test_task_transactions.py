@@ -17,6 +17,7 @@ from helpers.e2e_clients import create_topic, eventually, unique, values_of
 from helpers.kafka_proxy import (
     CUT,
     END_TXN,
+    INIT_PRODUCER_ID,
     PASS_THEN_CUT,
     PRODUCE,
     TXN_OFFSET_COMMIT,
@@ -49,7 +50,7 @@ from barnabas.spark_connector.task_transactions import (
 )
 from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
 from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.transactional_producer import FencedError
+from barnabas.spark_connector.transactional_producer import FencedError, TransactionalProducer
 
 pytestmark = pytest.mark.e2e
 
@@ -58,9 +59,16 @@ HASTY = PublishSettings(delivery_timeout_ms=1, transaction_timeout_ms=600_000)
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["two-phase", "plain"])
+VERSION_1 = {"barnabas.features": "transaction.version=1"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[TWO_PHASE, {}, VERSION_1],
+    ids=["two-phase", "plain", "plain in version 1"],
+)
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    with broker_behind_proxy(settings=TWO_PHASE if request.param else {}) as pair:
+    with broker_behind_proxy(settings=request.param) as pair:
         yield pair
 
 
@@ -221,6 +229,52 @@ def test_a_driver_aborts_what_its_failed_attempt_left(world: World) -> None:
     assert world.values == [b"b"]
 
 
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
+) -> None:
+    """It is fenced as often as it tries, and takes the id from the other one no more than that."""
+    part = world.task(b"a")
+    commit = TransactionalProducer.commit
+
+    def overtaken(producer: TransactionalProducer, *arguments: Any) -> None:
+        if is_decided:
+            commit(producer, *arguments)
+        TaskProducer(world.options, SETTINGS, world.name).open()
+        raise FencedError("another driver has begun")
+
+    monkeypatch.setattr(TransactionalProducer, "commit", overtaken)
+    if is_decided:  # its next attempt finds that
+        assert world.commit(0, part).was_committed
+        assert world.values == [b"a"] and world.open_ids() == []
+        return
+    with pytest.raises(PublishError, match="ended from outside twice"):
+        world.commit(0, part)
+    assert world.open_ids() == [] and world.values == []
+    takes = world.proxy.requests.count(INIT_PRODUCER_ID)
+    with Publisher(world.options, SETTINGS) as publisher:
+        publisher.abandon(
+            transactional_id=world.name,
+            group_id=world.name,
+            parts=TaskParts(run="run", transactions=(part,)),
+        )
+    assert world.proxy.requests.count(INIT_PRODUCER_ID) == takes, "there is nothing to abort"
+
+
+def test_what_is_noted_is_not_aborted_as_undecided(world: World) -> None:
+    parts = world.task(b"a"), world.task(b"b")
+    world.dies_at(END_TXN, 2)
+    with pytest.raises(PublishError):
+        world.commit(0, *parts, settings=HASTY)
+    world.proxy.clear()
+    with Publisher(world.options, SETTINGS) as publisher:
+        producer = publisher._producer_for(world.name, world.name)
+        publisher._abort_as_fenced(producer, TaskParts(run="run", transactions=parts))
+    assert len(world.open_ids()) == 1
+    assert world.commit(0, run="next", looks=True, inline=(b"again",)).was_committed
+    assert sorted(world.values) == [b"a", b"b"]
+
+
 def test_an_attempt_that_lost_is_aborted_and_can_write_no_more(world: World) -> None:
     loser = world.writer()
     loser.append(world.encoded(b"lost"))
@@ -307,22 +361,27 @@ def test_a_batch_that_takes_too_long_is_not_decided_on(world: World) -> None:
     with pytest.raises(LostPartError, match=r"46 s ago.* Raise that"):
         world.commit(0, part, timeout_ms=60_000)
     assert world.values == []
-    world.commit(0, part, timeout_ms=62_000)
+    world.commit(0, part)
+    assert world.values == [b"a"]
 
 
 def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> None:
     """With two-phase commit nothing times out then."""
-    part = world.task(b"a", settings=PublishSettings(transaction_timeout_ms=3_000))
+    brief = PublishSettings(transaction_timeout_ms=3_000)
+    part = world.task(b"a", settings=brief)
     world.dies_at(END_TXN, 1)
     with pytest.raises(PublishError):
         world.commit(0, part, settings=HASTY)
     world.proxy.clear()
+    witness = world.task(b"in no decision", run="other", settings=brief).transactional_id
+    eventually(lambda: witness not in world.open_ids(), what="the timeout")
     if world.keeps:
-        time.sleep(4)  # longer than the timeout
         assert world.commit(0, run="next", inline=(b"again",)).was_committed
         assert world.values == [b"a"]
         return
-    eventually(lambda: not world.open_ids(), what="the timeout")
+    assert part.transactional_id not in world.open_ids() or eventually(
+        lambda: not world.open_ids(), what="the timeout"
+    )
     with pytest.raises(AbortedPartError, match="after the batch was decided on"):
         world.commit(1, run="next", inline=(b"b",))
     assert not world.commit(1, run="next", inline=(b"b",), tolerates=True).was_committed

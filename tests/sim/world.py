@@ -964,7 +964,7 @@ class World:
         for reader in self._readers:
             if not reader.is_at_end():
                 parts.append(
-                    f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable"
+                    f"{reader.name} is at {reader.positions}, saw {reader.stable} as stable"
                 )
         parts += [
             f"{group.name} has not worked off all"

@@ -136,7 +136,7 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The answer to a request that waits for the disk, or for what the worker does."""
+        """The answer to a request that waits for the disk, or for files of a new partition."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
         while self.flushes or self.work:

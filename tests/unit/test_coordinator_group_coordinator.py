@@ -103,7 +103,7 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
     host.commit("h", {"t": {0: 10}}, leader_epoch=3)
     host.restart()
-    ends = {("t", 0): 12, ("t", 1): 9}  # of the third nobody knows: it is off line
+    ends = {("t", 0): 12, ("t", 1): 9}  # that of the third is unknown: it is off line
     host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
     assert host.fetch("g", {"t": [0, 1, 2]}) == {
         ("t", 0): (10, ""),

@@ -108,6 +108,7 @@ TESTED_AS_A_PART = {
     "spark_connector/task_producer.py": "e2e/test_task_transactions.py",
     "spark_connector/transaction_coordinators.py": "e2e/test_task_transactions.py",
     "barnabas/control.py": "e2e/test_local_broker.py",
+    "broker/handlers/init_producer_id.py": "unit/test_broker_two_phase.py",
     "barnabas/pkcs12.py": "unit/test_spark_key_stores.py",
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
     "barnabas/texts.py": "unit/test_cli_parsing.py",

@@ -98,6 +98,20 @@ def test_names_of_batch_writes() -> None:
             parsed(streaming=False, writeId=wrong)
 
 
+def test_who_writes() -> None:
+    """Tasks' transactions are open for longer, and in a batch write need a name."""
+    found = parsed()
+    assert (found.sink_mode, found.task_timeout_ms) == ("auto", 900_000)
+    found = parsed(sinkMode="TASKS", kafka__transaction__timeout__ms="5000")
+    assert (found.sink_mode, found.task_timeout_ms) == ("tasks", 5000)
+    assert parsed(streaming=False, sinkMode="tasks", writeId="x").sink_mode == "tasks"
+    assert parsed(streaming=False).sink_mode == "auto"
+    with pytest.raises(OptionError, match=r"sinkMode=tasks in a batch write needs .* writeId"):
+        parsed(streaming=False, sinkMode="tasks")
+    with pytest.raises(OptionError, match="give auto or driver or tasks"):
+        parsed(sinkMode="executor")
+
+
 def test_values_that_a_java_producer_would_refuse() -> None:
     for streaming in (True, False):
         with pytest.raises(
