@@ -95,6 +95,8 @@ bench: install ## produce, fetch, transactions, start, memory
 	$(BIN)/python -m bench
 bench-eos: install ## what exactly-once costs: writes docs/EXACTLY_ONCE_COST.md; half an hour
 	$(BIN)/python -m bench.eos --publish docs
+bench-watched: install ## bench-scale with a watch: no call is longer than 50 ms of CPU
+	$(TESTS_PATH) $(BIN)/python -m torture.scale
 bench-scale: install ## how it grows with connections and partitions: plots of docs/SCALE.md
 	$(BIN)/python -m bench.scale --publish docs
 

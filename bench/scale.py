@@ -7,6 +7,11 @@ is that of the core. Each case has brokers of several sizes side by side. All do
 work in turns: records produced and read, each by a request of its own, and transactions of one
 partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
 only add to it. The longest call is the longest time for which the loop would have been blocked.
+
+`make bench-watched` (tests/torture/scale.py) watches each call as the tests watch the event loop of
+the daemon, and after the measurement lets twenty minutes pass for each broker, with all that falls
+due in them: a call that uses more than 50 ms of CPU, or waits for the disk, is printed, and the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,10 +64,16 @@ RECORDS, TRANSACTIONS, ROUNDS = 50, 10, 61
 IDLE_MS = 3_600_000
 OFFSETS_A_GROUP = 50
 SIZES = (10, 100, 1000, 10_000)
+WATCHED_MS = 1_200_000
 
 
 class Core:
-    """A broker without sockets, with one topic. longest_ns: the longest call since its reset."""
+    """A broker without sockets, with one topic. longest_ns: the longest call since its reset.
+
+    watched: runs each call into it. Takes: the call's name, and the call.
+    """
+
+    watched: Callable[[str, Callable[[], object]], object] = staticmethod(lambda _, call: call())
 
     def __init__(
         self, directory: str, more: dict[str, str] | None = None, *, is_new: bool = True
@@ -88,15 +100,46 @@ class Core:
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
         """Handle one request, with the work deferred behind its answer. Gives: CPU time in ns."""
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
-        broker = self.broker
-        began_ns = time.thread_time_ns()
-        broker.on_frame(connection, frame, NOW_MS)
-        while broker.outbox.deferred:
-            broker.on_sent(NOW_MS)
-        broker.next_deadline_ms()
-        took_ns = time.thread_time_ns() - began_ns
+        broker, took_ns = self.broker, 0
+
+        def handle() -> None:
+            nonlocal took_ns
+            began_ns = time.thread_time_ns()
+            broker.on_frame(connection, frame, NOW_MS)
+            while broker.outbox.deferred:
+                broker.on_sent(NOW_MS)
+            broker.next_deadline_ms()
+            took_ns = time.thread_time_ns() - began_ns
+
+        self.watched(type(request).__name__, handle)
         self.longest_ns = max(self.longest_ns, took_ns)
         return took_ns
+
+    def pass_time(self, for_ms: int) -> None:
+        """Do all that falls due in that time, except compaction; what the rim's threads do for it
+        is done in between.
+        """
+        broker, now_ms = self.broker, NOW_MS
+        while (deadline := broker.next_deadline_ms()) is not None and deadline <= NOW_MS + for_ms:
+            now_ms = max(now_ms, deadline)
+            self.watched("on_tick", partial(broker.on_tick, now_ms))
+            self._carry_out(now_ms)
+
+    def _carry_out(self, now_ms: int) -> None:
+        broker, outbox = self.broker, self.broker.outbox
+        while outbox.deferred or outbox.flushes or outbox.work:
+            self.watched("on_sent", partial(broker.on_sent, now_ms))
+            works, outbox.work = outbox.work, []
+            for work in works:
+                result = work.run()
+                self.watched("on_worked", partial(broker.on_worked, work, result, None, now_ms))
+            jobs, outbox.flushes = outbox.flushes, []
+            for job in jobs:
+                for file in job.files:
+                    file.fsync()
+                self.watched("on_flushed", partial(broker.on_flushed, job, now_ms))
+        outbox.sends.clear()
+        outbox.cleanings.clear()
 
     def answer(self, connection: int = WORKER) -> bytes:
         """The last answer without its file slices. Empties the outbox."""
@@ -267,8 +310,8 @@ class Result:
         return Work(*(min(times) for times in zip(*self.rounds, strict=True)))
 
 
-def measured(case: str, sizes: tuple[int, ...]) -> list[Result]:
-    """Measure brokers of all sizes side by side, in turns."""
+def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> list[Result]:
+    """Measure brokers of all sizes side by side, in turns; then, with `watches`, time passes."""
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:
@@ -285,6 +328,9 @@ def measured(case: str, sizes: tuple[int, ...]) -> list[Result]:
                     result.rounds.append(times)
                     longest_ms = core.longest_ns / 1e6
                     result.longest_ms = min(result.longest_ms or longest_ms, longest_ms)
+        if watches:
+            for core in cores:
+                core.pass_time(WATCHED_MS)
         gc.unfreeze()
         cores.clear()
     return results
@@ -331,24 +377,36 @@ def plot(results: list[Result], path: Path) -> None:
     pyplot.close(figure)
 
 
-def main() -> None:
-    """Measure, print the table, and publish the plot if asked."""
+def main(faults: list[str] | None = None) -> int:
+    """Measure, print the table, and publish the plot if asked.
+
+    Takes: faults, to which a watch adds them; None: there is no watch.
+    Gives: 1 if there were any.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the sizes above 10")
     parser.add_argument("--publish", type=Path, help="where scale.svg is written")
     options = parser.parse_args()
+    watches = faults is not None
+    faults = [] if faults is None else faults
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a partition is an open file
     sizes = (SIZES[0], *(max(SIZES[0] + 1, int(size * options.scale)) for size in SIZES[1:]))
     results: list[Result] = []
+    is_faulty = False
     for case in options.cases:
-        results += measured(case, sizes)
+        results += measured(case, sizes, watches=watches)
+        for fault in faults:
+            print(f"{case}: {fault}\n", flush=True)
+        is_faulty = is_faulty or bool(faults)
+        faults.clear()
         print(f"… {case}", file=sys.stderr, flush=True)
     print(table(results))
     if options.publish:
         plot(results, options.publish / "scale.svg")
+    return int(is_faulty)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -35,17 +35,18 @@ from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
+    share_group_settings,
+    streams_group_settings,
     transaction_settings,
 )
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.settings.group_configs import group_overrides
 from barnabas.broker.transactions.transaction_end import (
     Endings,
     TransactionEnds,
     TransactionMarkers,
 )
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -58,12 +59,16 @@ if TYPE_CHECKING:
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.streams_topics import StreamsTopics
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -135,6 +140,7 @@ def assemble(
         is_ending=endings.is_decided,
     )
     features.on_updated.append(partial(_apply_features, config, features, transactions))
+    group_configs = Lazy(partial(_group_configs, config, metadata))
     groups = GroupCoordinator(
         partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
         settings=group_settings(config),
@@ -144,9 +150,18 @@ def assemble(
         topics=GroupTopics(topics, access.of),
         new_member_id=lambda: short_text(ids.uuid()),
         consumer_settings=consumer_group_settings(config),
-        overrides=partial(_group_overrides, metadata),
+        share_settings=share_group_settings(config),
+        streams_settings=streams_group_settings(config),
+        overrides=lambda group_id: group_configs.get().overrides(group_id),
+        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
     )
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
+    shares = Lazy(
+        partial(
+            _shares,
+            config, topics, flushes, progress, requests, purgatory, group_configs, now_ms,
+        )
+    )  # fmt: skip
+    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
         config,
@@ -167,18 +182,20 @@ def assemble(
         )
     )  # fmt: skip
     deletion = TopicDeletion(
-        topics, groups, group_runtime, transaction_ends, progress, flushes, compaction, cluster,
-        syncs,
+        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
+        cluster, syncs,
     )  # fmt: skip
 
     recovery = TransactionRecovery(transaction_ends, markers, transactions, topics, flushes, outbox)
     start = Start(
-        topics, groups, transactions, producer_ids, group_runtime, transaction_ends, recovery,
-        deletion,
+        topics, groups, transactions, producer_ids, group_runtime, shares, transaction_ends,
+        recovery, deletion,
     )  # fmt: skip
     start.resume(now_ms, sync)
     logs.run_steps = metadata.run_steps = syncs.run
 
+    new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
+    streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))
     counters = Counters()
     telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
@@ -186,15 +203,17 @@ def assemble(
         requests=requests, wide=wide, quotas=quotas, access=access, features=features,
         topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
         progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
-        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime,
-        transactions=transactions, producer_ids=producer_ids, endings=endings, markers=markers,
+        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime, shares=shares,
+        group_configs=group_configs, transactions=transactions, producer_ids=producer_ids,
+        endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
+        new_topics=new_topics, streams_topics=streams_topics,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
         wide=wide, quotas=quotas, sasl=sasl, logins=logins, topics=topics, cluster=cluster,
         failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
-        compaction=compaction, groups=groups, group_runtime=group_runtime,
+        compaction=compaction, groups=groups, group_runtime=group_runtime, shares=shares,
         transactions=transactions, transaction_ends=transaction_ends, counters=counters,
     )  # fmt: skip
 
@@ -273,6 +292,39 @@ def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
     return WideRequests(requests, outbox)
 
 
+def _shares(
+    config: BrokerConfig,
+    topics: TopicRegistry,
+    flushes: FlushQueue,
+    progress: LogProgress,
+    requests: Requests,
+    purgatory: Purgatory,
+    group_configs: Lazy[GroupConfigs],
+    now_ms: int,
+) -> Shares:
+    from barnabas.broker.share.shares import make_shares
+
+    return make_shares(
+        config, topics, flushes, progress, requests, purgatory, group_configs.get(), now_ms
+    )
+
+
+def _new_topics(
+    config: BrokerConfig, ids: Ids, topics: TopicRegistry, cluster: Cluster
+) -> NewTopics:
+    from barnabas.broker.logs.new_topics import NewTopics
+
+    return NewTopics(config, ids, topics, cluster)
+
+
+def _streams_topics(
+    new_topics: Lazy[NewTopics], topics: TopicRegistry, requests: Requests, quotas: Quotas
+) -> StreamsTopics:
+    from barnabas.broker.streams_topics import StreamsTopics
+
+    return StreamsTopics(new_topics.get(), topics, requests, quotas)
+
+
 def _coordinator_edge(
     cluster: Cluster,
     node_producer_ids: NodeProducerIds,
@@ -313,12 +365,13 @@ def _telemetry(metadata: ClusterMetadata, counters: Counters) -> Telemetry:
     return Telemetry(metadata.client_metrics, counters)
 
 
+def _group_configs(config: BrokerConfig, metadata: ClusterMetadata) -> GroupConfigs:
+    from barnabas.broker.settings.group_configs import GroupConfigs
+
+    return GroupConfigs(config, metadata)
+
+
 def _apply_features(
     config: BrokerConfig, features: CurrentFeatures, transactions: TransactionCoordinator
 ) -> None:
     transactions.settings = transaction_settings(config, features.finalized)
-
-
-def _group_overrides(metadata: ClusterMetadata, group_id: str) -> Mapping[str, int]:
-    configs = metadata.group_configs.get(group_id)
-    return group_overrides(configs) if configs else NO_OVERRIDES

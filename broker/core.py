@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
+    from barnabas.broker.share.shares import Shares
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -98,6 +99,7 @@ class Broker:
         compaction: Compaction,
         groups: GroupCoordinator,
         group_runtime: GroupRuntime,
+        shares: Lazy[Shares],
         transactions: TransactionCoordinator,
         transaction_ends: TransactionEnds,
         counters: Counters,
@@ -109,7 +111,7 @@ class Broker:
         self.topics, self.cluster, self._failover = topics, cluster, failover
         self.purgatory, self.progress = purgatory, progress
         self.flushes, self.compaction = flushes, compaction
-        self.groups, self._group_runtime = groups, group_runtime
+        self.groups, self._group_runtime, self.shares = groups, group_runtime, shares
         self.transactions, self._transaction_ends = transactions, transaction_ends
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
         self.counters = counters
@@ -171,6 +173,8 @@ class Broker:
         if self.wide.made is not None:
             self.wide.made.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
+        if self.shares.made is not None:
+            self.shares.made.on_closed(connection_id)
         if self.quotas.clients is not None:
             self.quotas.clients.on_closed(connection_id)
         if connection is not None and connection.parked_ticket >= 0:
@@ -214,9 +218,9 @@ class Broker:
                 self._refuse(connection, header)
                 return
             context = RequestContext(
-                ticket, header.api_version, header.client_id, connection.client_host,
-                connection_id, api.key, header.correlation_id, now_ms,
-                connection.local_host, connection.local_port, connection.node_id,
+                ticket, header.api_version, header.client_id, connection.client_host, connection_id,
+                api.key, header.correlation_id, now_ms, connection.local_host,
+                connection.local_port, connection.node_id, False, self.topics.version,
             )  # fmt: skip
             row = self._loaded_routes.get(api.key) or self.routes.load(api)
             size_bytes = len(frame)
@@ -360,7 +364,6 @@ class Broker:
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
         self.on_sent(now_ms)
-        self.purgatory.on_tick(now_ms)
         self.progress.on_tick(now_ms)
         deadline = self.groups.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
@@ -382,6 +385,11 @@ class Broker:
             self.wide.made.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
+        # last: their answers have slices of files, which nothing above may delete before they are
+        # sent
+        self.purgatory.on_tick(now_ms)
+        if self.shares.made is not None:
+            self.shares.made.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
@@ -400,6 +408,7 @@ class Broker:
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,
             None if self.sasl is None else self.sasl.next_deadline_ms(),
+            None if self.shares.made is None else self.shares.made.next_deadline_ms(),
         ):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline

@@ -1,6 +1,7 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
-The records of a Result are appended and replayed; then its answers are sent. Results of the
+The records of a Result are appended and replayed; then its answers are sent, and what share groups
+decide about their partitions' states is carried out (share/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
 """
 
@@ -8,33 +9,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
 from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.broker.slices import Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import Reply, Result
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.groups.share.state_changes import StateChange
     from barnabas.storage.log.log import Log
 
 
 logger = logging.getLogger("barnabas.transactions")
-
-MOST_LINES_OF_A_LOG = 1  # a minute, about records without space
-
-
-class NotWrittenError(OSError):
-    """The disk has no space for the records of a Result: none of them was written or replayed.
-
-    It ends the broker as any OSError does, but for events that have changed nothing yet.
-    """
 
 
 def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
@@ -61,7 +59,9 @@ class GroupRuntime:
         flushes: FlushQueue,
         progress: LogProgress,
         requests: Requests,
+        shares: Lazy[Shares],
     ) -> None:
+        self._shares = shares
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
@@ -88,11 +88,41 @@ class GroupRuntime:
                 if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
                     _trace_offsets(log, result, offset)
             self._reply(result.replies)
+            for change in result.state_changes:
+                self._change_states(change, result.partition, now_ms)
             if not result.more:
                 return
             for further in result.more[:-1]:
                 self.run(further, now_ms)
             result = result.more[-1]
+
+    def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:
+        """Carry out what a share group decided about the states of its partitions.
+
+        Each record is on the disk before what relies on it: that states are being deleted before
+        they are, and that they are initialised before a member's acknowledgement is answered,
+        whose flush comes later. Else a power loss would leave a group without its states, or
+        initialise states again that have acknowledgements.
+        """
+
+        def begin(at_ms: int) -> None:
+            self._shares.get().changes.begin(
+                change, partial(self._on_states_changed, change), at_ms
+            )
+
+        if change.is_deletion:
+            self.durable(partition, now_ms).begin(begin)
+        else:
+            begin(now_ms)
+
+    def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
+        result = self._groups.share_offsets.on_states_changed(change, codes)
+        self.run_durably(result, [], now_ms)
+
+    def durable(self, partition: int, now_ms: int) -> Wait:
+        """The wait until all records of a partition of the internal topic are on the disk."""
+        log = self._topics.internal_log(OFFSETS_TOPIC, partition, now_ms)
+        return Wait(partial(self._flushes.wait, [log], now_ms=now_ms), log.flush)
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
         """Carry out a Result; send its answers once its records and `logs` are on the disk."""

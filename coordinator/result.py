@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.transactions.transaction_state import (
     Decision,
@@ -23,6 +23,10 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
 )
 from barnabas.protocol.messages.message import Message
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.share.state_changes import StateChange
+    from barnabas.coordinator.groups.streams.topology import CreateTopics
 
 RECORDS_PER_BATCH = 1_000
 _EIGHT_UNITS = struct.Struct(">8H")
@@ -57,9 +61,11 @@ class Result:
     transactions: of records of __transaction_state the decoded content, so that the host does not
     decode them. producer: (producer_id, producer_epoch) where the batch is transactional (a
     TxnOffsetCommit), else None. replies: released once the records are committed (at once where
-    there are none). effects: carried out after that, in order. more: further results, for other
-    partitions, handled in order after this one (a tick may have many). durable: the replies and
-    effects wait until the records are on the disk, where decisions are durable at all.
+    there are none). effects: carried out after that, in order. state_changes: of share partitions,
+    for the share coordinator, after that. creation: of topics that a streams group lacks, after
+    the answer. more: further results, for other partitions, handled in
+    order after this one (a tick may have many). durable: the replies and effects wait until the
+    records are on the disk, where decisions are durable at all.
     """
 
     partition: int = -1
@@ -68,6 +74,8 @@ class Result:
     producer: tuple[int, int] | None = None
     replies: list[Reply] = field(default_factory=list)
     effects: list[Decision | SessionAtEnd] = field(default_factory=list)
+    state_changes: list[StateChange] = field(default_factory=list)
+    creation: CreateTopics | None = None
     more: list[Result] = field(default_factory=list)
     durable: bool = False
 

@@ -50,14 +50,12 @@ it is refused, row by row where the answer has rows. The broker runs on this tab
 | request | needs |
 |---|---|
 """
-_BETWEEN = """
+_AFTER = """
 ## Not supported
 
-Requests that Apache Kafka supports and this broker does not. Such a request ends its connection, with
-a line in the broker's log; clients ask ApiVersions first and do not send it.
-
-| key | request | Kafka 3.9 | Kafka 4.3 | why |
-|---|---|---|---|---|
+Of the requests that clients send to a broker of Apache Kafka 4.3, none is missing. Those that its
+brokers and controllers send each other are not listed by ApiVersions; such a request ends its
+connection, with a line in the broker's log.
 """
 
 _TOKENS = "Refused, as by a Kafka without `delegation.token.secret.key`."
@@ -84,21 +82,10 @@ DIFFERENCES = {
     "ListConfigResources": "Version 0 is what Kafka 3.9 calls ListClientMetricsResources.",
     "ListTransactions": "Of RE2's syntax, `\\b` and `\\B` are refused in a pattern.",
     "OffsetFetch": "Version 0 asks for offsets in ZooKeeper, which does not exist: UNSUPPORTED_VERSION, as in Kafka.",
+    "StreamsGroupHeartbeat": "A member that lists other tasks than those that are assigned to it gets them again: it has missed an answer. A topology that Kafka fails over (UNKNOWN_SERVER_ERROR) is STREAMS_INVALID_TOPOLOGY.",
     "UnregisterBroker": "A running broker cannot be unregistered: INVALID_REQUEST.",
     "AddRaftVoter": _VOTERS, "RemoveRaftVoter": _VOTERS,
     "UpdateFeatures": "`metadata.version` has no effect.",
-}  # fmt: skip
-
-_SHARE = "There are no share groups (KIP-932)."
-_STREAMS = "There are no streams groups (KIP-1071); Kafka Streams uses classic ones."
-NOT_SPOKEN = {
-    76: ("ShareGroupHeartbeat", _SHARE), 77: ("ShareGroupDescribe", _SHARE),
-    78: ("ShareFetch", _SHARE), 79: ("ShareAcknowledge", _SHARE),
-    83: ("InitializeShareGroupState", _SHARE), 84: ("ReadShareGroupState", _SHARE),
-    85: ("WriteShareGroupState", _SHARE), 86: ("DeleteShareGroupState", _SHARE),
-    87: ("ReadShareGroupStateSummary", _SHARE), 88: ("StreamsGroupHeartbeat", _STREAMS),
-    89: ("StreamsGroupDescribe", _STREAMS), 90: ("DescribeShareGroupOffsets", _SHARE),
-    91: ("AlterShareGroupOffsets", _SHARE), 92: ("DeleteShareGroupOffsets", _SHARE),
 }  # fmt: skip
 
 
@@ -147,14 +134,8 @@ def _asks_row(api: Api) -> str:
 
 def text() -> str:
     """The whole file."""
-    spoken = {api.key for api in APIS}
-    missing = [
-        f"| {key} | `{name}` | {_versions_by_release(key)} | {why} |"
-        for key, (name, why) in NOT_SPOKEN.items()
-        if key not in spoken
-    ]
     apis = sorted(APIS, key=lambda api: api.key)
     rows = [_row(api) for api in apis]
     asks = [_asks_row(api) for api in apis]
-    parts = [_BEFORE, rows, _FEATURES, _feature_rows(), _ACLS, asks, _BETWEEN, missing]
+    parts = [_BEFORE, rows, _FEATURES, _feature_rows(), _ACLS, asks, _AFTER]
     return "".join(part if isinstance(part, str) else "\n".join(part) + "\n" for part in parts)

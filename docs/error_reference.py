@@ -143,6 +143,16 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "STALE_MEMBER_EPOCH": (False, "The member has a newer epoch now; clients repeat the request with it."),
     "MISMATCHED_ENDPOINT_TYPE": (False, "The request asks for controllers, and this is a broker."),
     "UNSUPPORTED_ENDPOINT_TYPE": (False, "The request asks for neither brokers nor controllers."),
+    "FENCED_STATE_EPOCH": (False, "The states of the share group's partitions were deleted or set meanwhile, or another broker writes them."),
+    "INVALID_RECORD_STATE": (False, "The records are not locked for this member of the share group: its lock has expired, or it has finished with them."),
+    "SHARE_SESSION_NOT_FOUND": (True, "The share session has ended, with its connection or because there are too many; clients begin a new one."),
+    "INVALID_SHARE_SESSION_EPOCH": (True, "A request of a share session was repeated or out of order; clients begin a new session."),
+    "SHARE_SESSION_LIMIT_REACHED": (True, "There are `group.share.max.share.sessions` share sessions."),
+    "STREAMS_INVALID_TOPOLOGY": (
+        False,
+        "The topology of a streams group cannot run with any topics, or names one that no "
+        "application may use.",
+    ),
     "INVALID_REGULAR_EXPRESSION": (False, "The pattern is not valid in RE2's syntax."),
     "TRANSACTION_ABORTABLE": (False, "This transaction can only be aborted; then the producer can continue."),
 }  # fmt: skip

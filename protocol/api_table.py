@@ -98,8 +98,22 @@ APIS = (
     Api(72, "PushTelemetry", 0, 0, 0, FEW),
     Api(74, "ListConfigResources", 0, 1, 0, FEW),
     Api(75, "DescribeTopicPartitions", 0, 0, 0),
+    Api(76, "ShareGroupHeartbeat", 1, 1, 1, 20_000),
+    Api(77, "ShareGroupDescribe", 1, 1, 1),
+    Api(78, "ShareFetch", 1, 2, 1, 80_000),
+    Api(79, "ShareAcknowledge", 1, 2, 1, 80_000),
     Api(80, "AddRaftVoter", 0, 1, 0, FEW),
     Api(81, "RemoveRaftVoter", 0, 0, 0, FEW),
+    Api(83, "InitializeShareGroupState", 0, 0, 0),
+    Api(84, "ReadShareGroupState", 0, 0, 0),
+    Api(85, "WriteShareGroupState", 0, 1, 0),
+    Api(86, "DeleteShareGroupState", 0, 0, 0),
+    Api(87, "ReadShareGroupStateSummary", 0, 1, 0),
+    Api(88, "StreamsGroupHeartbeat", 0, 0, 0, 20_000),
+    Api(89, "StreamsGroupDescribe", 0, 0, 0),
+    Api(90, "DescribeShareGroupOffsets", 0, 1, 0),
+    Api(91, "AlterShareGroupOffsets", 0, 0, 0),
+    Api(92, "DeleteShareGroupOffsets", 0, 0, 0),
 )
 
 BY_KEY = {api.key: api for api in APIS}

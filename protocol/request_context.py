@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 
@@ -13,6 +14,7 @@ class RequestContext(NamedTuple):
     which the request arrived. local_host, local_port: the broker's end of the connection.
     node_id: of the broker that received it, where a process runs several. keeps_frame: whether a
     Produce's records are in memory of its own, which stays valid until the request is answered.
+    topics_version: of the topics when the request arrived (`TopicRegistry.version`).
     """
 
     ticket: int
@@ -27,3 +29,4 @@ class RequestContext(NamedTuple):
     local_port: int = -1
     node_id: int = -1
     keeps_frame: bool = False
+    topics_version: int = sys.maxsize

@@ -1,6 +1,7 @@
 """kafka-python's admin client, with what it lacks: waiting for coordinators that are not there yet,
-groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which Barnabas
-adds to its answers (`barnabas.protocol.client_hosts`).
+groups of the consumer protocol (KIP-848), share groups (KIP-932) and streams groups (KIP-1071), and
+the hosts of transactions' producers, which Barnabas adds to its answers
+(`barnabas.protocol.client_hosts`).
 
 This module imports kafka-python, so it is imported when a client is created.
 """
@@ -21,10 +22,11 @@ from kafka.errors import (
     for_code,
 )
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.metadata import CoordinatorType
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 
 COORDINATOR_RETRY_S = 0.2
 _SCHEMAS = "barnabas.cli.schemas"
+SHARE, STREAMS, UNKNOWN = "share", "streams", -1
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -36,6 +38,62 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ig
 
     kafka-python finds the class by its API key.
     """
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1; with the lag since 4.2."""
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareFetchRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareFetchResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
+
+
+class ShareAcknowledgeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka 4.1."""
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka 4.1."""
 
 
 class DescribeTransactionsWithHostsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
@@ -125,51 +183,172 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 self._manager.cluster._coordinators.clear()  # else the same one again
 
     async def _async_describe_groups(self, group_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Describe groups of both protocols.
+        """Describe groups of each protocol.
 
-        DescribeGroups is for classic groups: a group of the consumer protocol is Dead or not found
-        in its answer, and is described by its own request.
+        DescribeGroups is for classic groups: a group of another protocol is Dead or not found in
+        its answer, and is described by its own request.
         """
         described = await super()._async_describe_groups(group_ids, *args, **kwargs)
         for group, row in described.items():
             if GroupIdNotFoundError.__name__ in (row["error"] or ""):
                 row |= {"error": None, "group_state": "Dead"}  # as below version 6
             if row["group_state"] == "Dead":
-                described[group] = await self._consumer_group(group) or row
+                for protocol, request_class in _OTHER_KINDS.items():
+                    if (found := await self._described(group, request_class)) is not None:
+                        described[group] = _group(protocol, found)
+                        break
         return described
 
-    async def _consumer_group(self, group: str) -> dict[str, Any] | None:
-        """A group of the consumer protocol in the form of the others; None for another group."""
-        request = ConsumerGroupDescribeRequest(
-            group_ids=[group], include_authorized_operations=False
-        )
+    async def _described(self, group: str, request_class: type[ApiMessage]) -> Any:
+        """The group as the request of its kind describes it; None for a group of another kind."""
+        request = request_class(group_ids=[group], include_authorized_operations=False)
+        answer = await self._of_coordinator(group, request)
+        if answer is None or answer.groups[0].error_code:
+            return None
+        return answer.groups[0]
+
+    async def _of_coordinator(self, group: str, request: ApiMessage) -> Any:
+        """The answer of a group's coordinator; None where it does not have the request."""
         try:
             self._manager.broker_version_data.api_version(request)
         except IncompatibleBrokerVersion:
             return None
         coordinator = await self._find_coordinator_id(group)
-        answer = await self._manager.send(request, node_id=coordinator)
-        (row,) = answer.groups
-        if row.error_code:
-            return None
+        return await self._manager.send(request, node_id=coordinator)
+
+    def share_heartbeat(self, group: str, member_id: str, epoch: int, topics: list[str]) -> Any:
+        """The answer to a heartbeat of a member of a share group; None where the cluster has no
+        share groups.
+        """
+        request = ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=topics if epoch == 0 else None,
+        )
+        return self._manager.run(self._of_coordinator, group, request)
+
+    def share_fetch(self, node_id: int, request: ApiMessage) -> Any:
+        """The answer of a broker to a ShareFetch or a ShareAcknowledge."""
+        return self._manager.run(self._manager.send, request, node_id)
+
+    def topics_by_id(self, names: list[str]) -> dict[Any, tuple[str, dict[int, int]]]:
+        """The name of each topic, and the leaders of its partitions, by its id."""
+        rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self.send_anywhere(MetadataRequest(topics=rows, allow_auto_topic_creation=False))
         return {
-            "error": None,
-            "group_id": group,
-            "group_state": row.group_state,
-            "protocol_type": "consumer",
-            "protocol_data": row.assignor_name,
-            "members": [_member(member) for member in row.members],
+            topic.topic_id: (
+                topic.name,
+                {row.partition_index: row.leader_id for row in topic.partitions},
+            )
+            for topic in answer.topics
+            if not topic.error_code
+        }
+
+    def share_group_offsets(self, group: str) -> dict[tuple[str, int], tuple[int, int]]:
+        """The start offset and the lag of each partition of a share group; -1 for unknown ones.
+
+        Raises: the error of the group.
+        """
+        row = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
+            group_id=group, topics=None
+        )
+        request = DescribeShareGroupOffsetsRequest(groups=[row])
+        answer = self._manager.run(self._of_coordinator, group, request)
+        (found,) = answer.groups
+        if found.error_code:
+            raise for_code(found.error_code)(found.error_message or f"share group {group}")
+        return {
+            (topic.topic_name, one.partition_index): (
+                one.start_offset, UNKNOWN if one.lag is None else one.lag
+            )
+            for topic in found.topics
+            for one in topic.partitions
+            if not one.error_code
+        }  # fmt: skip
+
+    def alter_share_group_offsets(
+        self, group: str, offsets: dict[tuple[str, int], int]
+    ) -> dict[tuple[str, int], Exception | None]:
+        """Set where a share group without members reads. Gives: the error of each partition."""
+        made = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        topics: dict[str, list[Any]] = {}
+        for (name, index), offset in offsets.items():
+            partition = made.AlterShareGroupOffsetsRequestPartition(
+                partition_index=index, start_offset=offset
+            )
+            topics.setdefault(name, []).append(partition)
+        request = AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[made(topic_name=name, partitions=rows) for name, rows in topics.items()],
+        )
+        answer = self._manager.run(self._of_coordinator, group, request)
+        if answer.error_code:
+            raise for_code(answer.error_code)(answer.error_message or f"share group {group}")
+        return {
+            (topic.topic_name, one.partition_index): for_code(one.error_code)(one.error_message)
+            if one.error_code
+            else None
+            for topic in answer.responses
+            for one in topic.partitions
         }
 
 
-def _member(member: Any) -> dict[str, Any]:
-    assigned = [
-        {"topic": row.topic_name, "partitions": list(row.partitions)}
-        for row in member.assignment.topic_partitions
-    ]
+_OTHER_KINDS = {
+    "consumer": ConsumerGroupDescribeRequest,
+    SHARE: ShareGroupDescribeRequest,
+    STREAMS: StreamsGroupDescribeRequest,
+}
+
+
+def _group(protocol: str, row: Any) -> dict[str, Any]:
+    """A group that its own request described, in the form of the classic ones."""
+    is_streams = protocol == STREAMS
+    topics = _topics_read(row.topology) if is_streams else {}
+    return {
+        "error": None,
+        "group_id": row.group_id,
+        "group_state": row.group_state,
+        "protocol_type": protocol,
+        "protocol_data": "" if is_streams else row.assignor_name,
+        "members": [
+            _member(one, _partitions_of_tasks(one, topics) if is_streams else _partitions(one))
+            for one in row.members
+        ],
+    }
+
+
+def _topics_read(topology: Any) -> dict[str, list[str]]:
+    """The topics that each subtopology reads."""
+    subtopologies = None if topology is None else topology.subtopologies
+    return {
+        one.subtopology_id: [
+            *one.source_topics,
+            *(topic.name for topic in one.repartition_source_topics),
+        ]
+        for one in subtopologies or ()
+    }
+
+
+def _partitions(member: Any) -> dict[str, list[int]]:
+    return {row.topic_name: row.partitions for row in member.assignment.topic_partitions}
+
+
+def _partitions_of_tasks(member: Any, topics: dict[str, list[str]]) -> dict[str, list[int]]:
+    """The partitions that a member of a streams group reads: those of each topic of its tasks."""
+    return {
+        topic: task.partitions
+        for task in member.assignment.active_tasks
+        for topic in topics.get(task.subtopology_id, ())
+    }
+
+
+def _member(member: Any, partitions: dict[str, list[int]]) -> dict[str, Any]:
+    assigned = [{"topic": name, "partitions": list(found)} for name, found in partitions.items()]
     return {
         "member_id": member.member_id,
-        "group_instance_id": member.instance_id,
+        "group_instance_id": getattr(member, "instance_id", None),
         "client_id": member.client_id,
         "client_host": member.client_host,
         "member_assignment": {"assigned_partitions": assigned},

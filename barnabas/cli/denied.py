@@ -50,6 +50,7 @@ NEEDS: dict[str, dict[str, str]] = {
     "quota list": {"cluster": "describe-configs"},
     "quota remove": {"cluster": "alter-configs"},
     "quota set": {"cluster": "alter-configs"},
+    "share consume": {"topic": "read", "group": "read"},
     "topics alter": {"topic": "alter,alter-configs"},
     "topics create": {"topic": "create", "cluster": "create"},
     "topics delete": {"topic": "delete"},

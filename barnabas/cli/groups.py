@@ -32,6 +32,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text, is_batch_number
 
 EMPTY_STATES = ("Empty", "Dead")
+SHARE, UNKNOWN_OFFSET = "share", -1
+_PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PARTITION"))
 
 
 def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
@@ -60,7 +62,7 @@ def assigned_partitions(member: dict[str, Any]) -> list[TopicPartition]:
 
 @click.group()
 def groups() -> None:
-    """Consumer groups: list, describe with lag and members, reset offsets, delete."""
+    """Groups: list, describe with lag and members, reset offsets, delete."""
 
 
 @groups.command(
@@ -128,6 +130,8 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
     described = admin.describe_groups([name])[name]
     if described["error"]:
         raise CommandError(f"group {name}: {described['error']}")
+    if described["protocol_type"] == SHARE:
+        return _share_group_row(admin, name, described)
     found = _committed(admin, name)
     committed = {partition: entry.offset for partition, entry in found.items()}
     if described["group_state"] == "Dead" and not committed:
@@ -137,28 +141,62 @@ def describe_group(admin: Any, name: str) -> dict[str, Any]:
         for member in described["members"]
         for partition in assigned_partitions(member)
     }
-    existing = set(partitions_of(admin.describe_topics(), with_leader=True))
-    bounds = list_offsets(admin, (set(committed) | set(owners)) & existing)
+    topics = admin.describe_topics()
+    known = {*committed, *owners}.intersection(partitions_of(topics, with_leader=True))
+    bounds = list_offsets(admin, known)
+    shown = {*committed, *owners.keys() & set(partitions_of(topics))}
     return {
         "group": name,
         "state": described["group_state"],
         "protocol": described["protocol_type"],
         "assignor": described["protocol_data"],
-        "members": [_member(member) for member in described["members"]],
+        "members": [_member(member, shown) for member in described["members"]],
         "partitions": [
             _partition_row(partition, found.get(partition), bounds.get(partition), owners)
-            for partition in sorted({*committed, *owners})
+            for partition in sorted(shown)
         ],
     }
 
 
-def _member(member: dict[str, Any]) -> dict[str, Any]:
+def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[str, Any]:
+    """A row for a share group: where it starts, and how many records it has not finished.
+
+    Several members may have a partition.
+    """
+    offsets = admin.share_group_offsets(name)
+    clients: dict[TopicPartition, list[str]] = {}
+    for member in described["members"]:
+        for partition in assigned_partitions(member):
+            clients.setdefault(partition, []).append(member["client_id"])
+    shown = set(clients)
+    return {
+        "group": name,
+        "state": described["group_state"],
+        "protocol": described["protocol_type"],
+        "assignor": described["protocol_data"],
+        "members": [_member(member, shown) for member in described["members"]],
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "start_offset": start if start >= 0 else None,
+                "lag": lag if lag >= 0 else None,
+                "client_ids": sorted(clients.get(partition, ())),
+            }
+            for partition in sorted({TopicPartition(*key) for key in offsets} | clients.keys())
+            for start, lag in [offsets.get(partition, (UNKNOWN_OFFSET, UNKNOWN_OFFSET))]
+        ],
+    }
+
+
+def _member(member: dict[str, Any], shown: set[TopicPartition]) -> dict[str, Any]:
+    partitions = [partition for partition in assigned_partitions(member) if partition in shown]
     return {
         "member_id": member["member_id"],
         "group_instance_id": member.get("group_instance_id"),
         "client_id": member["client_id"],
         "client_host": str(member["client_host"]).removeprefix("/"),
-        "partitions": [str(partition) for partition in assigned_partitions(member)],
+        "partitions": [str(partition) for partition in partitions],
     }
 
 
@@ -200,13 +238,18 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
     lag = sum(partition["lag"] or 0 for partition in row["partitions"])
     pairs = [("state", row["state"]), ("assignor", row["assignor"]), ("lag", lag)]
     output.fields([*pairs, ("members", len(row["members"]))])
+    if row["protocol"] == SHARE:
+        columns = [Column("start_offset", "START"), Column("lag", "LAG")]
+        columns.append(Column("client_ids", "CLIENTS"))
+        output.table(row["partitions"], [*_PARTITION_COLUMNS, *columns])
+        _print_members(output, row)
+        return
     for partition in row["partitions"]:
         _note_on(f"{partition['topic']}-{partition['partition']}", partition)
     output.table(
         row["partitions"],
         [
-            Column("topic", "TOPIC", "name"),
-            Column("partition", "PARTITION"),
+            *_PARTITION_COLUMNS,
             Column("committed_offset", "COMMITTED"),
             Column("last_stable_offset", "LAST STABLE"),
             Column("high_watermark", "END"),
@@ -214,6 +257,10 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
             Column("client_id", "CLIENT"),
         ],
     )
+    _print_members(output, row)
+
+
+def _print_members(output: Output, row: dict[str, Any]) -> None:
     output.table(
         row["members"],
         [
@@ -272,7 +319,7 @@ def reset_offsets(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Commit other offsets for a group.
+    """Commit other offsets for a group, or let a share group start at others.
 
     The group must have no members now. The changes are shown first; on a terminal you are asked to
     confirm.
@@ -280,7 +327,9 @@ def reset_offsets(
     if (place is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to PLACE or --shift-by N")
     with connection.admin() as admin:
-        rows = _plan(admin, group, names, place, shift_by)
+        is_share = admin.describe_groups([group])[group]["protocol_type"] == SHARE
+        committed = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
+        rows = _plan(admin, committed, names, place, shift_by)
         if not rows:
             raise CommandError(f"the group {group!r} has committed nothing: name topics with -t")
         if output.as_json and not yes and not dry_run:
@@ -290,7 +339,7 @@ def reset_offsets(
         if not dry_run:
             _refuse_members(admin, group)
             confirm(f"Commit these offsets for {group}?", yes=yes)
-            _commit(admin, group, rows)
+            (_set_starts if is_share else _commit)(admin, group, rows)
     if output.as_json:
         output.data({"group": group, "dry_run": dry_run, "partitions": rows})
     elif dry_run:
@@ -301,11 +350,31 @@ def reset_offsets(
     return ERROR if failed else OK
 
 
+def _start_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
+    """Where a share group starts, by partition; those where it has not read yet are left out."""
+    return {
+        TopicPartition(*key): start
+        for key, (start, _) in sorted(admin.share_group_offsets(group).items())
+        if start >= 0
+    }
+
+
+def _set_starts(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
+    wanted = {(row["topic"], row["partition"]): row["new_offset"] for row in rows}
+    errors = admin.alter_share_group_offsets(group, wanted)
+    for row in rows:
+        error = errors[row["topic"], row["partition"]]
+        row["error"] = None if error is None else explain(error)
+
+
 def _plan(
-    admin: Any, group: str, names: Sequence[str], place: Place | None, shift_by: int | None
+    admin: Any,
+    committed: dict[TopicPartition, int],
+    names: Sequence[str],
+    place: Place | None,
+    shift_by: int | None,
 ) -> list[dict[str, Any]]:
     """A row for each partition: its current offset, and the new one."""
-    committed = committed_offsets(admin, group)
     partitions: list[TopicPartition] = []
     for name in names:
         partitions += topic_or_partition(admin, name)
@@ -397,7 +466,8 @@ def _commit(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
     """Delete groups.
 
-    Groups that have no members, with the offsets that they committed.
+    Groups that have no members, with the offsets that they committed; share groups with what they
+    know of each record.
     """
     import kafka.errors
 

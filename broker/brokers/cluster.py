@@ -26,7 +26,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.logs.topics import check_leader_epoch
 from barnabas.broker.requests.fetch_sessions import FetchSessions
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import CurrentLeader
@@ -46,6 +50,7 @@ NO_LEADER = -1
 INTERNAL_FACTORS = {
     OFFSETS_TOPIC: "offsets.topic.replication.factor",
     TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
 }
 
 
@@ -403,6 +408,10 @@ class NodeTopics:
         """The log of a partition that this broker leads, and that is not off line."""
         log = self._topics.partition(topic, index)
         return log if log is not None and self._leads(topic, index) else None
+
+    def is_later(self, topic: str, context: RequestContext) -> bool:
+        """Whether the topic was made after a request arrived, as `TopicRegistry` has it."""
+        return self._topics.is_later(topic, context)
 
     def partitions_of(self, topic: str) -> list[Log | None]:
         """The logs of a topic by index; None for those that this broker does not lead."""

@@ -17,7 +17,7 @@ answers when its coordinator's append is refused. The coordinators themselves ha
 |---|---|
 | `WRITING` | always; of several groups or transactional ids, those |
 | SyncGroup | that of the group's leader, whose assignments complete a rebalance |
-| ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
+| `HEARTBEATS` | if it joins or leaves, or if its Result has records, which are dropped |
 
 With one broker this module is not imported.
 """
@@ -25,18 +25,17 @@ With one broker this module is not imported.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from barnabas.broker.connections import CoordinatorWait
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Route
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
     from barnabas.broker.connections import ConnectionState
@@ -44,9 +43,17 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.result import Result
     from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
+
+    Heartbeat = (
+        ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
+    )
 
 
 class One(NamedTuple):
@@ -78,6 +85,10 @@ SINGLE = {
     "OffsetDelete": One(OFFSETS_TOPIC, "group_id"),
     "TxnOffsetCommit": One(OFFSETS_TOPIC, "group_id"),
     "ConsumerGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "ShareGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "AlterShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
+    "DeleteShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
+    "StreamsGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
     "InitProducerId": One(TRANSACTIONS_TOPIC, "transactional_id"),
     "AddPartitionsToTxn": One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
     "AddOffsetsToTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
@@ -87,6 +98,8 @@ WRITING = frozenset(
     {
         "OffsetCommit",
         "OffsetDelete",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
         "DeleteGroups",
         "TxnOffsetCommit",
         "InitProducerId",
@@ -99,6 +112,9 @@ SEVERAL = {
     "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
     "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
     "ConsumerGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "ShareGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "DescribeShareGroupOffsets": Several(OFFSETS_TOPIC, "groups", "groups", "group_id"),
+    "StreamsGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
     "DeleteGroups": Several(OFFSETS_TOPIC, "groups_names", "results"),
     "DescribeTransactions": Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states"),
     "AddPartitionsToTxn": Several(
@@ -108,6 +124,29 @@ SEVERAL = {
 LISTS = {
     "ListGroups": Several(OFFSETS_TOPIC, "", "groups", "group_id"),
     "ListTransactions": Several(TRANSACTIONS_TOPIC, "", "transaction_states", "transactional_id"),
+}
+
+
+class Heartbeats(NamedTuple):
+    """How heartbeats of a kind of group are decided, and whether the features have the kind."""
+
+    decide: Callable[[GroupCoordinator], Callable[[Any, RequestContext, int], Result]]
+    are_spoken: Callable[[CurrentFeatures], bool]
+
+
+HEARTBEATS = {
+    "ConsumerGroupHeartbeat": Heartbeats(
+        lambda groups: groups.on_consumer_group_heartbeat,
+        lambda features: features.speaks_consumer_groups,
+    ),
+    "ShareGroupHeartbeat": Heartbeats(
+        lambda groups: groups.share_requests.on_heartbeat,
+        lambda features: features.speaks_share_groups,
+    ),
+    "StreamsGroupHeartbeat": Heartbeats(
+        lambda groups: groups.streams_requests.on_heartbeat,
+        lambda features: features.speaks_streams_groups,
+    ),
 }
 
 
@@ -165,8 +204,9 @@ class _Edge:
             if isinstance(request, SyncGroupRequest):
                 if self._edge.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
-            elif isinstance(request, ConsumerGroupHeartbeatRequest):
-                return self._handle_heartbeat(request, context)
+            elif self._api.name in HEARTBEATS:
+                heartbeat = cast("Heartbeat", request)
+                return self._handle_heartbeat(HEARTBEATS[self._api.name], heartbeat, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
     def _handle_several(
@@ -212,16 +252,16 @@ class _Edge:
         return self._handle(request, context)
 
     def _handle_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+        self, decided: Heartbeats, request: Heartbeat, context: RequestContext
     ) -> Answer:
-        """Handle a heartbeat of a consumer group whose records cannot be written: it renews the
-        session; a change is refused, and is sent again with the next heartbeat.
+        """Handle a heartbeat of a group whose records cannot be written: it renews the session; a
+        change is refused, its records are dropped, and it is sent again with the next heartbeat.
         """
         edge = self._edge
-        if not edge.features.speaks_consumer_groups:
+        if not decided.are_spoken(edge.features):
             return self._handle(request, context)
         if request.member_epoch > 0:
-            result = edge.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            result = decided.decide(edge.groups)(request, context, context.now_ms)
             if not result.records:
                 edge.requests.park(context)
                 edge.group_runtime.run(result, context.now_ms)

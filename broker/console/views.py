@@ -19,13 +19,12 @@ from barnabas.broker.observation.observe import (
     PartitionState,
     TransactionalIdState,
 )
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import NO_TIMEOUT_MS
 from barnabas.why_stuck import Answer, WaitingGroup
 from barnabas.why_stuck import OpenTransaction as HoldingTransaction
 
-INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 TOPICS_A_PAGE, STRIPS_A_TOPIC, STRIPS_A_PAGE = 6, 3, 20
 ROWS_A_PAGE, ROWS_IN_OVERVIEW = 50, 6
 MOST_PARTITIONS_OF_ROW = 20

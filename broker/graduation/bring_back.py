@@ -55,7 +55,7 @@ from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Setting
-from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
@@ -361,7 +361,7 @@ class _Merge:
             ours = merged(topic.configs, given, now)
         configs = {**now, **ours}
         if name in INTERNAL_TOPICS:
-            configs["cleanup.policy"] = "compact"
+            configs |= RETENTION_CONFIGS[name]
         return configs
 
     def _usable(

@@ -25,7 +25,7 @@ from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import LONG_MAX, OWN_PREFIX
 from barnabas.broker.settings.topic_config import broker_default
-from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.kafka_versions import KafkaVersion
@@ -76,7 +76,7 @@ def plan_hand_over(
     for topic in survey.topics:
         configs = dict(topic.configs)
         if topic.name in INTERNAL_TOPICS:
-            configs["cleanup.policy"] = "compact"
+            configs |= RETENTION_CONFIGS[topic.name]
         else:
             configs = {**topic_settings, **configs}
         plan.topic_configs[topic.name] = _for_kafka(plan, configs, f"the topic {topic.name}")

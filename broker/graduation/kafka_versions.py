@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from barnabas.broker.settings.features import GROUP_VERSION, TRANSACTION_VERSION
+from barnabas.broker.settings.features import (
+    GROUP_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+    TRANSACTION_VERSION,
+)
 
 _MIB, _HOUR_MS = 1 << 20, 3_600_000
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
-_OURS = (TRANSACTION_VERSION, GROUP_VERSION)
+_OURS = (TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)
 _GONE_IN_4 = frozenset({
     "message.format.version", "message.downconversion.enable",
     "message.timestamp.difference.max.ms",
@@ -39,6 +44,11 @@ class KafkaVersion(NamedTuple):
     def is_before_4(self) -> bool:
         """Whether a setting has to enable groups of the consumer protocol."""
         return self.name.startswith("3.")
+
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether it has the internal topic of share groups."""
+        return "share.coordinator.state.topic.min.isr" in self.own_topics
 
     def feature_levels(self, ours: Mapping[str, int]) -> dict[str, int]:
         """The levels for a cluster where `ours` are finalised, limited to those of the version."""
@@ -83,8 +93,8 @@ KAFKA_VERSIONS = {
                 METADATA_VERSION: 30,
                 ELIGIBLE_LEADER_REPLICAS: 1,
                 GROUP_VERSION: 1,
-                "share.version": 1,
-                "streams.version": 1,
+                SHARE_VERSION: 1,
+                STREAMS_VERSION: 1,
                 TRANSACTION_VERSION: 2,
             },
             _KAFKA_4_DEFAULTS,

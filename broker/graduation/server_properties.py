@@ -21,7 +21,11 @@ from barnabas.broker.settings.listeners import OAUTHBEARER
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.setting import OWN_PREFIX
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.hand_over import HandOver
@@ -38,6 +42,7 @@ _LOGIN = "org.apache.kafka.common.security"
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
+SHARE_PARTITIONS = "share.coordinator.state.topic.num.partitions"
 # Written here with new values, or of the previous cluster.
 _LEFT_OUT = {
     "node.id", "broker.id", "log.dir", "log.dirs", "process.roles", "listeners",
@@ -49,6 +54,7 @@ _LEFT_OUT = {
     "default.replication.factor", "group.initial.rebalance.delay.ms", "advertised.host.name",
     "host.name", "port", "inter.broker.protocol.version", "reserved.broker.max.id",
     "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
+    SHARE_PARTITIONS,
 }  # fmt: skip
 _LEFT_OUT_PREFIXES = (OWN_PREFIX, "controller.", "zookeeper.", "confluent.", "metadata.log.")
 _ASSIGNORS = {
@@ -179,6 +185,7 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
         for name, setting in (
             (OFFSETS_TOPIC, "offsets.topic.num.partitions"),
             (TRANSACTIONS_TOPIC, "transaction.state.log.num.partitions"),
+            (SHARE_STATE_TOPIC, SHARE_PARTITIONS),
         )
         for topic in (plan.survey.metadata.topic(name),)
     }
@@ -190,6 +197,7 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
         "transaction.state.log.min.isr": "1",
         "default.replication.factor": "1",
         **plan.kafka.own_topics,
+        **({SHARE_PARTITIONS: counts[SHARE_STATE_TOPIC]} if plan.kafka.has_share_groups else {}),
         "group.initial.rebalance.delay.ms": str(config["group.initial.rebalance.delay.ms"]),
     }
 

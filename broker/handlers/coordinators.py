@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import re
+import uuid
 from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NO_LEADER
+from barnabas.broker.group_topics import short_text
 from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.settings.features import SHARE_VERSION
+from barnabas.coordinator.internal_topics import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.hot_responses import Endpoint
 from barnabas.protocol.messages.find_coordinator import (
@@ -22,39 +31,47 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.settings.config import BrokerConfig
 
 logger = logging.getLogger("barnabas.broker")
 
-GROUP, TRANSACTION = 0, 1
-BATCHED_SINCE = 4
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+BATCHED_SINCE, SHARE_SINCE = 4, 6
 NOWHERE = Endpoint(-1, "", -1)
+_PARTITION = re.compile(r"[-+]?[0-9]{1,10}", re.ASCII)
+_INTS, _LONGEST_ID = 1 << 31, 24
 
 
 def on_find_coordinator(
     topics: TopicRegistry,
     cluster: Cluster,
     addresses: Addresses,
+    config: BrokerConfig,
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
-    of Kafka expect.
+    """The coordinator of groups, transactional ids and share partitions. Its internal topic is made
+    now, as clients of Kafka expect.
 
     The files of the first keys' partitions are made before the answer, so that a lack of space is
     found now and not by a coordinator's write; another thread makes the other files.
 
-    Errors: INVALID_REQUEST for other kinds; COORDINATOR_NOT_AVAILABLE where no running broker can
+    Errors: INVALID_REQUEST for other kinds, and for a share partition that is not GROUP:TOPIC
+    ID:PARTITION; COORDINATOR_NOT_AVAILABLE where no running broker can
     be the coordinator, or there is no space for its files.
     """
     topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
+    if request.key_type == SHARE and _may_be_share(config, context):
+        topic = SHARE_STATE_TOPIC
     is_batched = context.api_version >= BATCHED_SINCE
     keys = request.coordinator_keys if is_batched else [request.key]
     if topic is not None and keys:
         topics.ensure_internal_topic(topic, context.now_ms)
     rows = []
     for number, key in enumerate(keys):
-        code, (node_id, host, port, _) = _coordinator(cluster, addresses, topic, key, context)
-        if not code and number < MADE_BY_A_REQUEST and not _has_files(topics, cluster, topic, key):
+        name = share_key(key) if topic == SHARE_STATE_TOPIC else key
+        code, (node_id, host, port, _) = _coordinator(cluster, addresses, topic, name, context)
+        if not code and number < MADE_BY_A_REQUEST and not _has_files(topics, cluster, topic, name):
             code, (node_id, host, port, _) = Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
     if is_batched:
@@ -69,9 +86,37 @@ def on_find_coordinator(
     )
 
 
-def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: str) -> bool:
+def _may_be_share(config: BrokerConfig, context: RequestContext) -> bool:
+    features = config.release.features
+    return context.api_version >= SHARE_SINCE and any(
+        feature.name == SHARE_VERSION for feature in features
+    )
+
+
+def share_key(key: str) -> str | None:
+    """The key of a share partition as its coordinator writes it; None where it is none.
+
+    The group may contain colons.
+    """
+    group_id, _, rest = key.rpartition(":")
+    group_id, _, topic_id = group_id.rpartition(":")
+    if not group_id.strip() or not _PARTITION.fullmatch(rest) or not -_INTS <= int(rest) < _INTS:
+        return None
+    try:
+        encoded = base64.urlsafe_b64decode(topic_id[:_LONGEST_ID].rstrip("=") + "==")
+    except ValueError:
+        return None
+    if len(encoded) != 16 or len(topic_id) > _LONGEST_ID:
+        return None
+    written = short_text(uuid.UUID(bytes=encoded))
+    if written != topic_id.rstrip("="):
+        return None
+    return f"{group_id}:{written}:{int(rest)}"
+
+
+def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: str | None) -> bool:
     """Whether a coordinator's log has its files, or gets them now."""
-    assert topic is not None, "a coordinator has a topic"
+    assert topic is not None and key is not None, "a coordinator has a topic"
     log = topics.partition(*cluster.coordinator_partition(topic, key))
     try:
         if log is not None:
@@ -85,9 +130,13 @@ def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: 
 
 
 def _coordinator(
-    cluster: Cluster, addresses: Addresses, topic: str | None, key: str, context: RequestContext
+    cluster: Cluster,
+    addresses: Addresses,
+    topic: str | None,
+    key: str | None,
+    context: RequestContext,
 ) -> tuple[Code, Endpoint]:
-    if topic is None:
+    if topic is None or key is None:
         return Code.INVALID_REQUEST, NOWHERE
     node_id = cluster.node_id
     if not cluster.is_one:

@@ -39,16 +39,16 @@ def on_delete_records(
     -1; of several brokers NOT_LEADER_OR_FOLLOWER.
     """
     partitions = cluster.topics_here(context)
-    topics = []
+    topics, raised = [], []
     for topic in request.topics:
         rows = []
         for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
+                if partitions.is_later(topic.name, context):  # the request waited, in parts
+                    raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
                 log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
-                # before the answer: deleted records must not be visible again after a crash
-                logs.write_starts()
-                progress.on_appended([log], context.now_ms)
+                raised.append(log)
                 low_watermark = log.log_start_offset
             except KafkaError as error:
                 code = error.code
@@ -56,6 +56,9 @@ def on_delete_records(
                 DeleteRecordsPartitionResult(partition.partition_index, low_watermark, code)
             )
         topics.append(DeleteRecordsTopicResult(topic.name, rows))
+    # before any other request: deleted records must not be visible again after a crash
+    logs.write_starts()
+    progress.on_appended(raised, context.now_ms)
     return DeleteRecordsResponse(topics=topics)
 
 

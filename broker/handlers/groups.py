@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import GROUPS_DELETED_AT_ONCE, Slices
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -17,8 +18,10 @@ from barnabas.protocol.messages.delete_groups import (
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.outbox import Answer
     from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
     from barnabas.protocol.messages.message import Message
@@ -56,22 +59,25 @@ def on_delete_groups(
     requests: Requests,
     groups: GroupCoordinator,
     group_runtime: GroupRuntime,
+    shares: Lazy[Shares],
     request: DeleteGroupsRequest,
     context: RequestContext,
 ) -> Answer:
-    """Delete groups without members, each by itself. Errors: see `GroupCoordinator`.
+    """Delete groups without members, each by itself; the states of share groups' partitions first.
+    Errors: see `GroupCoordinator`.
 
     A kill between two slices leaves some groups deleted and the request unanswered: sent again, it
     has GROUP_ID_NOT_FOUND for these groups, as after a kill between a coordinator's batches.
     """
     return requests.answer_in_slices(
-        context, _delete_groups(groups, group_runtime, request, context)
+        context, _delete_groups(groups, group_runtime, shares, request, context)
     )
 
 
 def _delete_groups(
     groups: GroupCoordinator,
     group_runtime: GroupRuntime,
+    shares: Lazy[Shares],
     request: DeleteGroupsRequest,
     context: RequestContext,
 ) -> Slices:
@@ -81,10 +87,48 @@ def _delete_groups(
     for at in range(0, len(group_ids), GROUPS_DELETED_AT_ONCE):
         if at:
             now_ms = yield
-        some = DeleteGroupsRequest(groups_names=group_ids[at : at + GROUPS_DELETED_AT_ONCE])
+        names = group_ids[at : at + GROUPS_DELETED_AT_ONCE]
+        if any(_is_share_group(groups, name) for name in names):
+            codes = yield from _delete_states(groups, group_runtime, shares.get(), names, now_ms)
+            results += [DeletableGroupResult(*row) for row in codes.items()]
+            names = [name for name in names if name not in codes]
+            now_ms = yield
+        some = DeleteGroupsRequest(groups_names=names)
         result = groups.on_delete_groups(some, context, now_ms)
         response = result.take_response()
         assert isinstance(response, DeleteGroupsResponse)
         group_runtime.run(result, now_ms)
         results += response.results
     return DeleteGroupsResponse(results=results)
+
+
+def _is_share_group(groups: GroupCoordinator, group_id: str) -> bool:
+    group = groups.group(group_id)
+    return group is not None and group.kind == SHARE_TYPE
+
+
+def _delete_states(
+    groups: GroupCoordinator,
+    group_runtime: GroupRuntime,
+    shares: Shares,
+    group_ids: list[str],
+    now_ms: int,
+) -> Slices:
+    """Delete the states of the partitions of share groups. Gives: the codes of groups whose states
+    could not be deleted, which stay.
+    """
+    wrong: dict[str, Code] = {}
+    for result in groups.share_offsets.begin_deletion(group_ids):
+        (change,), result.state_changes = result.state_changes, []
+        group_runtime.run(result, now_ms)
+        now_ms = yield group_runtime.durable(result.partition, now_ms)
+        codes = yield from shares.changes.in_slices(change, now_ms)
+        now_ms = yield
+        done = groups.share_offsets.on_states_changed(change, codes)
+        group_runtime.run(done, now_ms)
+        failed = [
+            code for code in codes if code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        ]
+        if failed:
+            wrong[change.group_id] = Code(failed[0])
+    return wrong

@@ -347,13 +347,7 @@ class ProduceHandler:
         if denied and not request.topic_data:
             return self._all_denied(request, context, denied, denied_code)
         unreadable, refused = self._prepare(request, context.api_version)
-        cluster = self._cluster
-        topics = (
-            self._topics
-            if cluster.is_one
-            else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
-        )
-        produce = _Produce(topics, request, context, unreadable)
+        produce = _begun(self._cluster, self._topics, request, context, unreadable)
         name = request.transactional_id
         if name is not None and refused is None:
             self._batches.check_connection(produce)
@@ -536,6 +530,8 @@ class ProduceHandler:
         topic_id = batch.topic_id
         if topic_id is not None and self._topics.metadata.topic_by_id(topic_id) is None:
             answer = ProducedPartition(batch.partition, Code.UNKNOWN_TOPIC_ID)
+        elif topic_id is None and self._topics.is_later(batch.name, produce.context):
+            answer = ProducedPartition(batch.partition, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             answer = self._append(
                 produce, batch.row, batch.name, batch.partition, batch.records, batch, result
@@ -778,19 +774,54 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
     return unreadable
 
 
-def _refuse_partitions(produce: _Produce, pairs: list[TopicPartition]) -> None:
-    """Refuse the batches of these partitions, since the record of their transaction cannot be
-    written: with a code after which every client sends again, as Apache Kafka does.
+def _refuse_partitions(
+    produce: _Produce, pairs: list[TopicPartition], code: Code = Code.NOT_ENOUGH_REPLICAS
+) -> None:
+    """Refuse the batches of these partitions. Takes: code, of those for which the record of their
+    transaction cannot be written: every client sends again after it, as with Apache Kafka.
     """
     refused = set(pairs)
-    produce.unreadable = {
-        **produce.unreadable,
-        **dict.fromkeys(pairs, Code.NOT_ENOUGH_REPLICAS),
-    }
+    produce.unreadable = {**produce.unreadable, **dict.fromkeys(pairs, code)}
     for topic in produce.request.topic_data:
         for partition in topic.partition_data:
             if (topic.name, partition.index) in refused:
                 partition.records = None
+
+
+def _begun(
+    cluster: Cluster,
+    topics: TopicRegistry,
+    request: ProduceRequest,
+    context: RequestContext,
+    unreadable: Unreadable,
+) -> _Produce:
+    """The state of a request, as it begins, or begins again after it was held back."""
+    here = (
+        topics
+        if cluster.is_one
+        else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
+    )
+    produce = _Produce(here, request, context, unreadable)
+    if context.topics_version < topics.version:  # it has waited
+        _refuse_later_topics(produce, topics)
+    return produce
+
+
+def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
+    """Refuse the batches for topics that were made since the request arrived, which names earlier
+    ones: it waited for the worker, or for the end of a transaction. One with ids names each topic
+    exactly.
+    """
+    if produce.context.api_version >= PRODUCE_TOPIC_IDS:
+        return
+    pairs = [
+        TopicPartition(topic.name, partition.index)
+        for topic in produce.request.topic_data
+        if topics.is_later(topic.name, produce.context)
+        for partition in topic.partition_data
+    ]
+    if pairs:
+        _refuse_partitions(produce, pairs, Code.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:

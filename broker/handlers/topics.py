@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
+from barnabas.broker.logs.topic_names import TakenNames
 from barnabas.broker.outbox import Answer
 from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.broker.settings.config_entries import topic_entries
-from barnabas.broker.settings.setting import ConfigError
-from barnabas.broker.settings.topic_config import validate_topic_configs
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
@@ -23,8 +21,6 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from barnabas.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -39,15 +35,15 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.client_quotas import Mutations
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.features import Release
 
 Key = TypeVar("Key", bound=Hashable)
 Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)
@@ -75,7 +71,7 @@ class TopicHandler:
         "_cluster",
         "_config",
         "_deletion",
-        "_ids",
+        "_new_topics",
         "_quotas",
         "_requests",
         "_topics",
@@ -84,7 +80,7 @@ class TopicHandler:
     def __init__(
         self,
         config: BrokerConfig,
-        ids: Ids,
+        new_topics: Lazy[NewTopics],
         requests: Requests,
         quotas: Quotas,
         access: ClientAccess,
@@ -93,7 +89,7 @@ class TopicHandler:
         deletion: TopicDeletion,
     ) -> None:
         self._config = config
-        self._ids = ids
+        self._new_topics = new_topics
         self._requests = requests
         self._quotas = quotas
         self._access = access
@@ -116,7 +112,8 @@ class TopicHandler:
         may_see = self._settings_shown(context)  # now: the client may have hung up in a later slice
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
-        total = sum(self._requested_count(topic_request) for topic_request in request.topics)
+        new_topics = self._new_topics.get()
+        total = sum(map(new_topics.requested_count, request.topics))
         if len(request.topics) > CHECKED_AT_ONCE:
             now_ms = yield
         taken = TakenNames(self._topics.metadata.topics)
@@ -142,7 +139,7 @@ class TopicHandler:
                         f"This request is for {total} partitions: ask for at most "
                         f"{MOST_PARTITIONS_AT_ONCE} at once.",
                     )
-                topic = self._checked_topic(topic_request, taken)
+                topic = new_topics.checked(topic_request, taken)
                 if mutations is not None:
                     mutations.record(topic.partition_count)
                 taken.add(topic.name)
@@ -200,46 +197,6 @@ class TopicHandler:
         setattr(answer, field, encoded)
         return answer
 
-    def _checked_topic(self, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
-        """The topic to make. Raises KafkaError if the request for it is not valid."""
-        if self._topics.metadata.topic(topic_request.name) is not None:
-            raise KafkaError(
-                Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."
-            )
-        check_topic_name(topic_request.name)
-        if topic_request.name == CLUSTER_METADATA:
-            raise KafkaError(
-                Code.TOPIC_AUTHORIZATION_FAILED,
-                f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
-            )
-        if topic_request.name in INTERNAL_TOPICS:
-            raise KafkaError(
-                Code.INVALID_TOPIC_EXCEPTION,
-                f"The topic '{topic_request.name}' is the broker's own and is made when it is "
-                "first needed: "
-                "choose another name.",
-            )
-        taken.check(topic_request.name)
-        configs = _checked_configs(topic_request, self._config.release)
-        partition_count = self._checked_partition_count(topic_request)
-        replicas = () if self._cluster.is_one else self._replicas(topic_request, partition_count)
-        return Topic(topic_request.name, self._ids.uuid(), partition_count, configs, replicas)
-
-    def _replicas(
-        self, topic_request: CreatableTopic, partition_count: int
-    ) -> tuple[tuple[int, ...], ...]:
-        """The replicas of each partition of a topic of several brokers."""
-        if topic_request.assignments:
-            return tuple(
-                tuple(one.broker_ids)
-                for one in sorted(topic_request.assignments, key=lambda one: one.partition_index)
-            )
-        cluster = self._cluster
-        factor = topic_request.replication_factor
-        if factor == UNSET:
-            factor = cluster.default_factor(topic_request.name)
-        return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
-
     def _config_rows(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         return [
             CreatableTopicConfigs(
@@ -253,77 +210,6 @@ class TopicHandler:
             )
             for entry in topic_entries(self._config, configs)
         ]
-
-    def _requested_count(self, topic_request: CreatableTopic) -> int:
-        """How many partitions a topic would have, whether valid or not."""
-        if topic_request.assignments:
-            return len(topic_request.assignments)
-        count: int = (
-            self._config.num_partitions
-            if topic_request.num_partitions == UNSET
-            else max(0, topic_request.num_partitions)
-        )
-        return count
-
-    def _checked_partition_count(self, topic_request: CreatableTopic) -> int:
-        if topic_request.assignments:
-            if topic_request.num_partitions != UNSET or topic_request.replication_factor != UNSET:
-                raise KafkaError(
-                    Code.INVALID_REQUEST,
-                    "Replicas are assigned by hand: leave the partition count and the replication "
-                    "factor at -1 then.",
-                )
-            self._check_assignments(topic_request.assignments)
-        elif not self._cluster.is_one and topic_request.replication_factor != UNSET:
-            self._cluster.check_factor(topic_request.replication_factor)
-        elif topic_request.replication_factor not in (UNSET, 1, len(self._cluster.node_ids)):
-            raise KafkaError(
-                Code.INVALID_REPLICATION_FACTOR,
-                f"The replication factor {topic_request.replication_factor} cannot be had: "
-                + (
-                    "there is one broker, so give 1, or -1 for the default."
-                    if self._cluster.standby is None
-                    else "there are two brokers, and each has all."
-                ),
-            )
-        if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
-            raise KafkaError(
-                Code.INVALID_PARTITIONS,
-                f"A topic cannot have {topic_request.num_partitions} partitions: give a number "
-                "from 1 on, or "
-                "-1 for the broker's num.partitions.",
-            )
-        return self._requested_count(topic_request)
-
-    def _check_assignments(self, assignments: Sequence[CreatableReplicaAssignment]) -> None:
-        indexes = sorted(assignment.partition_index for assignment in assignments)
-        for assignment in assignments:
-            self._check_replicas(assignment.partition_index, assignment.broker_ids)
-        if indexes != list(range(len(indexes))):
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"The partitions {indexes} are assigned: number them from 0 on, each once and "
-                "without a gap.",
-            )
-        if len({len(assignment.broker_ids) for assignment in assignments}) > 1:
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                "Partitions are assigned to different numbers of brokers: give each as many.",
-            )
-
-    def _check_replicas(self, index: int, broker_ids: Sequence[int]) -> None:
-        if not self._cluster.is_one:
-            self._cluster.check_replicas(index, broker_ids)
-            return
-        if (
-            list(broker_ids) != [self._cluster.node_id]
-            and sorted(broker_ids) != self._cluster.node_ids
-        ):
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"Partition {index} cannot lie on {list(broker_ids)}: broker "
-                f"{self._cluster.node_id} is the only one, so give [{self._cluster.node_id}].",
-            )
 
     def on_delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Answer:
         """Remove topics, named by name or (version 6 on) by id.
@@ -520,7 +406,7 @@ class TopicHandler:
                     "assign each of the new ones.",
                 )
             for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
-                self._check_replicas(index, assignment.broker_ids)
+                self._new_topics.get().check_replicas(index, assignment.broker_ids)
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
         """With several brokers: store the requested replicas of a topic's new partitions, if the
@@ -577,15 +463,6 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
         replication_factor=UNSET,
         configs=[],
     )
-
-
-def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[str, str]:
-    configs = {config.name: config.value for config in topic_request.configs}
-    try:
-        validate_topic_configs(configs, release)
-    except ConfigError as error:
-        raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
-    return {name: value for name, value in configs.items() if value is not None}
 
 
 def _refuse_internal(name: str, what: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer, Parked
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -249,6 +249,9 @@ class TxnOffsetCommitHandler:
     def _commit_offsets(
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> TxnOffsetCommitResponse | Parked:
+        if any(self._topics.is_later(topic.name, context) for topic in request.topics):
+            # the request was held back, and names earlier topics
+            return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
         self._topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
         index = partition_for(request.group_id, len(self._topics.partitions_of(OFFSETS_TOPIC)))
         producers = self._topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state

@@ -185,6 +185,7 @@ class Compaction:
         was_cleaned = False
         for key in keys:
             self._failures.pop(key, None)
+            self._warned_of.discard(key)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
             self._write()

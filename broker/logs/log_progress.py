@@ -36,12 +36,12 @@ class LogProgress:
                     now_ms,
                 )
                 break
-        if self._purgatory.waiting_count:
+        if self._purgatory.waiting_count or self._purgatory.watchers:
             self.try_fetches(logs, now_ms)
 
     def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
         """Try the fetches that wait for the logs."""
-        if self._purgatory.waiting_count:
+        if self._purgatory.waiting_count or self._purgatory.watchers:
             for log in logs:
                 self._purgatory.on_progress(log, now_ms)
 

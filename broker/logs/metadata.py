@@ -50,7 +50,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import (
@@ -218,7 +218,7 @@ class ClusterMetadata:
                 partition_count,
             )
             return self.create_topic(
-                name, topic_id, partition_count, {**(configs or {}), "cleanup.policy": "compact"}
+                name, topic_id, partition_count, {**(configs or {}), **RETENTION_CONFIGS[name]}
             )
         if configs is not None:
             logger.info(

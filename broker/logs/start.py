@@ -11,6 +11,7 @@
 | after a power loss: transactional producers are fenced, offsets of groups are checked | `resume` |
 | the same in a copy that may lack acknowledged data (`broker.replication.following`) | `resume` |
 | offsets that groups committed beyond the end of a log are set back to the end | `resume` |
+| states of share partitions are replayed, and set back likewise | `resume` |
 | the offsets of deleted topics are deleted | `resume` |
 | data that readers may have seen are flushed | `resume` |
 """
@@ -24,7 +25,11 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.slices import run_through
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.coordinator.transactions.transaction_state import TransactionState
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.protocol.topic_partition import TopicPartition
@@ -33,9 +38,11 @@ from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
+    from barnabas.broker.share.shares import Shares
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -98,14 +105,16 @@ class Start:
         transactions: TransactionCoordinator,
         producer_ids: ProducerIdAllocator,
         group_runtime: GroupRuntime,
+        shares: Lazy[Shares],
         ends: TransactionEnds,
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
+        """Its parameters are the parts whose state a start completes."""
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
         self._producer_ids, self._deletion = producer_ids, deletion
-        self._group_runtime, self._ends = group_runtime, ends
+        self._group_runtime, self._shares, self._ends = group_runtime, shares, ends
         self._recovery = recovery
 
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
@@ -125,6 +134,8 @@ class Start:
         if self._logs.may_lack_acknowledged:
             self._fence(now_ms)
         self._set_offsets_back(now_ms)
+        if self._topics.logs_of(SHARE_STATE_TOPIC):
+            self._shares.get().set_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
             # not before: a start after a crash until here must detect the power loss again

@@ -11,17 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.syncs import Syncs
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.share.shares import Shares
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.storage.log.log import Log
@@ -33,7 +35,7 @@ class TopicDeletion:
     1. the topics are removed from the journal, and are invisible from then on;
     2. a flush of the records of completed transactions begins;
     3. their logs are moved away, a few in each slice, and the renames made durable;
-    4. the offsets that groups committed on them are deleted;
+    4. the offsets that groups committed on them are deleted, and the states of share groups;
     5. when those tombstones are on the disk, the journal forgets the deletion.
 
     A start continues an interrupted deletion. Topics of the same names are made when the flushes of
@@ -45,6 +47,7 @@ class TopicDeletion:
         topics: TopicRegistry,
         groups: GroupCoordinator,
         group_runtime: GroupRuntime,
+        shares: Lazy[Shares],
         transaction_ends: TransactionEnds,
         progress: LogProgress,
         flushes: FlushQueue,
@@ -54,6 +57,7 @@ class TopicDeletion:
     ) -> None:
         """Its parameters are the parts that a deletion reaches."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
+        self._shares = shares
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster, self._syncs = cluster, syncs
@@ -116,16 +120,22 @@ class TopicDeletion:
         metadata = self._topics.metadata
         # after a start there may already be a topic of the same name with its own offsets
         absent = [name for name in names.values() if metadata.topic(name) is None]
-        for number, result in enumerate(self._groups.on_topics_deleted(absent)):
+        for number, result in enumerate(self._groups.on_topics_deleted(absent, names.keys())):
             if number:
                 now_ms = yield
             self._group_runtime.run(result, now_ms)
+        logs = self._topics.logs_of(OFFSETS_TOPIC)
+        if self._shares.made is not None:
+            logs += self._topics.logs_of(SHARE_STATE_TOPIC)
+            for result in self._shares.made.on_topics_deleted(set(names), now_ms):
+                now_ms = yield
+                self._shares.made.runtime.run(result, now_ms)
 
         def end(_: int) -> None:
             for topic_id in names:
                 metadata.end_deletion(topic_id)
 
-        self._flushes.wait(self._topics.logs_of(OFFSETS_TOPIC), end, now_ms)
+        self._flushes.wait(logs, end, now_ms)
 
 
 def _flush_all(logs: list[Log]) -> None:

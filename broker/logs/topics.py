@@ -12,12 +12,18 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.settings.topic_config import topic_log_config, topic_setting_value
 from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    RETENTION_CONFIGS,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.protocol.request_context import RequestContext
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.files.segment_files import CorruptLog
@@ -46,6 +53,25 @@ logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
+
+
+class _InternalSettings(NamedTuple):
+    """The names of the broker's settings for a new internal topic."""
+
+    partition_count: str
+    segment_bytes: str
+
+
+_INTERNAL_SETTINGS = {
+    OFFSETS_TOPIC: _InternalSettings("offsets.topic.num.partitions", "offsets.topic.segment.bytes"),
+    TRANSACTIONS_TOPIC: _InternalSettings(
+        "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes"
+    ),
+    SHARE_STATE_TOPIC: _InternalSettings(
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.segment.bytes",
+    ),
+}
 
 
 class TopicRegistry:
@@ -71,6 +97,7 @@ class TopicRegistry:
         self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
+        self._made_at: dict[str, int] = {}  # the version with each topic made in this run
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._configuring: Iterator[None] | None = None
         self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
@@ -87,6 +114,12 @@ class TopicRegistry:
         if logs is None or not 0 <= index < len(logs):
             return None
         return logs[index]
+
+    def is_later(self, topic: str, context: RequestContext) -> bool:
+        """Whether the topic was made after a request arrived, which waited: by its name the request
+        means an earlier topic, or none.
+        """
+        return self._made_at.get(topic, 0) > context.topics_version
 
     def require_partition(self, topic: str, index: int) -> Log:
         """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
@@ -167,9 +200,8 @@ class TopicRegistry:
         topic = self.metadata.topic(name)
         if topic is not None:
             return topic.partition_count
-        if name == TRANSACTIONS_TOPIC:
-            return self._config.transaction_state_log_num_partitions
-        return self._config.offsets_topic_num_partitions
+        count: int = self._config[_INTERNAL_SETTINGS[name].partition_count]
+        return count
 
     def group_partition(self, group_id: str) -> int:
         """The partition of __consumer_offsets that a group's records go to."""
@@ -178,11 +210,8 @@ class TopicRegistry:
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
         """Make an internal topic when it is first needed, as Kafka does. Its files come soon."""
         if name not in self._partitions:
-            if name == TRANSACTIONS_TOPIC:
-                segment_bytes = self._config.transaction_state_log_segment_bytes
-            else:
-                segment_bytes = self._config.offsets_topic_segment_bytes
-            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            segment_bytes = self._config[_INTERNAL_SETTINGS[name].segment_bytes]
+            configs = {**RETENTION_CONFIGS[name], "segment.bytes": str(segment_bytes)}
             self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
             self.on_created(self.logs_of(name))
 
@@ -284,6 +313,7 @@ class TopicRegistry:
             if is_interrupted and self._log_config(topic) != config:
                 self._configure(topic)  # its settings were altered between two slices
             if topic.topic_id in self.metadata.coming:
+                self._made_at[topic.name] = self.version
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
@@ -310,7 +340,7 @@ class TopicRegistry:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
         what reads the directory afterwards expects them. Without space the next start makes them.
         """
-        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        for name in INTERNAL_TOPICS:
             for log in self.logs_of(name):
                 try:
                     log.files.make()
@@ -354,6 +384,7 @@ class TopicRegistry:
         self.version += 1
         for name in names:
             self._leader_epochs.pop(name, None)
+            self._made_at.pop(name, None)
         return [
             (name, index, log)
             for name in names
@@ -414,7 +445,9 @@ class TopicRegistry:
     def on_tick(self) -> None:
         """Apply a change of the broker's settings to some more logs."""
         if self._configuring is not None:
-            self._configuring = None if next(self._configuring, True) else self._configuring
+            is_done = next(self._configuring, True)  # it yields None: True comes at its end
+            if is_done:
+                self._configuring = None
 
     @property
     def is_configuring(self) -> bool:

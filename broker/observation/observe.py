@@ -12,11 +12,14 @@ from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
+from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -75,11 +78,12 @@ class TransactionalIdState(NamedTuple):
 
 
 class CommittedOffsetState(NamedTuple):
-    """A group's committed offset of one partition.
+    """A group's committed offset of one partition, or a share group's start offset.
 
     offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
     is what the transaction holds back. lag: None for an unknown partition, and where the offset is
-    the number of a micro-batch.
+    the number of a micro-batch. Of a share group it is the number of records that it has not
+    finished, and None before it has stored how many it has.
     """
 
     topic: str
@@ -169,6 +173,7 @@ def look_at_transactional_ids(
 def look_at_groups(
     groups: GroupCoordinator,
     topics: TopicRegistry,
+    shares: Lazy[Shares],
     stuck: Collection[tuple[str, int]] = (),
 ) -> Look[tuple[GroupState, ...]]:
     """All groups, with what they have committed and how far they are behind.
@@ -178,6 +183,9 @@ def look_at_groups(
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():
+        if group.kind == SHARE_TYPE:
+            rows.append((yield from _look_at_share_group(groups, group, topics, shares.made)))
+            continue
         waiting = _uncommitted(groups, group, stuck) if stuck else []
         rows.append((yield from _look_at_group(group, topics, waiting)))
         if len(rows) % ROWS_AT_ONCE == 0:
@@ -204,6 +212,10 @@ def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int
             for topic in consumer.assignment.topic_partitions:
                 yield from ((topic.topic_name, index) for index in topic.partitions)
         return
+    if group.kind == STREAMS_TYPE:
+        for partitions in groups.streams_requests.assigned_partitions(group).values():
+            yield from partitions
+        return
     for member in group.classic.describe().members:
         for name, indexes in (read_assignment(member.member_assignment) or {}).items():
             yield from ((name, index) for index in indexes)
@@ -225,11 +237,34 @@ def _look_at_group(
         if (log := topics.partition(topic, index)) is not None:
             held = log.high_watermark - log.last_stable_offset
             rows.append(CommittedOffsetState(topic, index, NO_OFFSET, held))
-    members = group.require_consumer().members if group.is_consumer else group.classic.members
     return GroupState(
         group.group_id,
         group.state_name,
-        len(members),
+        len(group.member_ids),
         tuple(rows),
         sum(map(len, group.offsets.pending.values())),
+    )
+
+
+def _look_at_share_group(
+    groups: GroupCoordinator, group: Group, topics: TopicRegistry, shares: Shares | None
+) -> Look[GroupState]:
+    """A share group with the start offsets of the partitions that it has read."""
+    rows: list[CommittedOffsetState] = []
+    if shares is not None:
+        from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
+        from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+
+        initialized = groups.share_requests.initialized_partitions(group.group_id)
+        for name, indexes in initialized.items():
+            for index in indexes:
+                start, lag = start_and_lag(topics, shares, group.group_id, name, index)
+                if start == UNINITIALIZED_OFFSET:
+                    continue
+                known = None if lag == UNKNOWN_LAG else max(0, lag)
+                rows.append(CommittedOffsetState(name, index, start, known))
+                if len(rows) % ROWS_AT_ONCE == 0:
+                    yield
+    return GroupState(
+        group.group_id, group.state_name, len(group.member_ids), tuple(rows), pending_count=0
     )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
     from barnabas.protocol.wall_clock import WallClock
 
-PRODUCE, FETCH, WRITE_TXN_MARKERS = 0, 1, 27
+PRODUCE, FETCH, WRITE_TXN_MARKERS, SHARE_FETCH = 0, 1, 27, 78
 EXEMPT = frozenset({WRITE_TXN_MARKERS})
 REFUSED_SINCE = {19: 6, 20: 5, 37: 3}  # CreateTopics, DeleteTopics, CreatePartitions
 PERCENT_PER_NS = 100 / 1e9
@@ -227,6 +227,20 @@ class ClientQuotas:
             fetched.record(-response_bytes, now_ms)
         return throttle_ms, bytes_ms > 0
 
+    def on_shared(self, context: RequestContext, response_bytes: int) -> int:
+        """Record a ShareFetch that is answered with so many bytes. Gives: how long its client has
+        to wait, in ms. It gets the records in any case: they are locked for it.
+        """
+        client = self._client(context)
+        if client is _FREE:
+            return 0
+        now_ms, fetched = self._now_ms(context), client.fetched
+        bytes_ms = 0
+        if fetched is not None:
+            fetched.record(response_bytes, now_ms)
+            bytes_ms = fetched.throttle_ms(now_ms)
+        return self._throttle(context, bytes_ms, self._work_ms(client, context))
+
     def on_answered(self, context: RequestContext) -> int:
         """Record any other answered request. Gives: how long its client has to wait, in ms."""
         client = self._client(context)
@@ -243,10 +257,10 @@ class ClientQuotas:
             response.throttle_time_ms = throttle_ms
 
     def on_encoded(self, context: RequestContext, answer: Encoded) -> Encoded:
-        """Throttle an answer that its handler has encoded; Produce and Fetch already are."""
+        """Throttle an answer that its handler has encoded; those with records already are."""
         if context.api_key == PRODUCE and not answer.pieces:
             self.on_produced(context)
-        if context.api_key in (PRODUCE, FETCH):
+        if context.api_key in (PRODUCE, FETCH, SHARE_FETCH):
             return answer
         throttle_ms = self.on_answered(context)
         if not throttle_ms:

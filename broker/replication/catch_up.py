@@ -17,7 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas.broker.replication.operations import Kind, Operation, is_local, is_unfinished
+from barnabas.broker.replication.operations import (
+    Kind,
+    Operation,
+    is_local,
+    is_stray,
+    is_unfinished,
+)
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
@@ -42,7 +48,7 @@ def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
     A large file comes in parts, PIECES_AT_ONCE of its checksums in each: `add_to_inventory`.
     """
     for name in disk.list(data_dir):
-        if disk.is_dir(f"{data_dir}/{name}"):
+        if disk.is_dir(f"{data_dir}/{name}") and not is_stray(name):
             yield f"{name}/", Held(0, ())
     for name in _files_below(disk, data_dir, ""):
         file = disk.open(f"{data_dir}/{name}")

@@ -6,21 +6,31 @@ the journal has the partition, of the same topic, it was not deleted: the leader
 directory, and this may be its last copy. The exception is a directory with the mark of
 `replicated_disk`: this node made it while it led, no standby got it, and so its successor never had
 it.
+
+The mark is on the disk with the first flush of the directory's own files. A power loss before that
+may keep the directory, and some of its records, and lose the mark. Such a directory stops no
+return, and is not removed either: it is set aside, as `<name>.<32 hex digits>-stray`.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.metadata import topics_in
 from barnabas.broker.replication.operations import Kind
+from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.directory.partition_directories import free_stray_path
 from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
     CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
     decode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX
@@ -32,6 +42,8 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.operations import Operation
     from barnabas.storage.disk import Disk
 
+logger = logging.getLogger("barnabas.replication")
+
 JOURNAL_NAME = "barnabas-metadata.journal"
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _SHOWN = 10
@@ -40,8 +52,13 @@ _SHOWN = 10
 class LostPartitions:
     """The directories whose removal waits for the end of the catch-up."""
 
-    def __init__(self, disk: Disk, data_dir: str) -> None:
+    def __init__(self, disk: Disk, data_dir: str, *, is_copy: bool) -> None:
+        """Takes: is_copy, whether all of the directory came from a leader."""
         self._disk, self._data_dir = disk, data_dir
+        self._may_lack_marks = (
+            not is_copy and RunNote(disk, data_dir).last_run() is LastRun.POWER_LOST
+        )
+        self._flushed = _recovery_points(disk, data_dir) if self._may_lack_marks else {}
         self._waiting: dict[str, None] = {}
 
     def holds_back(self, operation: Operation) -> bool:
@@ -71,6 +88,10 @@ class LostPartitions:
     def _remove_waiting(self) -> None:
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
+        for name in [name for name in lost if self._may_lack_mark(name)]:
+            lost.remove(name)
+            del self._waiting[name]
+            self._set_aside(name)
         if lost:
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
             raise LogDirectoryError(
@@ -105,9 +126,32 @@ class LostPartitions:
             and self._topic_id(name) in (topic.topic_id, None)
         )
 
+    def _may_lack_mark(self, name: str) -> bool:
+        """Whether a power loss may have taken the mark: no flush had made it durable."""
+        topic_name, _, number = name.rpartition("-")
+        return self._may_lack_marks and not self._flushed.get((topic_name, int(number)))
+
+    def _set_aside(self, name: str) -> None:
+        aside = free_stray_path(self._disk, self._data_dir, name)
+        self._disk.rename(f"{self._data_dir}/{name}", aside)
+        logger.warning(
+            "the leader does not have %s, of which nothing was flushed before the power was lost, "
+            "and which it may never have had: the directory is set aside as %s",
+            name,
+            aside,
+        )
+
     def _topic_id(self, name: str) -> uuid.UUID | None:
         path = f"{self._data_dir}/{name}/{PARTITION_METADATA_NAME}"
         try:
             return decode_partition_metadata(self._disk.read(path))
         except (FileNotFoundError, CorruptCheckpoint):
             return None
+
+
+def _recovery_points(disk: Disk, data_dir: str) -> Offsets:
+    """The offsets up to which logs were flushed in their own files, by topic and partition."""
+    try:
+        return decode_offsets(disk.read(f"{data_dir}/{RECOVERY_POINT_NAME}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return {}

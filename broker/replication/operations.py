@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.new_files import is_of_new_files
+from barnabas.storage.directory.partition_directories import STRAY_SUFFIX
 from barnabas.storage.disk import REPLACING_SUFFIX, Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -89,7 +90,12 @@ class DivergedError(Exception):
 def is_local(path: str) -> bool:
     """Whether the file of the data directory belongs to this process or machine only."""
     is_left_here = path.endswith((TEMPORARY_SUFFIX, REPLACING_SUFFIX, f"/{NOT_SENT_NAME}"))
-    return path in LOCAL or is_left_here or is_of_new_files(path)
+    return path in LOCAL or is_left_here or is_stray(path) or is_of_new_files(path)
+
+
+def is_stray(path: str) -> bool:
+    """Whether the directory was set aside on this machine, or the file is in such a directory."""
+    return path.partition("/")[0].endswith(STRAY_SUFFIX)
 
 
 def is_unfinished(path: str) -> bool:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.routes import Handler, Read, Route
-from barnabas.broker.requests.to_coordinators import ToGroups, to_transactions
+from barnabas.broker.requests.to_coordinators import ToGroups, to_shares, to_transactions
 from barnabas.broker.requests.wide_requests import SHAPES, reading_once
 
 if TYPE_CHECKING:
@@ -81,6 +81,26 @@ def group(decide: str, kind: str = "any") -> Row:
     return Row(make)
 
 
+def share_group(part: str, decide: str) -> Row:
+    """A method of a part of the group coordinator, of share groups."""
+
+    def make(parts: Parts) -> Handler[Any]:
+        made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
+        return made.of_share_groups(getattr(getattr(parts.groups, part), decide))
+
+    return Row(make)
+
+
+def share_state(decide: str) -> Row:
+    """A method of the share coordinator."""
+
+    def make(parts: Parts) -> Handler[Any]:
+        shares = parts.shares.get()
+        return to_shares(getattr(shares.coordinator, decide), shares.runtime, parts.requests)
+
+    return Row(make)
+
+
 def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -> Row:
     """A method of the transaction coordinator; `to_transactions` has the parameters."""
 
@@ -108,17 +128,22 @@ _FETCH = (
     "config", "metadata", "logs", "connections", "requests", "wide", "quotas", "access", "cluster",
     "addresses",
 )  # fmt: skip
+_SHARED = (
+    "config", "metadata", "logs", "requests", "quotas", "access", "features", "cluster",
+    "addresses", "group_configs", "shares",
+)  # fmt: skip
 _METADATA = (
     "config", "ids", "requests", "wide", "quotas", "access", "topics", "cluster", "addresses",
 )  # fmt: skip
 _TOPICS = (
-    "config", "ids", "requests", "quotas", "access", "topics", "cluster", "deletion",
+    "config", "new_topics", "requests", "quotas", "access", "topics", "cluster", "deletion",
 )  # fmt: skip
 _CLUSTER = ("topics", "cluster", "addresses", "failover")
 _CONFIGS = ("config", "topics", "cluster", "progress")
 _TXN_OFFSETS = (
     "requests", "topics", "transactions", "endings", "transaction_ends", "groups", "group_runtime",
 )  # fmt: skip
+_STREAMS = ("requests", "groups", "group_runtime", "features", "access", "streams_topics")
 _ADDED_PARTITIONS = (
     "v3_and_below_transactional_id", "v3_and_below_producer_id", "v3_and_below_producer_epoch",
 )  # fmt: skip
@@ -132,7 +157,7 @@ ROWS: dict[int, Row] = {
     3: to("metadata:MetadataHandler.on_metadata", *_METADATA),
     8: group("on_offset_commit", "of_commits"),
     9: group("on_offset_fetch", "of_offsets"),
-    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses"),
+    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config"),
     11: group("on_join_group"),
     12: group("on_heartbeat"),
     13: group("on_leave_group"),
@@ -167,7 +192,7 @@ ROWS: dict[int, Row] = {
     39: to("delegation_tokens:on_renew_delegation_token", "connections"),
     40: to("delegation_tokens:on_expire_delegation_token", "connections"),
     41: to("delegation_tokens:on_describe_delegation_token", "connections"),
-    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime"),
+    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime", "shares"),
     43: to("cluster:ClusterHandler.on_elect_leaders", *_CLUSTER),
     44: to("configs:ConfigHandler.on_incremental_alter_configs", *_CONFIGS),
     45: to("cluster:ClusterHandler.on_alter_partition_reassignments", *_CLUSTER),
@@ -192,8 +217,24 @@ ROWS: dict[int, Row] = {
     72: to("telemetry:on_push_telemetry", "telemetry", "connections"),
     74: to("configs:ConfigHandler.on_list_config_resources", *_CONFIGS),
     75: to("cluster:ClusterHandler.on_describe_topic_partitions", *_CLUSTER),
+    76: to("share_groups:ShareHeartbeatHandler.on_share_group_heartbeat",
+           "requests", "features", "groups", "group_runtime", "shares"),
+    77: share_group("share_requests", "on_describe"),
+    78: to("share_fetch:ShareHandler.on_share_fetch", *_SHARED),
+    79: to("share_fetch:ShareHandler.on_share_acknowledge", *_SHARED),
     80: to("voters:on_add_raft_voter", "logs"),
     81: to("voters:on_remove_raft_voter", "logs"),
+    83: share_state("on_initialize"),
+    84: share_state("on_read"),
+    85: share_state("on_write"),
+    86: share_state("on_delete"),
+    87: share_state("on_read_summary"),
+    88: to("streams_groups:StreamsGroupHandler.on_streams_group_heartbeat", *_STREAMS),
+    89: to("streams_groups:StreamsGroupHandler.on_streams_group_describe", *_STREAMS),
+    90: to("share_groups:on_describe_share_group_offsets",
+           "requests", "features", "topics", "groups", "shares"),
+    91: share_group("share_offsets", "on_alter"),
+    92: share_group("share_offsets", "on_delete"),
 }  # fmt: skip
 """By API key."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.logs.new_topics import NewTopics
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.observation.counters import Counters
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.streams_topics import StreamsTopics
     from barnabas.broker.transactions.transaction_end import (
         Endings,
         TransactionEnds,
@@ -75,6 +79,8 @@ class Parts:
     edge: Lazy[CoordinatorEdge]
     groups: GroupCoordinator
     group_runtime: GroupRuntime
+    shares: Lazy[Shares]
+    group_configs: Lazy[GroupConfigs]
     transactions: TransactionCoordinator
     producer_ids: ProducerIdAllocator
     endings: Endings
@@ -82,6 +88,8 @@ class Parts:
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
     counters: Counters
+    new_topics: Lazy[NewTopics]
+    streams_topics: Lazy[StreamsTopics]
 
 
 class Routes:

@@ -77,6 +77,12 @@ class Requests:
         self._waiting_fetches[context.ticket] = fetch
         self._purgatory.park(fetch, deadline_ms)
 
+    def end_wait(self, context: RequestContext) -> None:
+        """Take a fetch out of the purgatory; it is answered later."""
+        fetch = self._waiting_fetches.pop(context.ticket, None)
+        if fetch is not None:
+            self._purgatory.cancel(fetch)
+
     def is_waited_for(self, context: RequestContext) -> bool:
         """Whether the client of a parked request is still connected."""
         return context.connection_id in self._connections

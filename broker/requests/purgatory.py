@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
@@ -49,10 +49,22 @@ class WaitingFetch:
         )
 
 
+class Watcher(Protocol):
+    """What is notified of all progress of a log."""
+
+    def on_progress(self, log: Log, now_ms: int) -> None:
+        """Data were appended, became stable, or were deleted."""
+        ...
+
+
 class Purgatory:
-    """The fetches that wait for progress of their logs, or for their deadline."""
+    """The fetches that wait for progress of their logs, or for their deadline.
+
+    waiting_count, watchers: progress of a log has to be reported while there are any.
+    """
 
     def __init__(self) -> None:
+        self.watchers: dict[Log, dict[Watcher, None]] = {}
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
         self._sequence = 0
@@ -66,8 +78,22 @@ class Purgatory:
         for log in fetch.logs:
             self._by_log.setdefault(log, {})[fetch] = None
 
+    def watch(self, log: Log, watcher: Watcher) -> None:
+        """Notify the watcher of each progress of the log."""
+        self.watchers.setdefault(log, {})[watcher] = None
+
+    def unwatch(self, log: Log, watcher: Watcher) -> None:
+        """Stop notifying the watcher."""
+        watchers = self.watchers[log]
+        del watchers[watcher]
+        if not watchers:
+            del self.watchers[log]
+
     def on_progress(self, log: Log, now_ms: int) -> None:
         """Try the log's fetches: data were appended, became stable, or were deleted."""
+        if self.watchers:
+            for watcher in list(self.watchers.get(log, ())):
+                watcher.on_progress(log, now_ms)
         waiting = self._by_log.get(log)
         if waiting:
             for fetch in list(waiting):

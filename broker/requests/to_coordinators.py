@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from barnabas.broker.group_runtime import NotWrittenError
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Decide, Handler, Request
 from barnabas.protocol.errors import Code
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.groups.consumer.topic_patterns import (
         InvalidPatternError,
@@ -101,6 +102,19 @@ class ToGroups:
 
         return handle_if_on
 
+    def of_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request about share groups, which `share.version` can turn off."""
+        handle, features = self.any(decide), self._features
+
+        def handle_if_on(request: Request, context: RequestContext) -> Answer:
+            if features.speaks_share_groups:
+                return handle(request, context)
+            from barnabas.broker.handlers.share_groups import without_share_groups
+
+            return without_share_groups(request, context)
+
+        return handle_if_on
+
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]
     ) -> Handler[ConsumerGroupHeartbeatRequest]:
@@ -133,6 +147,23 @@ class ToGroups:
             return PARKED
 
         return handle_when_read
+
+
+def to_shares(
+    decide: Decide[Request], runtime: ShareRuntime, requests: Requests
+) -> Handler[Request]:
+    """The handler of a request that the share coordinator answers."""
+
+    def handle(request: Request, context: RequestContext) -> Answer:
+        requests.park(context)
+        try:
+            runtime.run(decide(request, context, context.now_ms), context.now_ms)
+        except NotWrittenError:
+            code = Code.COORDINATOR_NOT_AVAILABLE
+            requests.reply(context.ticket, request.error_response(context.api_version, code))
+        return PARKED
+
+    return handle
 
 
 def to_transactions(

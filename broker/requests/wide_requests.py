@@ -190,6 +190,26 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
         Shape(_of_rows("transactional_ids", "transaction_states"), at_once=FEW),
     ),
     "ConsumerGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
+    "ShareGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
+    "DescribeShareGroupOffsets": (
+        Shape(
+            (
+                Level("groups", "groups", ("group_id",)),
+                Level("topics", "topics", ("topic_name",)),
+                Level("partitions", "partitions"),
+            )
+        ),
+    ),
+    "AlterShareGroupOffsets": (
+        Shape(
+            _of_partitions(
+                Level("topics", "responses", ("topic_name",)), "partitions", "partitions", _INDEX
+            ),
+            Repeats.LATEST,
+        ),
+    ),
+    "DeleteShareGroupOffsets": (Shape(_of_rows("topics", "responses", "topic_name"), at_once=FEW),),
+    "StreamsGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
 }  # fmt: skip
 """By the request's name. The lists of other requests are one thing together, or few: their handlers
 look at all of them, and their rows in the table of APIs say how many there may be.

@@ -3,7 +3,7 @@
 `authorized` puts the steps of a rule around a row of `broker/requests/dispatch.py`, where there is
 an authorizer; without one nothing of this is imported. A request without a row ends its connection:
 a test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290, KIP-430
-(operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answers.
+(operations), KIP-679, KIP-848, KIP-932, KIP-939, and what Apache Kafka 3.9 answers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Answer, Encoded
-from barnabas.broker.security import guards
+from barnabas.broker.security import guards, share_guards, streams_guards
 from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.broker.security.asks import (
     Ask,
@@ -52,6 +52,7 @@ IDEMPOTENT_WRITE, READ, TWO_PHASE_COMMIT, WRITE = (
 OPEN = rule()
 _OF_GROUP = rule(whole(READ, GROUP, "group_id"))
 _ALTER_CLUSTER, _DESCRIBE_CLUSTER = rule(on_cluster(ALTER)), rule(on_cluster(DESCRIBE))
+_CLUSTER_ACTION = rule(on_cluster(CLUSTER_ACTION))
 _OTHERS_LEFT_OUT = "others are left out where all are asked for"
 
 
@@ -93,7 +94,12 @@ RULES: dict[str, Rule] = {
         )
     ),
     "FindCoordinator": rule(
-        by_hand(guards.find_coordinator, Ask(DESCRIBE, GROUP), Ask(DESCRIBE, TRANSACTIONAL_ID))
+        by_hand(
+            guards.find_coordinator,
+            Ask(DESCRIBE, GROUP),
+            Ask(DESCRIBE, TRANSACTIONAL_ID),
+            Ask(CLUSTER_ACTION, CLUSTER, "for a share partition"),
+        )
     ),
     "JoinGroup": _OF_GROUP,
     "Heartbeat": _OF_GROUP,
@@ -212,6 +218,53 @@ RULES: dict[str, Rule] = {
         each(DESCRIBE, GROUP, "group_ids"),
         in_answer(
             guards.hide_groups_of_hidden_topics, Ask(DESCRIBE, TOPIC, "for all that it reads")
+        ),
+        operations_of("groups", GROUP, "group_id", "authorized_operations"),
+    ),
+    "ShareFetch": rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+    "ShareAcknowledge": rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+    "ShareGroupHeartbeat": rule(
+        whole(READ, GROUP, "group_id"),
+        every(DESCRIBE, TOPIC, "subscribed_topic_names", "for each that is subscribed"),
+    ),
+    "ShareGroupDescribe": rule(
+        each(DESCRIBE, GROUP, "group_ids"),
+        in_answer(
+            guards.hide_groups_of_hidden_topics, Ask(DESCRIBE, TOPIC, "for all that it reads")
+        ),
+        operations_of("groups", GROUP, "group_id", "authorized_operations"),
+    ),
+    "DescribeShareGroupOffsets": rule(
+        by_hand(share_guards.describe_offsets, Ask(DESCRIBE, TOPIC, _OTHERS_LEFT_OUT)),
+        each(DESCRIBE, GROUP, "groups.group_id"),
+    ),
+    "AlterShareGroupOffsets": rule(
+        whole(READ, GROUP, "group_id"), by_hand(share_guards.alter_offsets, Ask(READ, TOPIC))
+    ),
+    "DeleteShareGroupOffsets": rule(
+        whole(DELETE, GROUP, "group_id"), by_hand(share_guards.delete_offsets, Ask(READ, TOPIC))
+    ),
+    "InitializeShareGroupState": _CLUSTER_ACTION,
+    "ReadShareGroupState": _CLUSTER_ACTION,
+    "WriteShareGroupState": _CLUSTER_ACTION,
+    "DeleteShareGroupState": _CLUSTER_ACTION,
+    "ReadShareGroupStateSummary": _CLUSTER_ACTION,
+    "StreamsGroupHeartbeat": rule(
+        whole(READ, GROUP, "group_id"),
+        by_hand(
+            streams_guards.describe_topology,
+            Ask(DESCRIBE, TOPIC, "for each of the topology of a member that joins"),
+        ),
+        in_handler(
+            Ask(CREATE, CLUSTER, "for internal topics that are to be made"),
+            Ask(CREATE, TOPIC, "or on each of them"),
+        ),
+    ),
+    "StreamsGroupDescribe": rule(
+        each(DESCRIBE, GROUP, "group_ids"),
+        in_answer(
+            streams_guards.hide_groups_of_hidden_topics,
+            Ask(DESCRIBE, TOPIC, "for all of its topology"),
         ),
         operations_of("groups", GROUP, "group_id", "authorized_operations"),
     ),

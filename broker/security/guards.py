@@ -15,7 +15,6 @@ from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
-    consumer_group_describe,
     consumer_group_heartbeat,
     delete_topics,
     describe_topic_partitions,
@@ -39,6 +38,7 @@ WRITE = Operation.WRITE
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
 KAFKA_3_9 = "3.9"  # it answers a refused OffsetFetch 0 or 1 without rows; 4.x with errors
+SHARE, SHARE_SINCE = 2, 6  # the kind of a key of FindCoordinator, and its version
 GROUPS_SINCE = 8  # the version of OffsetFetch from which on it has several groups
 
 
@@ -142,7 +142,13 @@ def only_topics_to_describe(
 
 
 def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
-    """DESCRIBE on each group or transactional id, by the kind of the key."""
+    """DESCRIBE on each group or transactional id, by the kind of the key; CLUSTER_ACTION for share
+    partitions, of which brokers ask.
+    """
+    if case.request.key_type == SHARE and case.version >= SHARE_SINCE:
+        if case.access.may_on_cluster(CLUSTER_ACTION):
+            return None
+        return case.refuse(FAILED[CLUSTER])
     resource_type = {0: GROUP, 1: TRANSACTIONAL_ID}.get(case.request.key_type)
     if resource_type is None:
         return None  # the handler refuses it
@@ -159,18 +165,18 @@ def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
-        else consumer_group_describe.DescribedGroup(
-            error_code=FAILED[TOPIC], group_id=group.group_id
-        )
+        else type(group)(error_code=FAILED[TOPIC], group_id=group.group_id)
         for group in answer.groups
     ]
 
 
-def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
+def _topics_of(group: Any) -> set[str]:
+    """The topics of a described consumer group or share group."""
     return {
         topic.topic_name
         for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
+        for assignment in (member.assignment, getattr(member, "target_assignment", None))
+        if assignment is not None
         for topic in assignment.topic_partitions
     }
 

@@ -21,6 +21,8 @@ from barnabas.broker.settings.features import release_of
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.settings.listeners import ListenerError, read_listeners
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS, BrokerRows
+from barnabas.broker.settings.rows_share import check_share_settings
+from barnabas.broker.settings.rows_streams import check_streams_settings
 from barnabas.broker.settings.rows_without_effect import (
     ALL_BROKER_SETTINGS,
     why_ignored,
@@ -35,6 +37,7 @@ KAFKAS_FACTOR = 3  # of Apache Kafka's own topics
 REPLICATION_FACTORS = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
     "transaction.state.log.replication.factor",
 )
 
@@ -67,6 +70,8 @@ class BrokerConfig(BrokerRows):
             if name not in explicit:
                 self._fixed[name] = min(self._fixed["barnabas.brokers"], KAFKAS_FACTOR)
         _check_connections(self._fixed)
+        check_share_settings(self._fixed)
+        check_streams_settings(self._fixed)
         self._values: dict[str, Any] = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         self.users: dict[str, str] = {}

@@ -15,7 +15,11 @@ from typing import Any, NamedTuple
 from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import without_password
-from barnabas.broker.settings.group_configs import GROUP_SETTINGS, broker_setting
+from barnabas.broker.settings.group_configs import (
+    GROUP_SETTINGS,
+    broker_setting,
+    default_value,
+)
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind, Setting
@@ -116,14 +120,16 @@ def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[Conf
     entries = []
     for name, setting in GROUP_SETTINGS.items():
         broker_name = broker_setting(name)
-        value = shown(setting, config[broker_name])
+        value = shown(setting, default_value(config, name))
+        synonyms = (
+            [Synonym(name, value, Source.DEFAULT)]
+            if broker_name is None
+            else _broker_level(config, (broker_name,))
+        )
         if name in configs:
-            own = Synonym(name, configs[name], Source.GROUP)
-            synonyms = [own, Synonym(broker_name, value, Source.DEFAULT)]
-            entries.append(ConfigEntry(setting, configs[name], Source.GROUP, synonyms))
-        else:
-            synonyms = [Synonym(broker_name, value, Source.DEFAULT)]
-            entries.append(ConfigEntry(setting, value, Source.DEFAULT, synonyms))
+            value = configs[name]
+            synonyms.insert(0, Synonym(name, value, Source.GROUP))
+        entries.append(ConfigEntry(setting, value, synonyms[0].source, synonyms))
     return entries
 
 

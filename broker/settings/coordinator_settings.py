@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from barnabas.broker.settings.features import TRANSACTION_VERSION, FinalizedFeatures
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
 
 if TYPE_CHECKING:
@@ -36,6 +38,19 @@ def consumer_group_settings(config: BrokerConfig) -> ConsumerGroupSettings:
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         is_preview=config.release.has_group_preview,
     )
+
+
+def share_group_settings(config: BrokerConfig) -> ShareGroupSettings:
+    """The settings of share groups (KIP-932) that a group cannot have of its own."""
+    return ShareGroupSettings(
+        max_size=config.group_share_max_size,
+        initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
+    )
+
+
+def streams_group_settings(config: BrokerConfig) -> StreamsGroupSettings:
+    """The settings of streams groups (KIP-1071) that a group cannot have of its own."""
+    return StreamsGroupSettings(max_size=config.group_streams_max_size)
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.features import (
     GROUP_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
     FinalizedFeatures,
     finalize,
     levels_of,
@@ -33,6 +35,16 @@ class CurrentFeatures:
         if self._config.release.has_group_preview:
             return "consumer" in self._config.group_coordinator_rebalance_protocols
         return self.finalized.level(GROUP_VERSION) > 0
+
+    @property
+    def speaks_share_groups(self) -> bool:
+        """Whether there are share groups (KIP-932)."""
+        return self.finalized.level(SHARE_VERSION) > 0
+
+    @property
+    def speaks_streams_groups(self) -> bool:
+        """Whether there are streams groups (KIP-1071)."""
+        return self.finalized.level(STREAMS_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
         """Let these levels hold from now on; features that are not named keep theirs."""

@@ -13,6 +13,10 @@ uses the answer with the highest epoch.
 | | 2 | an epoch for each transaction, partitions added by writing to them (KIP-890) |
 | group.version | 0 | classic groups alone |
 | | 1 | groups of the consumer protocol, too (KIP-848) |
+| share.version | 0 | no share groups |
+| | 1 | share groups (KIP-932) |
+| streams.version | 0 | no streams groups |
+| | 1 | streams groups (KIP-1071) |
 | metadata.version | 7 to 30 | nothing: it is of Apache Kafka's metadata log (3.3 to 4.3) |
 
 The supported features are those of a release (`releases.py`): emulated releases have others.
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 METADATA_VERSION = "metadata.version"
 READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # AclOperation
 
@@ -49,6 +55,8 @@ class Feature(NamedTuple):
 FEATURES = (
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
+    Feature(SHARE_VERSION, 0, 1, 1),
+    Feature(STREAMS_VERSION, 0, 1, 1),
     Feature(METADATA_VERSION, 7, 30, 30),
 )
 

@@ -1,49 +1,159 @@
-"""The settings of a single consumer group (KIP-848).
+"""The settings of a single group: of consumer groups (KIP-848), share groups
+(KIP-932) and streams groups (KIP-1071).
 
-A setting of a group overrides the broker's `group.<setting>`, within the broker's
-`group.consumer.min.…` and `….max.…`. A group need not exist to have settings.
+A setting of a group overrides the broker's `group.<setting>`, where there is one, within the
+broker's `group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
+
+A value that was accepted and exceeds the bounds of a later start is limited to them, as by Apache
+Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.setting import ConfigError, integer, nearest
+from barnabas.broker.settings.offset_reset import OffsetResetSetting
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.setting import (
+    ConfigError,
+    Setting,
+    boolean,
+    integer,
+    nearest,
+    string,
+)
 from barnabas.protocol.errors import Code, KafkaError
 
-SESSION_TIMEOUT = "consumer.session.timeout.ms"
-HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
-ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+if TYPE_CHECKING:
+    from barnabas.broker.logs.metadata import ClusterMetadata
 
-GROUP_SETTINGS = {
-    row.name: row
-    for row in (
-        integer(
-            1000,
-            "How often the assignment of the group is computed at most; 0: at each change.",
-            name=ASSIGNMENT_INTERVAL,
-            lowest=0,
-        ),
-        integer(
-            5000,
-            "How often members of the group send heartbeats.",
-            name=HEARTBEAT_INTERVAL,
-            lowest=1,
-        ),
-        integer(
-            45_000,
-            "When a member that is silent is removed.",
-            name=SESSION_TIMEOUT,
-            lowest=1,
-        ),
-    )
-}
+SESSION_TIMEOUT = "session.timeout.ms"
+HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
+NO_CONFIGS: Mapping[str, Any] = {}
+
+_CONSUMER_ROWS: tuple[Setting[Any], ...] = (
+    integer(
+        1000,
+        "How often the assignment of the group is computed at most; 0: at each change.",
+        name="consumer.assignment.interval.ms",
+        lowest=0,
+    ),
+    integer(
+        5000,
+        "How often members of the group send heartbeats.",
+        name="consumer.heartbeat.interval.ms",
+        lowest=1,
+    ),
+    integer(
+        45_000,
+        "When a member that is silent is removed.",
+        name="consumer.session.timeout.ms",
+        lowest=1,
+    ),
+)
+_SHARE_ROWS: tuple[Setting[Any], ...] = (
+    integer(
+        1000,
+        "How often the assignment of the share group is computed at most; 0: at each change.",
+        name="share.assignment.interval.ms",
+        lowest=0,
+    ),
+    OffsetResetSetting(
+        "share.auto.offset.reset",
+        "Where the group begins in a partition: earliest, latest, or by_duration:DURATION, an ISO "
+        "8601 duration before now.",
+    ),
+    integer(
+        5,
+        "How often a record is delivered before it is given up.",
+        name="share.delivery.count.limit",
+        lowest=2,
+    ),
+    integer(
+        5000,
+        "How often members of the share group send heartbeats.",
+        name="share.heartbeat.interval.ms",
+        lowest=1,
+    ),
+    string(
+        "read_uncommitted",
+        "read_committed: records of transactions are delivered when these have committed; "
+        "read_uncommitted: all records are delivered.",
+        name="share.isolation.level",
+        choices=("read_committed", "read_uncommitted"),
+    ),
+    integer(
+        2000,
+        "How many records of a partition may be locked at a time.",
+        name="share.partition.max.record.locks",
+        lowest=100,
+    ),
+    integer(
+        30_000,
+        "How long a record is locked for the member that got it.",
+        name="share.record.lock.duration.ms",
+        lowest=1000,
+    ),
+    boolean(
+        True,
+        "Whether members may renew the lock of a record.",
+        name="share.renew.acknowledge.enable",
+    ),
+    integer(
+        45_000,
+        "When a member of the share group that is silent is removed.",
+        name="share.session.timeout.ms",
+        lowest=1,
+    ),
+)
+_STREAMS_ROWS: tuple[Setting[Any], ...] = (
+    integer(
+        1000,
+        "How often the assignment of the streams group is computed at most; 0: at each change.",
+        name="streams.assignment.interval.ms",
+        lowest=0,
+    ),
+    integer(
+        5000,
+        "How often members of the streams group send heartbeats.",
+        name="streams.heartbeat.interval.ms",
+        lowest=1,
+    ),
+    integer(
+        3000,
+        "How long the group waits for more members after the first joined.",
+        name="streams.initial.rebalance.delay.ms",
+        lowest=0,
+    ),
+    integer(
+        0,
+        "How many copies of the state of each task other instances of the application keep.",
+        name="streams.num.standby.replicas",
+        lowest=0,
+    ),
+    integer(
+        45_000,
+        "When a member of the streams group that is silent is removed.",
+        name="streams.session.timeout.ms",
+        lowest=1,
+    ),
+)
+GROUP_SETTINGS = {row.name: row for row in (*_CONSUMER_ROWS, *_SHARE_ROWS, *_STREAMS_ROWS)}
+KINDS = tuple(dict.fromkeys(name.partition(".")[0] for name in GROUP_SETTINGS))
 
 
-def broker_setting(name: str) -> str:
-    """The name of the broker's setting that is the default of a group's."""
-    return f"group.{name}"
+def broker_setting(name: str) -> str | None:
+    """The name of the broker's setting that is the default of a group's; None: there is none."""
+    broker_name = f"group.{name}"
+    return broker_name if broker_name in BROKER_SETTINGS else None
+
+
+def default_value(config: BrokerConfig, name: str) -> Any:
+    """The typed value for a group without settings of its own."""
+    broker_name = broker_setting(name)
+    return GROUP_SETTINGS[name].default if broker_name is None else config[broker_name]
 
 
 def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> None:
@@ -56,32 +166,82 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
                 Code.INVALID_CONFIG,
                 f"unknown setting of groups {name}{nearest(name, GROUP_SETTINGS)}",
             )
-        kind, _, rest = name.partition(".")
-        least, most = (config[f"group.{kind}.{bound}.{rest}"] for bound in ("min", "max"))
         try:
             value = values[name] = setting.parse(text)
         except ConfigError as error:
             raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
-        if not least <= value <= most:
+        least, most = _bounds(config, name)
+        if (least is not None and value < least) or (most is not None and value > most):
+            names = [bound for bound in _names_of_bounds(name) if bound in BROKER_SETTINGS]
+            bounds = ", ".join(f"{bound}={config[bound]}" for bound in names)
             raise KafkaError(
-                Code.INVALID_CONFIG,
-                f"{name}={text}: this broker allows {least} to {most} "
-                f"(group.{kind}.min.{rest} and …max…)",
+                Code.INVALID_CONFIG, f"{name}={text}: this broker does not allow it: {bounds}"
             )
-    session_ms = values.get(SESSION_TIMEOUT, config[broker_setting(SESSION_TIMEOUT)])
-    heartbeat_ms = values.get(HEARTBEAT_INTERVAL, config[broker_setting(HEARTBEAT_INTERVAL)])
+    for kind in KINDS:
+        _check_heartbeat(config, kind, values)
+
+
+def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any]) -> None:
+    heartbeat, session = f"{kind}.{HEARTBEAT_INTERVAL}", f"{kind}.{SESSION_TIMEOUT}"
+    heartbeat_ms = values.get(heartbeat, default_value(config, heartbeat))
+    session_ms = values.get(session, default_value(config, session))
     if heartbeat_ms >= session_ms:
         raise KafkaError(
             Code.INVALID_CONFIG,
-            f"{HEARTBEAT_INTERVAL}={heartbeat_ms} is not below {SESSION_TIMEOUT}={session_ms}: "
-            "members would be removed between two heartbeats",
+            f"{heartbeat}={heartbeat_ms} is not below {session}={session_ms}: members would be "
+            "removed between two heartbeats",
         )
 
 
-def group_overrides(configs: Mapping[str, str]) -> dict[str, int]:
-    """The settings of a group, as numbers."""
-    return {
-        name: GROUP_SETTINGS[name].parse(text)
-        for name, text in configs.items()
-        if name in GROUP_SETTINGS
-    }
+def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
+    """The least and the most that the broker allows; None where it does not say."""
+    least, most = (
+        config[bound] if bound in BROKER_SETTINGS else None for bound in _names_of_bounds(name)
+    )
+    return least, most
+
+
+def _names_of_bounds(name: str) -> tuple[str, str]:
+    """How the broker's settings of the least and the most are called, if they exist."""
+    kind, _, rest = name.partition(".")
+    rest = rest.removeprefix("num.")
+    return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+
+
+def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a group, typed, within the broker's bounds."""
+    values = {}
+    for name, text in configs.items():
+        if name not in GROUP_SETTINGS:
+            continue
+        value = GROUP_SETTINGS[name].parse(text)
+        least, most = _bounds(config, name)
+        if least is not None:
+            value = max(value, least)
+        values[name] = value if most is None else min(value, most)
+    return values
+
+
+class GroupConfigs:
+    """The values of the settings of groups. They are read from text once after each change."""
+
+    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
+        self._config, self._metadata = config, metadata
+        self._parsed: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
+
+    def overrides(self, group_id: str) -> Mapping[str, Any]:
+        """The settings that the group has of its own, by name."""
+        configs = self._metadata.group_configs.get(group_id)
+        if configs is None:
+            if self._parsed:
+                self._parsed.pop(group_id, None)
+            return NO_CONFIGS
+        parsed = self._parsed.get(group_id)
+        if parsed is None or parsed[0] is not configs:
+            parsed = self._parsed[group_id] = (configs, group_overrides(self._config, configs))
+        return parsed[1]
+
+    def value(self, group_id: str, name: str) -> Any:
+        """The value of one setting: the group's own, else the broker's."""
+        own = self.overrides(group_id)
+        return own[name] if name in own else default_value(self._config, name)

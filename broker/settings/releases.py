@@ -8,7 +8,7 @@ that it supports.
 | field | 3.9 | 4.3 | today |
 |---|---|---|---|
 | apis | its own versions | its own versions | all versions |
-| features | kraft, metadata | its own; share and streams groups are off | `features.py` |
+| features | kraft, metadata | its own | `features.py` |
 | group_operations | read, delete, describe | and describe, alter configs (KIP-848) | as 4.3 |
 | names_doubled_offsets | both answers have the error | one has | as 4.3 |
 | fewest_segment_bytes | 14 | 1 MiB | 14 |
@@ -26,6 +26,8 @@ from barnabas.broker.settings.features import (
     DESCRIBE,
     GROUP_VERSION,
     READ,
+    SHARE_VERSION,
+    STREAMS_VERSION,
     TODAY,
     TRANSACTION_VERSION,
     Feature,
@@ -112,8 +114,8 @@ def _release_4_3() -> Release:
             Feature(GROUP_VERSION, 0, 1, 1),
             Feature("kraft.version", 0, 1, 0),
             Feature("metadata.version", 7, 30, 30),
-            Feature("share.version", 0, 1, 0),
-            Feature("streams.version", 0, 1, 0),
+            Feature(SHARE_VERSION, 0, 1, 1),
+            Feature(STREAMS_VERSION, 0, 1, 1),
             Feature(TRANSACTION_VERSION, 0, 2, 2),
         ),
         fewest_segment_bytes=1 << 20,

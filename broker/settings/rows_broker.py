@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from barnabas.broker.settings.features import EMULATED, LEVELS
 from barnabas.broker.settings.listeners import PASSWORD_MECHANISMS, SASL_MECHANISMS
+from barnabas.broker.settings.rows_share import ShareRows
+from barnabas.broker.settings.rows_streams import StreamsRows
 from barnabas.broker.settings.rows_topic import CODECS, POLICIES, TIMESTAMP_TYPES
 from barnabas.broker.settings.setting import (
     DAY_MS,
@@ -880,6 +882,8 @@ class BrokerRows(
     ConnectionRows,
     LogRows,
     GroupRows,
+    ShareRows,
+    StreamsRows,
     TransactionRows,
     SecurityRows,
     ObservationRows,

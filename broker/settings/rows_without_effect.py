@@ -121,7 +121,7 @@ ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
 _ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
-_NO_SHARE_GROUPS = "share groups are not spoken"
+_AT_ONCE = "a coordinator's record is written at once"
 _NO_PURGATORY = "waiting requests cost nothing once they are answered"
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
@@ -133,7 +133,11 @@ IGNORED_KEYS = {
     "early.start.listeners": "all listeners start together",
     "eligible.leader.replicas.enable": _ONE_BROKER,
     "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
-    "group.coordinator.append.linger.ms": "a group's record is written at once",
+    "group.coordinator.append.linger.ms": _AT_ONCE,
+    "group.coordinator.cached.buffer.max.bytes": _AT_ONCE,
+    "group.share.enable": "share.version, a feature, says whether there are share groups",
+    "group.share.max.groups": "there may be any number of share groups",
+    "group.share.persister.class.name": "__share_group_state stores the state of share groups",
     "host.name": "listeners takes its place",
     "initial.broker.registration.timeout.ms": _NO_QUORUM,
     "inter.broker.protocol.version": _ONE_BROKER,
@@ -155,6 +159,9 @@ IGNORED_KEYS = {
     "ssl.trustmanager.algorithm": "there is no Java here",
     "security.providers": "there is no Java here",
     "server.max.startup.time.ms": "the start takes as long as recovery does",
+    "share.coordinator.append.linger.ms": _AT_ONCE,
+    "share.coordinator.cached.buffer.max.bytes": _AT_ONCE,
+    "share.fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
     "unclean.leader.election.interval.ms": _ONE_BROKER,
     "unstable.api.versions.enable": "only stable versions are spoken",
     "unstable.feature.versions.enable": "only stable versions are spoken",
@@ -170,7 +177,8 @@ IGNORED_PREFIXES = {
     "create.topic.policy.": "there are no policies",
     "delegation.token.": "there are no delegation tokens",
     "group.consumer.assignor.offload.": "the assignment is computed at once",
-    "group.share.": _NO_SHARE_GROUPS,
+    "group.share.assignor.offload.": "the assignment is computed at once",
+    "group.streams.assignor.offload.": "the assignment is computed at once",
     "kafka.metrics.": _NOTHING_REPORTED,
     "leader.imbalance.": _ONE_BROKER,
     "log.cleaner.io.": _UNTHROTTLED,
@@ -182,7 +190,6 @@ IGNORED_PREFIXES = {
     "remote.": _NO_TIERED_STORAGE,
     "replica.": _ONE_BROKER,
     "replication.quota.": _ONE_BROKER,
-    "share.coordinator.": _NO_SHARE_GROUPS,
     "socket.connection.setup.": _ONE_BROKER,
     "telemetry.": _NOTHING_REPORTED,
     "zookeeper.": _NO_ZOOKEEPER,

@@ -1,7 +1,7 @@
 """One group: its members, its offsets, its record, and the retention of its offsets.
 
-A group is one of the consumer protocol (KIP-848) while it has a record of such a group; else it is
-a classic one, also without members.
+A group is one of the consumer protocol (KIP-848), a share group (KIP-932) or a streams group
+(KIP-1071) while it has a record of such a group; else it is a classic one, also without members.
 
 How long an offset is retained, and from when on (KIP-211):
 
@@ -18,7 +18,7 @@ An offset whose commit had a retention time of its own is retained for that time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
@@ -26,6 +26,7 @@ from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTO
 from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.protocol.errors import Code
@@ -33,30 +34,40 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+    from barnabas.coordinator.groups.typed_group import TypedGroup
 
 PartitionCodes = dict[str, dict[int, Code]]
 
 
 class Group:
-    """One group: `classic` or `consumer` has its members, `offsets` its offsets.
+    """One group: `classic`, `consumer` or `typed` has its members, `offsets` its offsets.
 
-    partition: of the internal topic. consumer: None, or without an epoch, for a classic group.
+    partition: of the internal topic. consumer: None, or without an epoch, for a group of another
+    kind. typed: of a share group or a streams group; None, or one that does not exist, for others.
     metadata_value: the value of its last group record, None where it has none; it stays encoded,
     since only a restart reads it.
     """
 
-    __slots__ = ("classic", "consumer", "group_id", "metadata_value", "offsets", "partition")
+    __slots__ = (
+        "classic", "consumer", "group_id", "metadata_value", "offsets", "partition", "typed",
+    )  # fmt: skip
 
     def __init__(self, group_id: str, partition: int, classic: ClassicGroup) -> None:
         self.group_id, self.partition, self.classic = group_id, partition, classic
         self.offsets = GroupOffsets()
         self.consumer: ConsumerGroup | None = None
+        self.typed: TypedGroup | None = None
         self.metadata_value: bytes | None = None
 
     @property
     def has_hard_state(self) -> bool:
         """Whether the log has a record of the group."""
-        return self.metadata_value is not None or bool(self.offsets) or self.is_consumer
+        return (
+            self.metadata_value is not None
+            or bool(self.offsets)
+            or self.is_consumer
+            or self.is_typed
+        )
 
     @property
     def is_consumer(self) -> bool:
@@ -69,12 +80,33 @@ class Group:
         return self.consumer
 
     @property
+    def is_typed(self) -> bool:
+        """Whether it is a share group or a streams group."""
+        return self.typed is not None and self.typed.exists
+
+    def require_typed(self) -> TypedGroup:
+        """The share group or streams group that it is."""
+        assert self.typed is not None, f"group {self.group_id} has no type of its own"
+        return self.typed
+
+    @property
+    def kind(self) -> str:
+        """Its type, as in ListGroups."""
+        if self.is_typed:
+            return self.require_typed().kind
+        return CONSUMER_TYPE if self.is_consumer else CLASSIC_TYPE
+
+    @property
     def state_name(self) -> str:
+        if self.is_typed:
+            return self.require_typed().state
         return self.require_consumer().state if self.is_consumer else self.classic.state.value
 
     @property
     def protocol_type(self) -> str:
         """The type of its members' protocol; empty where it never had members."""
+        if self.is_typed:
+            return self.require_typed().protocol_type
         return (
             CONSUMER_PROTOCOL_TYPE
             if self.is_consumer
@@ -83,23 +115,45 @@ class Group:
 
     @property
     def has_members(self) -> bool:
+        if self.is_typed:
+            return bool(self.require_typed().member_ids)
         if self.is_consumer:
             return bool(self.require_consumer().members)
         return self.classic.state is not State.EMPTY
 
+    @property
+    def member_ids(self) -> Collection[str]:
+        """The ids of its members."""
+        if self.is_typed:
+            return self.require_typed().member_ids
+        if self.is_consumer:
+            return self.require_consumer().members.keys()
+        return self.classic.members.keys()
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether its members, which are not classic ones, read on from positions of their own."""
+        return self.require_typed().reads_on if self.is_typed else self.is_consumer
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether its members read the topic."""
+        if self.is_typed:
+            return topic in self.require_typed().subscribed_topics
         if self.is_consumer:
             return topic in self.require_consumer().subscribed_topics
         return self.classic.is_subscribed_to(topic)
 
     def check_offset_delete(self) -> Code:
         """NONE where offsets may be deleted, else the code."""
+        if self.is_typed:
+            return self.require_typed().check_offset_delete()
         return Code.NONE if self.is_consumer else self.classic.check_offset_delete()
 
     def tombstones(self) -> Iterator[CoordinatorRecord]:
         """The records that remove the group without its offsets."""
-        if self.is_consumer:
+        if self.is_typed:
+            yield from self.require_typed().tombstones(self.group_id)
+        elif self.is_consumer:
             yield from self.require_consumer().tombstones(self.group_id)
         else:
             yield group_tombstone(self.group_id)
@@ -107,6 +161,8 @@ class Group:
     @property
     def is_unused(self) -> bool:
         """Whether it has no members, and no id for one that joins is pending."""
+        if self.is_typed:
+            return self.require_typed().is_unused
         if self.is_consumer:
             return not self.has_members
         return self.classic.state is State.EMPTY and not self.classic.pending_ids
@@ -117,7 +173,7 @@ class Group:
         """The offsets whose retention is over; None where the group's state retains all of them."""
         rebalance = self.classic.rebalance
         since_ms: int | None = None
-        if not self.is_consumer and rebalance.protocol_type is not None:
+        if self.kind == CLASSIC_TYPE and rebalance.protocol_type is not None:
             if rebalance.state is State.EMPTY:
                 since_ms = rebalance.state_since_ms
             elif rebalance.state is not State.STABLE or rebalance.subscribed_topics is None:

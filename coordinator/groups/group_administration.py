@@ -13,6 +13,7 @@ from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
 from barnabas.coordinator.result import Reply, Result, ResultsByPartition
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 ROWS_AT_ONCE = 500  # groups of a list that are read in one slice
 _FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 
@@ -45,7 +45,7 @@ class GroupAdministration:
         listed: list[ListedGroup] = []
         for number, group in enumerate(list(self._table.by_id.values()), 1):
             state = group.state_name
-            kind = CONSUMER_TYPE if group.is_consumer else CLASSIC_TYPE
+            kind = group.kind
             if (not states or state.lower() in states) and (not types or kind in types):
                 listed.append(
                     ListedGroup(
@@ -74,7 +74,7 @@ class GroupAdministration:
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._table.by_id.get(group_id)
-        if group is not None and not group.is_consumer:
+        if group is not None and group.kind == CLASSIC_TYPE:
             return group.classic.describe()
         has_error = api_version >= _FIRST_DESCRIBE_VERSION_WITH_ERRORS
         return DescribedGroup(

@@ -33,7 +33,7 @@ from barnabas.coordinator.groups.classic.consumer_protocol import (
 )
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, TopicDirectory, held
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, held
 from barnabas.coordinator.groups.consumer.consumer_group_records import (
     NO_HASH,
     ClassicMember,
@@ -50,6 +50,7 @@ from barnabas.coordinator.groups.group_records import (
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError

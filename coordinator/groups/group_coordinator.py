@@ -4,24 +4,28 @@
 writers. The parts share one `GroupTable`, which they read:
 
     this module              the writers, the start, deadlines, Heartbeat
-    group_kinds.py           the machines: classic/ and consumer/, and the conversion between them
+    group_kinds.py           the machines: classic/, consumer/, share/, streams/, and conversions
     membership.py            JoinGroup, SyncGroup, LeaveGroup, ConsumerGroupHeartbeat
     offset_commits.py        OffsetCommit, TxnOffsetCommit
     offset_fetches.py        OffsetFetch
     offset_removal.py        OffsetDelete, retention, offsets of deleted topics
     offset_resets.py         offsets beyond the end of their logs, at a start
     group_administration.py  ListGroups, DescribeGroups, ConsumerGroupDescribe, DeleteGroups
+    share_requests.py        ShareGroupHeartbeat, ShareGroupDescribe
+    share_offsets.py         AlterShareGroupOffsets, DeleteShareGroupOffsets
+    streams_requests.py      StreamsGroupHeartbeat, StreamsGroupDescribe
 
 Hard state: committed and pending offsets, open transactions, the value of each classic group's
-record, and consumer groups (KIP-848) with their members. Soft state: the members of each classic
+record, and the groups of other kinds with their members. Soft state: the members of each classic
 group, and the timers; `on_loaded` builds both from the hard state.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
@@ -38,15 +42,11 @@ from barnabas.coordinator.groups.group_records import (
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.group_timers import (
-    JOIN,
-    RETENTION,
-    SESSION,
-    SYNC,
-    TimerKey,
-    cancel_member,
-)
+from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
+from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -63,7 +63,6 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.topic_patterns import (
         InvalidPatternError,
         TopicPattern,
@@ -73,6 +72,10 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
     from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
     from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
+    from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
+    from barnabas.coordinator.groups.share.share_requests import ShareRequests
+    from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -87,7 +90,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
     from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-NO_OVERRIDES: Mapping[str, int] = {}
 MOST_DECODED = 100_000  # decoded topic partitions that are cached
 DUE_AT_ONCE = 100  # deadlines that are handled by one tick
 RETENTION_CHECK_COST = 10  # of one group, in records, besides its offsets
@@ -102,8 +104,8 @@ class GroupCoordinator:
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
             offsets; topics, for subscriptions of consumer groups; new_member_suffix, a source of
             unique texts for member ids, and new_member_id, of whole ids; overrides, the settings
-            that a consumer group has of its own. Nine parameters, by name: each is one thing that
-            the host provides.
+            that a group has of its own; setting_of, the value of a group's setting. Twelve
+            parameters, by name: each is one thing that the host provides.
     """
 
     def __init__(
@@ -117,7 +119,10 @@ class GroupCoordinator:
         topics: TopicDirectory,
         new_member_id: Callable[[], str],
         consumer_settings: ConsumerGroupSettings,
-        overrides: Callable[[str], Mapping[str, int]] = lambda group_id: NO_OVERRIDES,
+        share_settings: ShareGroupSettings,
+        streams_settings: StreamsGroupSettings,
+        overrides: Callable[[str], Mapping[str, int]],
+        setting_of: Callable[[str, str], Any],
     ) -> None:
         self._settings, self._wall = settings, wall
         self._partition_exists = partition_exists
@@ -126,6 +131,9 @@ class GroupCoordinator:
             settings,
             consumer_settings,
             overrides,
+            share_settings,
+            streams_settings,
+            setting_of,
             topics,
             self._timers,
             wall,
@@ -171,6 +179,27 @@ class GroupCoordinator:
 
         return GroupAdministration(self._table, self._kinds, self._settings)
 
+    @functools.cached_property
+    def share_requests(self) -> ShareRequests:
+        """The requests of share groups' members."""
+        from barnabas.coordinator.groups.share.share_requests import ShareRequests
+
+        return ShareRequests(self._table, self._kinds, self._settings)
+
+    @functools.cached_property
+    def share_offsets(self) -> ShareOffsets:
+        """The requests about where share groups read."""
+        from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
+
+        return ShareOffsets(self._table, self._context.topics)
+
+    @functools.cached_property
+    def streams_requests(self) -> StreamsRequests:
+        """The requests of streams groups' members, and of administrators that describe them."""
+        from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+
+        return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
+
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(
@@ -198,6 +227,8 @@ class GroupCoordinator:
         decoded = decode_key(key)
         if isinstance(decoded, GroupKey):
             self._replay_group(partition, decoded.group_id, value)
+        elif (kind := type_of_version(int.from_bytes(key[:2], "big"))) is not None:
+            self._replay_typed_group(partition, kind, key, value)
         else:
             self._replay_consumer_group(partition, key, value)
 
@@ -235,14 +266,14 @@ class GroupCoordinator:
         if group is None:
             return
         group.metadata_value = None
-        self._maybe_forget(group)
+        self._table.maybe_forget(group)
 
     def _replay_consumer_group(
         self, partition: int, encoded_key: bytes, value: bytes | None
     ) -> None:
         records = self._kinds.consumer_records
         key = records.decode_consumer_key(encoded_key)
-        if key is None:  # of a share group, or a streams group
+        if key is None:
             return
         group = self._groups.get(key.group_id)
         if value is None and (group is None or group.consumer is None):
@@ -256,20 +287,27 @@ class GroupCoordinator:
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
             if not group.classic.pending_ids:  # else it is about to become a classic one
-                self._maybe_forget(group)
+                self._table.maybe_forget(group)
 
-    def _maybe_forget(self, group: Group) -> None:
-        """Remove a group that has no state."""
-        if group.offsets or group.consumer is not None or group.metadata_value is not None:
+    def _replay_typed_group(
+        self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
+    ) -> None:
+        typed_kind = self._kinds.typed_kind(kind)
+        key = None if typed_kind is None else typed_kind.decode_key(encoded_key)
+        if typed_kind is None or key is None:
             return
-        if group.classic.members:  # it has just become a classic one, whose record comes next
-            return
-        del self._groups[group.group_id]
-        # they may be due in days: timers of ids that are used once and deleted would accumulate
-        self._timers.cancel((RETENTION, group.group_id, ""))
-        group.classic.rebalance.cancel_timers()
-        for member_id in group.classic.pending_ids:
-            cancel_member(self._timers, group.group_id, member_id)
+        group = self._groups.get(key.group_id)
+        typed = None if group is None else group.typed
+        if typed is None or typed.kind != kind:
+            if value is None:
+                return
+            group = self._table.get_or_create(partition, key.group_id)
+            typed = group.typed = typed_kind.new_group()
+        assert group is not None
+        typed.replay(key, value)
+        if value is None and typed_kind.is_group_key(key):
+            group.typed = None
+            self._table.maybe_forget(group)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -303,8 +341,8 @@ class GroupCoordinator:
         results = ResultsByPartition()
         interval_ms = self._settings.offsets_retention_check_interval_ms
         for number, group in enumerate(self._groups.values(), 1):
-            if group.is_consumer:
-                self._kinds.consumers.on_loaded(group, now_ms)
+            if group.is_consumer or group.is_typed:
+                self._kinds.machine_of(group).on_loaded(group, now_ms)
             elif group.metadata_value is not None:
                 value = decode_group(group.metadata_value)
                 group.classic = self._kinds.load_classic_group(group.group_id, value, now_ms)
@@ -329,10 +367,9 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         for group in self._groups.values():
-            if group.is_consumer and group.has_members:
-                members = list(group.require_consumer().members)
-                result = results.of(group.partition)
-                self._kinds.consumers.remove_members(group, members, result, now_ms)
+            if group.reads_on and group.has_members:
+                result, machine = results.of(group.partition), self._kinds.machine_of(group)
+                machine.remove_members(group, list(group.member_ids), result, now_ms)
             elif group.classic.members:
                 group.classic.remove_all_members(results.of(group.partition), now_ms)
         return results.as_one()
@@ -376,7 +413,7 @@ class GroupCoordinator:
         due = self._timers.pop_due(now_ms, DUE_AT_ONCE)
         # retention first: it must see no group that has a record of this tick, not replayed yet
         self._check_retention(due, results, now_ms)
-        due_of_consumers: dict[str, list[TimerKey]] = {}
+        due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
             kind, group_id, member_id = key
             group = self._groups.get(group_id)
@@ -384,8 +421,8 @@ class GroupCoordinator:
                 continue
             if self._timers.deadline_ms(key) is not None:
                 continue  # an earlier one of this tick has moved it
-            if group.is_consumer:
-                due_of_consumers.setdefault(group_id, []).append(key)
+            if group.is_consumer or group.is_typed:
+                due_of_groups.setdefault(group_id, []).append(key)
                 continue
             result = results.of(group.partition)
             if kind == SESSION:
@@ -396,10 +433,11 @@ class GroupCoordinator:
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)
-        for group_id, keys in due_of_consumers.items():
+        for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
+            machine = self._kinds.machine_of(group)
             # in one call: none of them sees what the records of another change
-            self._kinds.consumers.on_timers(group, keys, results.of(group.partition), now_ms)
+            machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 
     def _check_retention(
@@ -442,7 +480,7 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
-        elif group is None:
+        elif group is None or group.is_typed:
             code = Code.UNKNOWN_MEMBER_ID
         elif group.is_consumer:
             code = self._kinds.classic_members.on_heartbeat(group, request, now_ms)
@@ -475,7 +513,9 @@ class GroupCoordinator:
     def on_records_dropped(self, group_id: str) -> None:
         """A heartbeat's records are not written: the next heartbeat decides again."""
         group = self._groups.get(group_id)
-        if group is not None and group.is_consumer:
+        if group is not None and group.is_typed:
+            group.require_typed().decide_again()
+        elif group is not None and group.is_consumer:
             group.require_consumer().decide_again()
 
     # --- offsets: see OffsetCommits, OffsetFetches, OffsetRemoval --------------------------------
@@ -508,9 +548,13 @@ class GroupCoordinator:
         """Delete offsets of topics that no member reads."""
         return self._removal.on_offset_delete(request, context, now_ms)
 
-    def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
-        """Delete all offsets of topics that were deleted, a part at a time."""
-        return self._removal.on_topics_deleted(names)
+    def on_topics_deleted(
+        self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
+    ) -> Iterator[Result]:
+        """Delete all offsets of topics that were deleted, by their names, and what share groups
+        keep of them, by their ids, a part at a time.
+        """
+        return self._removal.on_topics_deleted(names, topic_ids)
 
     # --- administration: see GroupAdministration -------------------------------------------------
 

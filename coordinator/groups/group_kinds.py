@@ -1,7 +1,7 @@
-"""The kinds of groups: how classic groups are made, and the machines of consumer groups.
+"""The kinds of groups: how classic groups are made, and the machines of the other kinds.
 
-All that consumer groups need is imported and made when the first of them is met: at a start it
-would take a tenth of the broker's time. A further kind of group has its machine here, too.
+All that one of these needs is imported and made when the first group of the kind is met: at a start
+it would take a tenth of the broker's time.
 """
 
 from __future__ import annotations
@@ -9,36 +9,47 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.coordinator.groups.consumer.consumer_groups import (
         ConsumerGroups,
         ConsumerGroupsContext,
     )
+    from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_conversion import GroupConversion
+    from barnabas.coordinator.groups.share.share_groups import ShareGroups
+    from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
+    from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 
 
 class GroupsContext(NamedTuple):
     """What groups of every kind use of the broker.
 
-    overrides: the settings that a consumer group has of its own. new_member_suffix: a source of
-    unique texts for the ids of classic members. new_member_id: a source of whole member ids.
+    overrides: the settings that a consumer group has of its own. setting_of: the value of a group's
+    setting, its own or the broker's. new_member_suffix: a source of unique texts for the ids of
+    classic members. new_member_id: a source of whole member ids.
     """
 
     settings: GroupSettings
     consumer_settings: ConsumerGroupSettings
     overrides: Callable[[str], Mapping[str, int]]
+    share_settings: ShareGroupSettings
+    streams_settings: StreamsGroupSettings
+    setting_of: Callable[[str, str], Any]
     topics: TopicDirectory
     timers: Timers[TimerKey]
     wall: WallClock
@@ -47,10 +58,31 @@ class GroupsContext(NamedTuple):
 
 
 class GroupKinds:
-    """Makes classic groups, and has the machines of consumer groups."""
+    """Makes classic groups, and has the machines of the other kinds."""
 
     def __init__(self, context: GroupsContext) -> None:
         self._context = context
+
+    # --- by the kind of a group ------------------------------------------------------------------
+
+    def machine_of(self, group: Group) -> GroupMachine:
+        """The machine for the members of a group, which is not a classic one."""
+        machine: GroupMachine = self.consumers
+        if group.is_typed:
+            machine = self.shares if group.kind == SHARE_TYPE else self.streams
+        return machine
+
+    def typed_kind(self, kind: str) -> TypedKind | None:
+        """What reads the records of share groups or streams groups; None: the kind is unknown."""
+        if kind == SHARE_TYPE:
+            from barnabas.coordinator.groups.share.share_group import ShareKind
+
+            return ShareKind()
+        if kind == STREAMS_TYPE:
+            from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+
+            return StreamsKind()
+        return None
 
     # --- classic groups --------------------------------------------------------------------------
 
@@ -120,3 +152,36 @@ class GroupKinds:
         from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
 
         return ClassicMembers(self._consumer_context, self.conversion, self.consumers)
+
+    # --- share groups ----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def shares(self) -> ShareGroups:
+        """The machine for members of share groups."""
+        from barnabas.coordinator.groups.share.share_groups import ShareGroups
+
+        context = self._context
+        return ShareGroups(
+            context.share_settings,
+            context.setting_of,
+            context.topics,
+            context.timers,
+            context.wall,
+        )
+
+    # --- streams groups --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def streams(self) -> StreamsGroups:
+        """The machine for members of streams groups."""
+        from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+
+        context = self._context
+        return StreamsGroups(
+            context.streams_settings.max_size,
+            context.setting_of,
+            context.topics,
+            context.timers,
+            context.wall,
+            self.new_classic_group,
+        )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.group_timers import RETENTION, TimerKey, cancel_member
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.messages.message import Message
@@ -45,6 +45,21 @@ class GroupTable:
         if group is None:
             group = self.by_id[group_id] = self.new_group(partition, group_id)
         return group
+
+    def maybe_forget(self, group: Group) -> None:
+        """Remove a group that has no state."""
+        if group.offsets or group.metadata_value is not None:
+            return
+        if group.consumer is not None or group.typed is not None:
+            return
+        if group.classic.members:  # it has just become a classic one, whose record comes next
+            return
+        del self.by_id[group.group_id]
+        # they may be due in days: timers of ids that are used once and deleted would accumulate
+        self.timers.cancel((RETENTION, group.group_id, ""))
+        group.classic.rebalance.cancel_timers()
+        for member_id in group.classic.pending_ids:
+            cancel_member(self.timers, group.group_id, member_id)
 
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.

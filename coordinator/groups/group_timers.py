@@ -1,7 +1,7 @@
 """The kinds of timers of groups; each is keyed (kind, group, member).
 
-classic/rebalance.py, classic/group_members.py, consumer/consumer_groups.py and
-offsets/offset_removal.py describe them.
+classic/rebalance.py, classic/group_members.py, consumer/consumer_groups.py,
+streams/streams_groups.py and offsets/offset_removal.py describe them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from barnabas.coordinator.timers import Timers
 
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
-REBALANCE, PATTERNS = "rebalance", "patterns"
+REBALANCE, PATTERNS, FIRST_TARGET = "rebalance", "patterns", "first target"
 
 OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
 

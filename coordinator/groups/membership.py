@@ -63,8 +63,15 @@ class Membership:
             result.replies.append(Reply(context.ticket, response))
             return result
         group = self._table.get_or_create(result.partition, request.group_id)
-        self._removal.schedule_check(group, now_ms)
         join = _join_of(request, context)
+        if group.is_typed and not group.require_typed().is_replaceable:
+            code = Code.INCONSISTENT_GROUP_PROTOCOL
+            response = join_error_response(code, "", context.api_version)
+            result.replies.append(Reply(context.ticket, response))
+            return result
+        self._removal.schedule_check(group, now_ms)
+        if group.is_typed:
+            result.records += group.tombstones()
         if group.is_consumer and group.has_members:
             self._kinds.classic_members.on_join(group, join, result, now_ms)
             return result
@@ -105,7 +112,7 @@ class Membership:
             response = sync_response(Code.INVALID_GROUP_ID)
         elif needs_protocol and (request.protocol_type is None or request.protocol_name is None):
             response = sync_response(Code.INCONSISTENT_GROUP_PROTOCOL)
-        elif group is None:
+        elif group is None or group.is_typed:
             response = sync_response(Code.UNKNOWN_MEMBER_ID)
         elif group.is_consumer:
             response = self._kinds.classic_members.on_sync(group, request, result, now_ms)
@@ -141,9 +148,11 @@ class Membership:
         group = self._table.by_id.get(request.group_id)
         if not request.group_id:
             code, leaving = Code.INVALID_GROUP_ID, []
-        elif group is not None and group.is_consumer:
+        elif group is None or group.is_typed:
+            pass  # its members do not leave by this request
+        elif group.is_consumer:
             codes = self._kinds.classic_members.on_leave(group, leaving, result, now_ms)
-        elif group is not None:
+        else:
             codes = group.classic.on_leave(leaving, result, now_ms)
         if is_single:
             response = LeaveGroupResponse(error_code=codes[0] if code is Code.NONE else code)
@@ -170,7 +179,9 @@ class Membership:
         try:
             consumers.check_request(request, context.api_version)
             group = self._table.by_id.get(group_id)
-            if request.member_epoch != JOINING and (group is None or not group.is_consumer):
+            is_there = group is not None and group.is_consumer
+            is_other = group is not None and group.is_typed
+            if is_other or (request.member_epoch != JOINING and not is_there):
                 raise KafkaError(
                     Code.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}': join it."
                 )

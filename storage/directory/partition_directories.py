@@ -29,6 +29,7 @@ from typing import Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.log_directory import LogDirectory, LogDirectoryError
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
@@ -38,6 +39,7 @@ from barnabas.storage.files.checkpoints import (
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
 _NOT_OURS = "__cluster_metadata"
+STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
 # The largest gap in a topic's partition numbers; gaps are right where another broker has the rest.
@@ -75,6 +77,17 @@ def deleted_name(topic: str, suffix: str) -> str:
     """The name for a directory that is deleted or set aside; a long topic is cut, not the
     suffix."""
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def free_stray_path(disk: Disk, data_dir: str, name: str) -> str:
+    """An unused path for a directory that is set aside."""
+    number = 0
+    while True:
+        unique = uuid.uuid5(uuid.UUID(int=number), name).hex
+        path = f"{data_dir}/{deleted_name(name, f'.{unique}{STRAY_SUFFIX}')}"
+        if not disk.exists(path):
+            return path
+        number += 1
 
 
 def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
@@ -222,13 +235,7 @@ class PartitionDirectories:
 
     def set_aside(self, name: str, why: str) -> None:
         """Rename a directory, so that it is neither used nor deleted."""
-        number = 0
-        while True:
-            unique = uuid.uuid5(uuid.UUID(int=number), name).hex
-            path = self._log_dir.path(deleted_name(name, f".{unique}-stray"))
-            if not self._disk.exists(path):
-                break
-            number += 1
+        path = free_stray_path(self._disk, self._log_dir.data_dir, name)
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)
         logger.warning(

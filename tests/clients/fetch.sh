@@ -2,7 +2,7 @@
 # Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
 # its registries allow; what cannot be had is named, and its tests are skipped.
 cd "$(dirname "$0")/../.." || exit 1
-mkdir -p .clients/node .clients/go .clients/java
+mkdir -p .clients/node .clients/go .clients/java .clients/streams
 log=.clients/log
 : > "$log"
 
@@ -35,6 +35,12 @@ java() {
     -DoutputDirectory="$PWD/.clients/java"
 }
 
+streams() {
+  ls .clients/streams/*.jar && return
+  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-streams.xml \
+    -DoutputDirectory="$PWD/.clients/streams"
+}
+
 c() {
   pkg-config --exists rdkafka && return
   test "$(id -u)" = 0 || return
@@ -45,4 +51,5 @@ c() {
 try "kafkajs and @platformatic/kafka (Node)" node
 try "franz-go (Go)" go_module
 try "kafka-clients (Java)" java
+try "kafka-streams (Java)" streams
 try "librdkafka (C)" c

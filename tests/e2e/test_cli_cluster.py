@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from helpers.cli_commands import CommandLine
-from helpers.e2e_clients import committed_offset, consumer, eventually, send_all, unique
+from helpers.e2e_clients import QUIET, committed_offset, consumer, eventually, send_all, unique
+from helpers.e2e_wire import Wire
 from helpers.ports import refusing_port
+from sim import wire
 
 from barnabas.local_broker import LocalBroker
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -198,3 +206,92 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
         member.close()
     (row,) = barnabas.ok("groups", "describe", group, "--json").data
     assert (row["state"], row["members"]) == ("Empty", [])
+
+
+def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
+    """Its members share a partition, and what it has is where it starts, with what is not done."""
+    name, group = unique("shared"), unique("couriers")
+    barnabas.ok("topics", "create", name)
+    settings = {"bootstrap.servers": servers, "group.id": group, "client.id": "courier", **QUIET}
+    member = ShareConsumer({**settings, "share.acknowledgement.mode": "explicit"})
+    try:
+        member.subscribe([name])
+        send_all(servers, name, [b"%d" % number for number in range(5)])
+
+        def taken() -> list[Message]:
+            send_all(servers, name, [b"more"])  # it starts at the end where it finds it
+            return list(member.poll(timeout=1.0))
+
+        records = eventually(taken, what="records")
+        for record in records:
+            member.acknowledge(record, AcknowledgeType.ACCEPT)
+        member.commit_sync(30)
+        (row,) = barnabas.ok("groups", "describe", group, "--json").data
+        assert (row["state"], row["protocol"], row["assignor"]) == ("Stable", "share", "simple")
+        assert [one["partitions"] for one in row["members"]] == [[f"{name}-0"]]
+        (partition,) = row["partitions"]
+        assert partition["client_ids"] == ["courier"]
+        assert records[0].offset() <= partition["start_offset"] <= records[-1].offset() + 1
+        assert partition["lag"] >= 0
+        assert "courier" in barnabas.ok("groups", "describe", group).out
+        refused = barnabas("groups", "reset-offsets", group, "--to", "earliest", "--yes")
+        assert (refused.code, "stop its consumers" in refused.err) == (1, True)
+    finally:
+        member.close()
+    plan = barnabas.ok("groups", "reset-offsets", group, "--to", "earliest", "--dry-run", "--json")
+    (moved,) = plan.data["partitions"]
+    assert (moved["committed_offset"], moved["new_offset"]) == (partition["start_offset"], 0)
+    barnabas.ok("groups", "reset-offsets", group, "--to", "earliest", "--yes")
+    (row,) = barnabas.ok("groups", "describe", group, "--json").data
+    assert (row["state"], row["partitions"][0]["start_offset"]) == ("Empty", 0)
+    assert ("share", "share") in [
+        (one["protocol"], one["type"].lower())
+        for one in barnabas.ok("groups", "list", "--json").data
+        if one["group"] == group
+    ]
+    barnabas.ok("groups", "delete", group, "--yes")
+    gone = barnabas("groups", "describe", group)
+    assert (gone.code, "barnabas groups list" in gone.err) == (1, True)
+
+
+def test_a_group_of_kafka_streams(barnabas: CommandLine, servers: str) -> None:
+    """A member is shown with the partitions that its tasks read."""
+    name, fewer, group = unique("many"), unique("fewer"), unique("streams-group")
+    barnabas.ok("topics", "create", name, "-p", "2")
+    barnabas.ok("topics", "create", fewer, "-p", "1")
+    topology = Topology(0, [Subtopology(subtopology_id="0", source_topics=[name, fewer])])
+    join = StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id="cook",
+        process_id="kitchen",
+        topology=topology,
+        rebalance_timeout_ms=10_000,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    with Wire(int(servers.rpartition(":")[2])) as member:
+        answer = eventually(
+            lambda: (found := member.call(wire.request(join, 0))).error_code == 0 and found,
+            what="a member",
+        )
+
+        def assigned() -> bool:
+            nonlocal answer
+            beat = StreamsGroupHeartbeatRequest(
+                group_id=group, member_id="cook", member_epoch=answer.member_epoch
+            )
+            answer = member.call(wire.request(beat, 0))
+            return bool(answer.active_tasks)
+
+        eventually(assigned, what="tasks")
+        (row,) = barnabas.ok("groups", "describe", group, "--json").data
+        assert (row["state"], row["protocol"]) == ("Stable", "streams")
+        (one,) = row["members"]
+        assert one["partitions"] == sorted([f"{name}-0", f"{name}-1", f"{fewer}-0"])
+        assert group in barnabas.ok("groups", "describe").out
+        refused = barnabas("groups", "reset-offsets", group, "-t", name, "--to", "latest", "--yes")
+        assert (refused.code, "stop its consumers" in refused.err) == (1, True)
+        leave = StreamsGroupHeartbeatRequest(group_id=group, member_id="cook", member_epoch=-1)
+        assert member.call(wire.request(leave, 0)).error_code == 0
+    barnabas.ok("groups", "delete", group, "--yes")

@@ -87,9 +87,13 @@ class CoreHost:
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:
-        """The answer to a request that is answered at once."""
+        """The answer to a request that is answered at once, or when the worker has loaded what its
+        handler needs.
+        """
         before = len(self.answers[connection])
         self.ask(connection, request, version)
+        while self.work and len(self.answers[connection]) == before:
+            self.finish_work()
         assert len(self.answers[connection]) == before + 1, "it is parked"
         return self.answers[connection][-1]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from barnabas.broker.slices import run_through
@@ -19,6 +20,10 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.topology import InternalTopic
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -37,6 +42,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas.protocol.messages.streams_group_heartbeat import Subtopology, TaskIds, Topology
 from barnabas.protocol.messages.sync_group import SyncGroupRequestAssignment
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
@@ -62,7 +68,26 @@ EVENTS = {
     "DeleteGroups": "on_delete_groups",
     "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
     "ConsumerGroupDescribe": "on_consumer_group_describe",
+    "ShareGroupHeartbeat": "share_requests.on_heartbeat",
+    "ShareGroupDescribe": "share_requests.on_describe",
+    "AlterShareGroupOffsets": "share_offsets.on_alter",
+    "DeleteShareGroupOffsets": "share_offsets.on_delete",
+    "StreamsGroupHeartbeat": "streams_requests.on_heartbeat",
+    "StreamsGroupDescribe": "streams_requests.on_describe",
 }
+SHARE_SETTINGS = {
+    "share.session.timeout.ms": 45_000,
+    "share.heartbeat.interval.ms": 5_000,
+    "share.assignment.interval.ms": 0,
+}
+STREAMS_SETTINGS = {
+    "streams.session.timeout.ms": 45_000,
+    "streams.heartbeat.interval.ms": 5_000,
+    "streams.assignment.interval.ms": 0,
+    "streams.initial.rebalance.delay.ms": 0,
+    "streams.num.standby.replicas": 0,
+}
+DEFAULTS = {**SHARE_SETTINGS, **STREAMS_SETTINGS}
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 
@@ -80,6 +105,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
     def members_of(group: Group) -> set[str]:
         if group.is_consumer:
             return set(group.require_consumer().members)
+        if group.typed is not None:
+            return set(group.typed.member_ids)
         of_classic = group.classic._members
         return {*of_classic.by_id, *of_classic.pending_ids}
 
@@ -90,6 +117,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
             assert member_id in members_of(group), f"a timer {kind} of {member_id}, who is gone"
         elif kind == group_timers.PATTERNS:
             assert group.is_consumer, f"{group_id} is no consumer group, and looks for patterns"
+        elif kind == group_timers.FIRST_TARGET:
+            assert group.typed is not None, f"{group_id} waits for a target of no use"
     for group in coordinator.all_groups():
         for member_id in members_of(group):
             key = (group_timers.SESSION, group.group_id, member_id)
@@ -107,6 +136,10 @@ class Directory:
         self._next_id = itertools.count(1)
         self._version = 0
         self.hidden_from: dict[str, set[str]] = {}
+
+    def notice(self) -> None:
+        """Notice now that topics are gone: one that is made again has another id."""
+        assert self.version >= 0
 
     @property
     def version(self) -> int:
@@ -139,6 +172,39 @@ class Directory:
         return None if hidden is None else lambda name: name not in hidden
 
 
+class ShareStates:
+    """The states of share partitions that the share coordinator would have: their start offsets.
+
+    at_once: changes are carried out with the event that they come from; else they wait in
+    `pending`. failing: the code of every change, in place of carrying it out.
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, uuid.UUID, int], int] = {}
+        self.pending: list[StateChange] = []
+        self.at_once, self.failing = True, Code.NONE
+
+    def carry_out(self, change: StateChange, directory: Directory) -> list[Code]:
+        codes = []
+        for row in change.rows:
+            name = directory.name(row.topic_id)
+            code = self.failing
+            if name is None or row.partition >= directory.topic(name)[1]:  # type: ignore[index]
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            key = (change.group_id, row.topic_id, row.partition)
+            if code is Code.NONE and change.is_deletion:
+                self.offsets.pop(key, None)
+            elif code is Code.NONE:
+                self.offsets[key] = row.start_offset
+            codes.append(code)
+        return codes
+
+    def forget(self, topic_ids: Iterable[uuid.UUID]) -> None:
+        """The topics were deleted."""
+        deleted = set(topic_ids)
+        self.offsets = {key: at for key, at in self.offsets.items() if key[1] not in deleted}
+
+
 class GroupHost:
     """log: all that was appended, in order; a row's offset is its rank among those of its
     partition.
@@ -153,7 +219,13 @@ class GroupHost:
         now_ms: int = 1_000_000_000,
         checks: bool = True,
         consumer_settings: ConsumerGroupSettings | None = None,
+        share_settings: ShareGroupSettings | None = None,
+        streams_settings: StreamsGroupSettings | None = None,
     ) -> None:
+        self.streams_settings = streams_settings or StreamsGroupSettings()
+        self.missing_topics: list[InternalTopic] = []
+        self.share_settings = share_settings or ShareGroupSettings()
+        self.share_states = ShareStates()
         self.consumer_settings = consumer_settings or ConsumerGroupSettings()
         self.overrides: dict[str, dict[str, int]] = {}
         self.settings = settings or GroupSettings()
@@ -182,7 +254,12 @@ class GroupHost:
             topics=self.directory,
             new_member_id=lambda: f"member-{next(self._suffixes)}",
             consumer_settings=self.consumer_settings,
+            share_settings=self.share_settings,
             overrides=lambda group_id: self.overrides.get(group_id, {}),
+            streams_settings=self.streams_settings,
+            setting_of=lambda group_id, name: self.overrides.get(group_id, DEFAULTS).get(
+                name, DEFAULTS[name]
+            ),
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
@@ -215,6 +292,20 @@ class GroupHost:
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
             check_timers(self.coordinator)
+        for part in (result, *result.more):
+            for change in part.state_changes:
+                self.share_states.pending.append(change)
+            if part.creation is not None:
+                self.missing_topics = list(part.creation.topics)
+        if self.share_states.at_once:
+            self.change_states()
+
+    def change_states(self) -> None:
+        """Carry out what waits for the share coordinator."""
+        while self.share_states.pending:
+            change = self.share_states.pending.pop(0)
+            codes = self.share_states.carry_out(change, self.directory)
+            self.handle(self.coordinator.share_offsets.on_states_changed(change, codes))
 
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None
@@ -297,7 +388,7 @@ class GroupHost:
         ticket = next(self._tickets)
         self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
-        decide = getattr(self.coordinator, EVENTS[name])
+        decide = attrgetter(EVENTS[name])(self.coordinator)
         if name.startswith("List"):
             answer = run_through(decide(request), self.event_ms())
             self.handle(Result(replies=[Reply(ticket, answer)]))
@@ -311,6 +402,72 @@ class GroupHost:
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]
+
+    def share_heartbeat(
+        self,
+        member: str = "m",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topics: list[str] | None = None,
+        rack: str | None = None,
+        client_id: str = CLIENT_ID,
+    ) -> Any:
+        """ShareGroupHeartbeat; one that joins wants "t", unless it says otherwise."""
+        if epoch == 0 and topics is None:
+            topics = ["t"]
+        ticket = self.send(
+            "ShareGroupHeartbeat", 1, client_id, group_id=group, member_id=member,
+            member_epoch=epoch, rack_id=rack, subscribed_topic_names=topics,
+        )  # fmt: skip
+        return self.answers[ticket]
+
+    def describe_share_group(self, group: str = "g") -> Any:
+        answer = self.call("ShareGroupDescribe", 1, group_ids=[group])
+        return answer.groups[0]
+
+    def streams_heartbeat(
+        self,
+        member: str = "m",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topology: Topology | None = None,
+        owned: Mapping[str, Iterable[int]] | None = None,
+        standby: Mapping[str, Iterable[int]] | None = None,
+        client_id: str = CLIENT_ID,
+        **fields: Any,
+    ) -> Any:
+        """StreamsGroupHeartbeat; one that joins has the required fields, and reads "t" unless it
+        brings a topology.
+
+        Takes: owned, standby, by the subtopologies; without owned tasks it lists none.
+        """
+        if epoch == 0:
+            owned = {} if owned is None else owned
+            topology = topology or topology_of_topics("t")
+            fields = {"rebalance_timeout_ms": 10_000, "process_id": f"of-{member}", **fields}
+        if owned is not None:
+            roles = {
+                "active_tasks": _task_rows(owned),
+                "standby_tasks": _task_rows(standby or {}),
+                "warmup_tasks": [],
+            }
+            fields = {**roles, **fields}
+        ticket = self.send(
+            "StreamsGroupHeartbeat", 0, client_id, group_id=group, member_id=member,
+            member_epoch=epoch, **{"topology": topology, **fields},
+        )  # fmt: skip
+        return self.answers[ticket]
+
+    def describe_streams_group(self, group: str = "g") -> Any:
+        return self.call("StreamsGroupDescribe", 0, group_ids=[group]).groups[0]
+
+    def make_missing_topics(self) -> None:
+        """Make the internal topics of the last answer, as the broker does."""
+        for topic in self.missing_topics:
+            self.topics[topic.name] = topic.partition_count
+        self.missing_topics = []
 
     def consumer_heartbeat(
         self,
@@ -592,14 +749,28 @@ class GroupHost:
         return {one.group_id: (one.protocol_type, one.group_state) for one in answer.groups}
 
     def delete_groups(self, *groups: str) -> list[tuple[str, int]]:
+        for result in self.coordinator.share_offsets.begin_deletion(groups):
+            self.handle(result)
         answer = self.call("DeleteGroups", 2, groups_names=list(groups))
         return [(one.group_id, one.error_code) for one in answer.results]
 
     def delete_topics(self, *names: str) -> None:
+        ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
-        for result in self.coordinator.on_topics_deleted(names):
+        self.directory.notice()
+        for result in self.coordinator.on_topics_deleted(names, ids):
             self.handle(result)
+        self.share_states.forget(ids)
+
+
+def topology_of_topics(*names: str, epoch: int = 0) -> Topology:
+    """A topology with one subtopology, which reads these topics."""
+    return Topology(epoch, [Subtopology(subtopology_id="0", source_topics=list(names))])
+
+
+def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
+    return [TaskIds(name, list(partitions)) for name, partitions in tasks.items()]
 
 
 class GroupMember:

@@ -14,6 +14,8 @@ from barnabas.coordinator.groups.offsets.group_offsets import (
     CommittedOffset,
     GroupOffsets,
 )
+from barnabas.coordinator.groups.share.share_group import ShareGroup
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -46,6 +48,7 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
             group.metadata_value,
             hard_state(group.offsets),
             hard_state(group.consumer),
+            _of_typed(group.typed),
         )
         for group in coordinator.all_groups()
         if group.has_hard_state
@@ -56,6 +59,38 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
             key: (transaction.producer_epoch, tuple(transaction.group_ids))
             for key, transaction in coordinator.open_transactions.items()
         },
+    }
+
+
+def _of_typed(typed: Any) -> Any:
+    """The state of a share group or streams group; None for one that does not exist."""
+    if typed is None or not typed.exists:
+        return None
+    if isinstance(typed, StreamsGroup):
+        return _of_streams(typed)
+    assert isinstance(typed, ShareGroup)
+    return {
+        "epochs": (typed.epoch, typed.metadata_hash, typed.target_epoch),
+        "members": typed.members,
+        "currents": typed.currents,
+        "targets": typed.targets,
+        "states": typed.states,
+    }
+
+
+def _of_streams(streams: StreamsGroup) -> dict[str, Any]:
+    return {
+        "epochs": (streams.epoch, streams.metadata_hash, streams.target_epoch),
+        "validated": (streams.validated_topology_epoch, streams.assignment_configs),
+        "topology": streams.topology,
+        "members": streams.members,
+        "currents": streams.currents,
+        "targets": streams.targets,
+        "processes": (
+            streams.active_processes,
+            streams.standby_processes,
+            streams.warmup_processes,
+        ),
     }
 
 

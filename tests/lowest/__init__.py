@@ -10,7 +10,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("cli", "metrics", "tls", "oauth")
-TESTS_NEED = ("aiokafka", "confluent-kafka", "hypothesis", "kafka-python", "pytest")
+TESTS_NEED = (
+    "aiokafka",
+    "confluent-kafka",
+    "hypothesis",
+    "kafka-python",
+    "pytest",
+    "pytest-xdist",
+)
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?P<extras>\[[^]]+\])?(?P<bounds>.*)")
 _LOWEST = re.compile(r">=([0-9][0-9A-Za-z.]*)")
 

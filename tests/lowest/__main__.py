@@ -36,7 +36,7 @@ def main() -> int:
     subprocess.run([*pip, *wanted], check=True)
     files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # not installed: its own version is this
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *files]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

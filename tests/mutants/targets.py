@@ -24,6 +24,7 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/quotas/*.py": None,
     "broker/replication/*.py": None,
     "broker/security/*.py": None,
+    "broker/share/*.py": None,
     "broker/transactions/*.py": None,
 }
 

@@ -79,6 +79,15 @@ PREVIEW = {  # of groups of the consumer protocol, in 3.9
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
 AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}
+SHARED = {
+    **AT_ONCE,
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.assignment.interval.ms": "0",
+    "share.coordinator.state.topic.num.partitions": "4",
+}
 IN_4_3 = tuple(family for family in FAMILIES if family != SMALL_SEGMENTS)
 RUNS = (
     Run("Apache Kafka 3.9", FAMILIES, "3.9"),
@@ -90,10 +99,12 @@ RUNS = (
     Run("Apache Kafka 4.3, what is new", ("transactions_v2",), "4.3", folder="more"),
     Run("Apache Kafka 4.3, consumer groups", ("consumer_groups",), "4.3", golden=NEW),
     Run("Apache Kafka 4.3, what is new in groups", ("consumer_groups_4",), "4.3", AT_ONCE, "more"),
+    Run("Apache Kafka 4.3, share groups", ("share_groups",), "4.3", SHARED, "more"),
     Run("by default", FAMILIES, golden=NEW),
     Run("by default, what is new", ("transactions_v2",), folder="more"),
     Run("by default, consumer groups", ("consumer_groups",), golden=NEW),
     Run("by default, what is new in groups", ("consumer_groups_4",), "", AT_ONCE, "more"),
+    Run("by default, share groups", ("share_groups",), "", SHARED, "more"),
     Run("by default, who clients are", ("authentication",), "", SASL, "more"),
     Run("by default, quotas", ("quotas",), "", SASL, "more"),
     Run("by default, who may what", ("authorization",), "", {**SASL, **ACLS}, "more"),
@@ -115,17 +126,20 @@ _UNKNOWN_SETTINGS = {
     "configs_of_others": "its last step sets a broker's no.such.key: unknown settings are refused "
     "here, with or without leave; all steps before it are answered alike",
 }
+_STUMBLES = {
+    "share_sessions": "Apache Kafka answers UNKNOWN_SERVER_ERROR to a group without a name, to a "
+    "group that does not exist, and to an unknown topic id, which ends its session",
+}
 # By run, the scenarios that differ by intention, and why.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "Apache Kafka 3.9, who clients are": _WRONG_PROOFS,
     "by default, who clients are": _WRONG_PROOFS,
     "Apache Kafka 3.9, who may what": _UNKNOWN_SETTINGS,
     "by default, who may what": _UNKNOWN_SETTINGS,
-    "Apache Kafka 4.3": {
-        "what_is_supported": "there are no share groups, and no streams groups",
-    },
+    "Apache Kafka 4.3, share groups": _STUMBLES,
+    "by default, share groups": _STUMBLES,
     "by default": {
-        "what_is_supported": f"{_OLD_VERSIONS}; there are no share groups, and no streams groups",
+        "what_is_supported": _OLD_VERSIONS,
         "ends_of_leader_epochs": _OLD_VERSIONS,
         "looking_at_configs": _OLD_VERSIONS,
         "changing_configs": _SEGMENTS,

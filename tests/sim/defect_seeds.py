@@ -14,7 +14,7 @@ from pathlib import Path
 
 from checkers import kinds_of
 
-from sim import quota_defects, two_phase_defects  # enter their own into the list
+from sim import quota_defects, share_defects, two_phase_defects  # enter their own into the list
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
@@ -45,6 +45,7 @@ def main() -> None:
     """Search for all, and write down where they were found after each."""
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
+    assert share_defects.with_power in {defect.tweak for defect in DEFECTS}
     logging.disable(logging.CRITICAL)
     seeds = dict(SEEDS)
     for defect in DEFECTS:

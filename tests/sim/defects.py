@@ -666,7 +666,7 @@ def deleted_logs_are_found_again() -> Iterator[None]:
     tweak=focuses.with_remakes,
 )
 def offsets_outlive_their_topic() -> Iterator[None]:
-    def on_topics_deleted(self: GroupCoordinator, names: Any) -> Iterator[Result]:
+    def on_topics_deleted(self: GroupCoordinator, *_: Any) -> Iterator[Result]:
         return iter(())
 
     with changed(GroupCoordinator, "on_topics_deleted", on_topics_deleted):

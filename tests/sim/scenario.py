@@ -26,7 +26,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
-PLAIN_SHARE, QUOTA_SHARE = 0.04, 0.15
+PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE = 0.04, 0.15, 0.15
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -100,7 +100,8 @@ class Scenario:
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
-    two_phase: applications whose transactions end as a database has decided (KIP-939). quotas: of
+    two_phase: applications whose transactions end as a database has decided (KIP-939). sharers:
+    members of each of two share groups (KIP-932), where there are topics for them. quotas: of
     all clients together, by Kafka's names; heeds_throttles: whether these wait by themselves when
     an answer demands it, as Apache Kafka's do.
     """
@@ -171,6 +172,7 @@ class Scenario:
     moves: int = 0
     consumer_protocol: float = 0.0
     two_phase: int = 0
+    sharers: int = 0
     quotas: dict[str, float] = field(default_factory=dict)
     heeds_throttles: bool = False
 
@@ -264,7 +266,35 @@ class Scenario:
                 if quota_chance.random() < QUOTA_SHARE:
                     scenario.draw_quotas(quota_chance)
                 scenario._draw_replay(random.Random(more.getrandbits(64)))
+                scenario._draw_sharers(random.Random(more.getrandbits(64)))
         return scenario
+
+    def _draw_sharers(self, rng: random.Random) -> None:
+        """Members of share groups: one of all records, and one of committed ones."""
+        if rng.random() < SHARERS_SHARE:
+            self.use_sharers(rng.randint(2, 3), rng.choice(("0", "3", "500")))
+
+    def use_sharers(self, members: int, updates_per_snapshot: str = "3") -> None:
+        """So many members in each share group."""
+        self.sharers = members
+        self.properties |= {
+            "group.share.min.record.lock.duration.ms": "1000",
+            "share.coordinator.state.topic.num.partitions": "2",
+            "share.coordinator.snapshot.update.records.per.snapshot": updates_per_snapshot,
+        }
+
+    @property
+    def shared_topics(self) -> list[str]:
+        """The topics that share groups read: none where another broker had or has a part of them,
+        or where damage takes what was acknowledged.
+        """
+        if self.brokers > 1 or self.kafka_epochs or self.journal_damage or self.outages:
+            return []
+        return [
+            name
+            for name in self.topics
+            if name != self.remade_topic and name not in self.compacted_topics
+        ]
 
     def _draw_replay(self, rng: random.Random) -> None:
         """How much internal logs hold before they are rolled early and compacted."""

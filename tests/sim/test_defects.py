@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim import quota_defects, two_phase_defects  # enter their own into the list
+from sim import quota_defects, share_defects, two_phase_defects  # enter their own into the list
 from sim.defect_seeds import MOST_SEEDS, finding_seed
 from sim.defects import DEFECTS, Defect
 
@@ -27,6 +27,7 @@ def _quiet() -> Iterator[None]:
 def test_there_are_enough() -> None:
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
+    assert share_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert len(DEFECTS) >= 60
     assert len({defect.name for defect in DEFECTS}) == len(DEFECTS)
 

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from checkers import NEVER_MS, Life, Partition
 
-from barnabas.broker.group_runtime import GroupRuntime, NotWrittenError
+from barnabas.broker.group_runtime import GroupRuntime
 from barnabas.broker.handlers import metadata, transactions
 from barnabas.broker.logs import flush_queue, topic_deletion, topics
+from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.requests import purgatory
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator

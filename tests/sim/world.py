@@ -23,7 +23,7 @@ from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_los
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
-from sim import two_phase
+from sim import sharers, two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.brokers import Bundle, Unled, move_leaders
@@ -136,6 +136,7 @@ class World:
         self._readers: list[Reader] = []
         self._workers: list[Worker] = []
         self._consumers: list[Consumer] = []
+        self.share_groups: list[sharers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
         self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' times are checked
         self._logs: list[tuple[Any, Any]] = []
@@ -718,6 +719,8 @@ class World:
                     self, f"p{number}", self.idempotent_partitions, scenario.rounds, acks
                 ).run()
             )
+        if scenario.sharers and scenario.shared_topics:
+            self._set_off_sharers()
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
@@ -731,6 +734,18 @@ class World:
             self._busy_with(Administrator(self).remake(scenario.remade_topic, scenario.remakes))
         for topic in scenario.growing:
             self._busy_with(Administrator(self).let_grow(topic))
+
+    def _set_off_sharers(self) -> None:
+        scenario = self.scenario
+        partitions = [
+            partition
+            for topic in scenario.shared_topics
+            for partition in scenario.partitions_of(topic)
+        ]
+        for name, committed_only in (("shared", False), ("shared.committed", True)):
+            group = sharers.Group(self, name, partitions, committed_only=committed_only)
+            self.share_groups.append(group)
+            self._busy_with(sharers.begin(self, group, scenario.sharers))
 
     def _lasting_partitions(self) -> list[Partition]:
         """Those of all topics that are not deleted."""
@@ -909,6 +924,8 @@ class World:
             self._workers, self.scenario.input_partitions
         ):
             return False
+        if not all(group.is_drained() for group in self.share_groups):
+            return False
         for group in self.scenario.groups:
             if not self._has_read_all(
                 self._members[group.name], self.scenario.partitions_of(group.topic)
@@ -947,8 +964,13 @@ class World:
         for reader in self._readers:
             if not reader.is_at_end():
                 parts.append(
-                    f"{reader.name} stands at {reader.positions}, saw {reader.stable} as stable"
+                    f"{reader.name} is at {reader.positions}, saw {reader.stable} as stable"
                 )
+        parts += [
+            f"{group.name} has not worked off all"
+            for group in self.share_groups
+            if not group.is_drained()
+        ]
         if not parts:
             members = [
                 *self._workers,
@@ -1000,6 +1022,8 @@ class World:
         self.loop.run_until(self.loop.now_ms + 60_000, lambda: finished.done)
         if not finished.done:
             self.history.incident("stuck", "the last reader does not come to an end")
+        for group in self.share_groups:
+            group.look_at_the_end()
         if self.scenario.clock_steps_ms:
             self._check_look_ups_by_time()
 

@@ -858,12 +858,14 @@ def torture(
     os.makedirs(diaries, exist_ok=True)
     end = time.monotonic() + seconds
     number = 0
+    from checkers import Finding  # the workers need none of it
+
     loop_watchdog.start_watching()
     with LocalBroker(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:
         while (left := end - time.monotonic()) > 0:
             number += 1
             report = Round(broker, number, seed + number - 1, diaries).run(min(left, round_s))
-            report.findings += loop_watchdog.take_faults()
+            report.findings += [Finding("loop", fault) for fault in loop_watchdog.take_faults()]
             broker.output.clear()
             yield report
             if not report.findings:

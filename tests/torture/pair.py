@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkers import Finding
 from helpers import loop_watchdog
 from helpers.e2e_clients import eventually
 from helpers.pair import KEY, PairNode, etcd
@@ -321,7 +322,7 @@ def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Rep
             number += 1
             one = PairRound(pair, number, seed + number - 1, str(diaries))
             report = one.run(min(left, ROUND_S))
-            report.findings += loop_watchdog.take_faults()
+            report.findings += [Finding("loop", fault) for fault in loop_watchdog.take_faults()]
             yield report, one
             if not report.findings:
                 pair.forget_output()

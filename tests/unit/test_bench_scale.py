@@ -4,7 +4,16 @@ table compares them with the smallest.
 
 from __future__ import annotations
 
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
+from helpers import loop_watchdog, watched_daemon
+from torture.scale import watch_calls
 
 from bench import scale
 
@@ -28,3 +37,39 @@ def test_the_table_compares_with_the_smallest_size_of_the_case() -> None:
     *_, smaller, larger = scale.table(results).splitlines()
     assert smaller == "| partitions | 1 | 10 (+0 %) | 18 (+0 %) | 30 (+0 %) | 0.5 |"
     assert larger == "| partitions | 9 | 11 (+10 %) | 9 (-50 %) | 30 (+0 %) | 0.8 |"
+
+
+def test_with_the_watch_a_long_call_and_one_that_waits_for_the_disk_are_faults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scale.Core, "watched", scale.Core.watched)
+    thresholds = gc.get_threshold()
+    with watched_calls(monkeypatch) as faults:
+        core = scale.Core(str(tmp_path))
+        scale.work(core)
+        core.pass_time(scale.WATCHED_MS)
+        assert faults == []
+        core.watched("long", lambda: burn(loop_watchdog.bound_ms() + 20))
+        core.watched("waiting", lambda: os.fsync(os.open(tmp_path, os.O_RDONLY)))
+    gc.set_threshold(*thresholds)
+    long, waiting = faults
+    assert "callback: 'long'" in long and "os.fsync" in waiting
+
+
+def burn(ms: int) -> None:
+    until_ns = time.thread_time_ns() + ms * 1_000_000
+    while time.thread_time_ns() < until_ns:
+        pass
+
+
+@contextmanager
+def watched_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The watch, taken away again at the end."""
+    undo: list[Callable[[], None]] = []
+    watch_thread = watched_daemon.watch_thread
+    monkeypatch.setattr(
+        watched_daemon, "watch_thread", lambda watch: undo.append(watch_thread(watch))
+    )
+    yield watch_calls()
+    for take_away in undo:
+        take_away()

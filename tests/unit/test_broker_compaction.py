@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.leftovers import places_of
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, delete_log, open_manager
 
@@ -32,6 +33,7 @@ from barnabas.coordinator.internal_topics import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.cleaning.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import decode_offsets
@@ -179,6 +181,23 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     host.tick()
     assert host.clean() == "t-0"
     assert [entry[0] for entry in entries(again)] == [8, 9]
+
+
+@pytest.mark.parametrize("error", ["", "its cleaner failed"])
+def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
+    """Of what was cleaned, failed, or could not be read: else the next one of the name, which has
+    the same batches, would be without its warning.
+    """
+    host = Host(tmp_path)
+    fill(host.log("one-that-goes"))
+    host.tick()
+    (job,) = host.outbox.cleanings
+    result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
+    host.outbox.cleanings.clear()
+    host.compaction.on_cleaned(job, result, error, host.now_ms)
+    delete_log(host.logs, "one-that-goes", 0, host.now_ms)
+    host.compaction.forget([TopicPartition("one-that-goes", 0)])
+    assert places_of(host.compaction, lambda value: value == "one-that-goes") == []
 
 
 def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> None:

@@ -196,6 +196,84 @@ def test_broker_defaults_are_those_of_kafka() -> None:
     assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
 
 
+# Of share groups: the defaults and bounds of Apache Kafka 4.3; None where there is no bound. The
+# replicas of __share_group_state are as many as those of other topics here.
+KAFKA_SHARE_SETTINGS = {
+    "group.share.assignment.interval.ms": (1000, 0, None),
+    "group.share.assignors": (("simple",), None, None),
+    "group.share.delivery.count.limit": (5, 2, 10),
+    "group.share.heartbeat.interval.ms": (5000, 1, None),
+    "group.share.initialize.retry.interval.ms": (30_000, 1, None),
+    "group.share.max.assignment.interval.ms": (15_000, 0, None),
+    "group.share.max.delivery.count.limit": (10, 5, 25),
+    "group.share.max.heartbeat.interval.ms": (15_000, 1, None),
+    "group.share.max.partition.max.record.locks": (4000, 2000, 10_000),
+    "group.share.max.record.lock.duration.ms": (60_000, 30_000, 3_600_000),
+    "group.share.max.session.timeout.ms": (60_000, 1, None),
+    "group.share.max.share.sessions": (2000, 1, None),
+    "group.share.max.size": (200, 1, 1000),
+    "group.share.min.assignment.interval.ms": (0, 0, None),
+    "group.share.min.delivery.count.limit": (2, 2, 5),
+    "group.share.min.heartbeat.interval.ms": (5000, 1, None),
+    "group.share.min.partition.max.record.locks": (100, 100, 2000),
+    "group.share.min.record.lock.duration.ms": (15_000, 1000, 30_000),
+    "group.share.min.session.timeout.ms": (45_000, 1, None),
+    "group.share.partition.max.record.locks": (2000, 100, 10_000),
+    "group.share.record.lock.duration.ms": (30_000, 1000, 3_600_000),
+    "group.share.session.timeout.ms": (45_000, 1, None),
+    "share.coordinator.cold.partition.snapshot.interval.ms": (300_000, 1, None),
+    "share.coordinator.load.buffer.size": (5 << 20, 1, None),
+    "share.coordinator.snapshot.update.records.per.snapshot": (500, 0, 500),
+    "share.coordinator.state.topic.compression.codec": (0, None, None),
+    "share.coordinator.state.topic.min.isr": (1, 1, None),
+    "share.coordinator.state.topic.num.partitions": (50, 1, None),
+    "share.coordinator.state.topic.prune.interval.ms": (300_000, 1, None),
+    "share.coordinator.state.topic.replication.factor": (1, 1, None),
+    "share.coordinator.state.topic.segment.bytes": (100 << 20, 14, None),
+    "share.coordinator.threads": (1, 1, None),
+    "share.coordinator.write.timeout.ms": (5000, 1, None),
+}
+
+
+def test_settings_of_share_groups_are_those_of_kafka() -> None:
+    found = {
+        name: (row.default, row.lowest, row.highest)
+        for name, row in BROKER_SETTINGS.items()
+        if name.startswith(("group.share.", "share."))
+    }
+    assert found == KAFKA_SHARE_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("group.share.delivery.count.limit", "10"),
+        ("group.share.record.lock.duration.ms", "3600000"),
+        ("group.share.record.lock.duration.ms", "14999"),
+        ("group.share.session.timeout.ms", "44999"),
+        ("group.share.session.timeout.ms", "60001"),
+        ("group.share.heartbeat.interval.ms", "4999"),
+        ("group.share.assignment.interval.ms", "15001"),
+        ("group.share.partition.max.record.locks", "4001"),
+        ("group.share.max.share.sessions", "199"),
+    ],
+)
+def test_settings_of_share_groups_may_not_contradict_each_other(name: str, text: str) -> None:
+    properties = {name: text, "group.share.max.delivery.count.limit": "9"}
+    with pytest.raises(ConfigError, match="it must be b"):
+        BrokerConfig.from_properties(properties)
+
+
+def test_a_heartbeat_of_share_groups_is_shorter_than_a_session() -> None:
+    properties = {
+        "group.share.min.session.timeout.ms": "1",
+        "group.share.session.timeout.ms": "5000",
+    }
+    with pytest.raises(ConfigError, match="it must be below"):
+        BrokerConfig.from_properties(properties)
+    BrokerConfig.from_properties({**properties, "group.share.session.timeout.ms": "5001"})
+
+
 def test_defaults_of_our_own() -> None:
     defaults = config()
     assert defaults["group.initial.rebalance.delay.ms"] == 0
@@ -568,7 +646,10 @@ TYPES = {
     Kind.LIST: tuple,
 }
 # Read by names that are put together: of a group's bounds, of a listener's tokens.
-READ_BY_PREFIX = ("group.consumer.min.", "group.consumer.max.", "sasl.oauthbearer.")
+READ_BY_PREFIX = (
+    "group.consumer.min.", "group.consumer.max.", "group.share.", "group.streams.",
+    "sasl.oauthbearer.",
+)  # fmt: skip
 
 
 def attributes_of(table: type) -> dict[str, Row[Any]]:

@@ -129,7 +129,9 @@ CONNECTIONS = """max.connections max.connection.creation.rate max.connections.pe
     max.connections.per.ip.overrides"""
 OTHERS = """metric.reporters producer.id.expiration.ms transaction.partition.verification.enable
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
-    remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second"""
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    group.share.assignment.interval.ms
+    group.streams.assignment.interval.ms"""  # the last two since 4.3
 ALL_DYNAMIC = {
     name
     for names in (

@@ -113,6 +113,7 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
     handler = ROWS[api.key].make(host.parts)
     taken: list[tuple[str, Any]] = []
     function: Any = handler
+    holder = getattr(handler, "__self__", None)
     if isinstance(handler, partial):
         function = handler.func
     elif isinstance(handler, MethodType):
@@ -120,6 +121,11 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         if function.__module__.startswith("barnabas.broker.handlers."):
             made_by = type(handler.__self__).__init__
             taken = parameters_of(made_by)[1:]
+            if [name for name, _ in taken] == ["parts"]:  # they have a type of their own
+                holder = handler.__self__._parts
+                taken = [
+                    (name, one.__forward_arg__) for name, one in holder.__annotations__.items()
+                ]
     parameters = parameters_of(function)
     if isinstance(handler, MethodType):
         parameters = parameters[1:]
@@ -133,7 +139,7 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         assert [getattr(host.parts, name) for name, _ in taken] == list(handler.args)
     else:
         for name, _ in taken:
-            held = getattr(handler.__self__, f"_{name}", None) or getattr(handler.__self__, name)
+            held = getattr(holder, f"_{name}", None) or getattr(holder, name)
             assert held is getattr(host.parts, name)
     if "module" not in str(parameters[at][1]) and parameters[at][1] not in ("Any", "Request"):
         name = str(parameters[at][1]).rpartition(".")[2]

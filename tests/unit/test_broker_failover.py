@@ -24,6 +24,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -41,6 +42,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from barnabas.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -81,6 +83,14 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 PORTS = {1: 9092, 2: 9193, 3: 9294}
@@ -126,11 +136,14 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The answer to a request that waits for the disk."""
+        """The answer to a request that waits for the disk, or for files of a new partition."""
         before = len(self.answers[connection])
         self.ask(connection, request, version)
-        while self.flushes:
-            self.flush()
+        while self.flushes or self.work:
+            if self.work:
+                self.finish_work()
+            else:
+                self.flush()
         assert len(self.answers[connection]) == before + 1, "it is parked"
         return self.answers[connection][-1]
 
@@ -492,6 +505,83 @@ def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path:
     )
     rows = cluster.call(node_id, deletion, 2).results
     assert [row.error_code for row in rows] == [Code.NON_EMPTY_GROUP, Code.GROUP_ID_NOT_FOUND]
+    cluster.close()
+
+
+def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_replicas(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(
+        tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
+        min_insync_replicas="3", group_share_assignment_interval_ms="0",
+    )  # fmt: skip
+    node_id = cluster.coordinator(0, "shared")
+    joins = ShareGroupHeartbeatRequest("shared", "member", 0, None, ["t"])
+    other = cluster.other_than(node_id)
+    assert cluster.call(other, joins, 1).error_code == Code.NOT_COORDINATOR
+    first = cluster.call_flushed(node_id, joins, 1)
+    assert first.error_code == 0
+    cluster.tick(1)
+    second = cluster.call(node_id, ShareGroupHeartbeatRequest("shared", "member", 2), 1)
+    stays = ShareGroupHeartbeatRequest("shared", "member", second.member_epoch)
+    assert cluster.call(node_id, stays, 1).error_code == 0
+
+    cluster.broker.failover.take_away(other, cluster.now_ms)
+    log = cluster.broker.topics.logs_of(OFFSETS_TOPIC)[0]
+    end_offset = log.log_end_offset
+    unavailable = Code.COORDINATOR_NOT_AVAILABLE
+    assert cluster.call(node_id, stays, 1).error_code == 0, "it writes nothing"
+    wants_more = ShareGroupHeartbeatRequest(
+        "shared", "member", second.member_epoch, None, ["t", "u"]
+    )
+    assert cluster.call(node_id, wants_more, 1).error_code == unavailable
+    joins.member_id = "late"
+    assert cluster.call(node_id, joins, 1).error_code == unavailable
+    alters = AlterShareGroupOffsetsRequest("shared", [])
+    assert cluster.call(node_id, alters, 0).error_code == unavailable
+    deletes = DeleteShareGroupOffsetsRequest("shared", [])
+    assert cluster.call(node_id, deletes, 0).error_code == unavailable
+    assert log.log_end_offset == end_offset
+    describes = ShareGroupDescribeRequest(["shared"])
+    assert cluster.call(node_id, describes, 1).groups[0].error_code == 0
+    cluster.close()
+
+
+def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough_replicas(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(
+        tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
+        min_insync_replicas="3", group_streams_initial_rebalance_delay_ms="0",
+        group_streams_assignment_interval_ms="0",
+    )  # fmt: skip
+    node_id = cluster.coordinator(0, "counts")
+    joins = StreamsGroupHeartbeatRequest(
+        "counts", "member", 0, rebalance_timeout_ms=10_000, process_id="p",
+        topology=Topology(0, [Subtopology("0", ["t"])]),
+        active_tasks=[], standby_tasks=[], warmup_tasks=[],
+    )  # fmt: skip
+    other = cluster.other_than(node_id)
+    assert cluster.call(other, joins, 0).error_code == Code.NOT_COORDINATOR
+    cluster.ask(node_id, joins, 0)
+    cluster.finish_work()
+    first = cluster.answers[node_id][-1]
+    assert (first.error_code, first.member_epoch) == (0, 2)
+    stays = StreamsGroupHeartbeatRequest("counts", "member", 2)
+    assert cluster.call(node_id, stays, 0).error_code == 0
+
+    cluster.broker.failover.take_away(other, cluster.now_ms)
+    log = cluster.broker.topics.logs_of(OFFSETS_TOPIC)[0]
+    end_offset = log.log_end_offset
+    assert cluster.call(node_id, stays, 0).error_code == 0, "it writes nothing"
+    joins.member_id = "late"
+    assert cluster.call(node_id, joins, 0).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    leaves = StreamsGroupHeartbeatRequest("counts", "member", -1)
+    assert cluster.call(node_id, leaves, 0).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert log.log_end_offset == end_offset
+    describes = StreamsGroupDescribeRequest(["counts"])
+    (described,) = cluster.call(node_id, describes, 0).groups
+    assert [member.member_id for member in described.members] == ["member"]
     cluster.close()
 
 

@@ -19,7 +19,7 @@ def test_a_setting_overrules_the_default_of_its_feature() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["transaction.version=3", "transaction.version", "share.version=1"]
+    "text", ["transaction.version=3", "transaction.version", "share.version=2"]
 )
 def test_a_level_that_is_not_supported_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"transaction\.version=2"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.graduation import CREDENTIAL, fill, new_disk, planned
+from helpers.graduation import CREDENTIAL, NOW_MS, fill, new_disk, opened, planned
 from sim.disk import SimDisk
 
 from barnabas.broker.graduation.hand_over import HandOver
@@ -12,6 +12,7 @@ from barnabas.broker.security.jaas import parse_jaas
 from barnabas.broker.security.scram import SCRAM_SHA_512, credential_of, salted
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,18 @@ def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: Sim
     assert reported["transaction.state.log.num.partitions"] == "2"
     assert reported["offsets.topic.replication.factor"] == "1"
     assert reported["group.initial.rebalance.delay.ms"] == "0"
+
+
+def test_the_states_of_share_groups_keep_their_partitions(disk: SimDisk) -> None:
+    name = "share.coordinator.state.topic.num.partitions"
+    settings = {"share_coordinator_state_topic_num_partitions": "7"}
+    assert lines(planned(disk, "4.3", **settings))[name] == "7"  # not made yet
+    assert name not in lines(planned(disk, "3.9", **settings)), "it has no such topic"
+    shared = new_disk()
+    broker = opened(shared, share_coordinator_state_topic_num_partitions="4")
+    broker.topics.internal_log(SHARE_STATE_TOPIC, 0, NOW_MS)
+    broker.close_logs(NOW_MS)
+    assert lines(planned(shared, "4.3", **settings))[name] == "4"
 
 
 # Of each internal topic of Apache Kafka: the settings whose default wants more than one broker, and

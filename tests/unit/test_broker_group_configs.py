@@ -12,7 +12,11 @@ from helpers.admin_host import NOW_MS, AdminHost
 
 from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.group_configs import check_group_configs, group_overrides
+from barnabas.broker.settings.group_configs import (
+    GroupConfigs,
+    check_group_configs,
+    group_overrides,
+)
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_configs import (
@@ -92,7 +96,91 @@ def test_a_heartbeat_is_shorter_than_a_session() -> None:
 
 
 def test_what_is_set_holds_as_numbers() -> None:
-    assert group_overrides({SESSION: "50000", "later.setting": "1"}) == {SESSION: 50_000}
+    config = BrokerConfig.from_properties({})
+    assert group_overrides(config, {SESSION: "50000", "later.setting": "1"}) == {SESSION: 50_000}
+
+
+def test_what_an_earlier_start_accepted_is_limited_to_the_bounds_of_this_one() -> None:
+    config = BrokerConfig.from_properties({})
+    texts = {"share.record.lock.duration.ms": "999999", "share.delivery.count.limit": "2"}
+    assert group_overrides(config, texts) == {
+        "share.record.lock.duration.ms": 60_000,
+        "share.delivery.count.limit": 2,
+    }
+    assert group_overrides(config, {"share.record.lock.duration.ms": "1000"}) == {
+        "share.record.lock.duration.ms": 15_000
+    }
+
+
+SHARE_DEFAULTS = {
+    "share.assignment.interval.ms": "1000",
+    "share.auto.offset.reset": "latest",
+    "share.delivery.count.limit": "5",
+    "share.heartbeat.interval.ms": "5000",
+    "share.isolation.level": "read_uncommitted",
+    "share.partition.max.record.locks": "2000",
+    "share.record.lock.duration.ms": "30000",
+    "share.renew.acknowledge.enable": "true",
+    "share.session.timeout.ms": "45000",
+}
+
+
+def share_settings(host: AdminHost) -> dict[str, tuple[str, int]]:
+    resource = DescribeConfigsResource(GROUP, "g", list(SHARE_DEFAULTS))
+    result = host.call(DescribeConfigsRequest([resource], True), 4).results[0]
+    return {row.name: (row.value, row.config_source) for row in result.configs}
+
+
+def test_settings_of_share_groups_by_what_apache_kafka_answered(tmp_path: Path) -> None:
+    """`settings_of_share_groups` of the oracle, from Apache Kafka 4.3."""
+    host = AdminHost(
+        tmp_path,
+        group_share_min_record_lock_duration_ms="1000",
+        group_share_min_session_timeout_ms="1000",
+        group_share_min_heartbeat_interval_ms="500",
+        group_share_assignment_interval_ms="0",
+    )
+    expected = {name: (text, 5) for name, text in SHARE_DEFAULTS.items()}
+    expected["share.assignment.interval.ms"] = ("0", 4)
+    assert share_settings(host) == expected
+    for name, text, code in (
+        ("share.auto.offset.reset", "earliest", Code.NONE),
+        ("share.auto.offset.reset", "none", Code.INVALID_CONFIG),
+        ("share.auto.offset.reset", "by_duration:PT1H", Code.NONE),
+        ("share.auto.offset.reset", "by_duration:x", Code.INVALID_CONFIG),
+        ("share.isolation.level", "read_committed", Code.NONE),
+        ("share.isolation.level", "other", Code.INVALID_CONFIG),
+        ("share.record.lock.duration.ms", "1500", Code.NONE),
+        ("share.record.lock.duration.ms", "999", Code.INVALID_CONFIG),
+        ("share.record.lock.duration.ms", "3600001", Code.INVALID_CONFIG),
+        ("share.delivery.count.limit", "1", Code.INVALID_CONFIG),
+        ("share.delivery.count.limit", "10", Code.NONE),
+        ("share.delivery.count.limit", "11", Code.INVALID_CONFIG),
+        ("share.partition.max.record.locks", "99", Code.INVALID_CONFIG),
+        ("share.partition.max.record.locks", "100", Code.NONE),
+        ("share.renew.acknowledge.enable", "false", Code.NONE),
+        ("share.heartbeat.interval.ms", "500", Code.NONE),
+        ("share.session.timeout.ms", "600", Code.INVALID_CONFIG),
+    ):
+        assert alter(host, (name, 0, text)) == code, (name, text)
+        if code is Code.NONE:
+            expected[name] = (text, 8)
+    assert share_settings(host) == expected
+
+
+def test_the_value_of_a_setting_is_the_group_s_own_or_the_broker_s(tmp_path: Path) -> None:
+    host = AdminHost(tmp_path, group_share_delivery_count_limit="3")
+    configs = GroupConfigs(host.broker.config, host.broker.metadata)
+    name = "share.delivery.count.limit"
+    assert configs.value("g", name) == 3
+    assert configs.value("g", "share.isolation.level") == "read_uncommitted"
+    assert alter(host, (name, 0, "4")) == Code.NONE
+    assert (configs.value("g", name), configs.value("other", name)) == (4, 3)
+    assert configs.overrides("g") is configs.overrides("g")
+    assert alter(host, (name, 0, "5")) == Code.NONE
+    assert configs.overrides("g") == {name: 5}
+    assert alter(host, (name, 1, None)) == Code.NONE
+    assert (configs.value("g", name), configs.overrides("g")) == (3, {})
 
 
 def test_consumer_groups_see_topics_and_hear_when_they_change(host: AdminHost) -> None:
@@ -115,3 +203,19 @@ def test_ids_are_written_in_22_letters_as_apache_kafka_does() -> None:
     """Uuid.toString: base64 of the URL alphabet, without padding."""
     assert short_text(uuid.UUID(int=0)) == "A" * 22
     assert short_text(uuid.UUID(int=(1 << 128) - 1)) == "_" * 21 + "w"
+
+
+def test_a_value_out_of_the_brokers_bounds_names_those_that_there_are() -> None:
+    config = BrokerConfig.from_properties({})
+    refusals = {
+        "streams.num.standby.replicas": ("9", "group.streams.max.standby.replicas=2"),
+        SESSION: (
+            "1",
+            "group.consumer.min.session.timeout.ms=45000, "
+            "group.consumer.max.session.timeout.ms=60000",
+        ),
+    }
+    for name, (text, bounds) in refusals.items():
+        with pytest.raises(KafkaError) as refused:
+            check_group_configs(config, {name: text})
+        assert str(refused.value).endswith(f"does not allow it: {bounds}")

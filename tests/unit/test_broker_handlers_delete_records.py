@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.core_host import CoreHost, produce
+from helpers.core_host import CoreHost, delete_topic, produce
+from helpers.disk_broker import DiskBroker
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code
@@ -16,6 +17,8 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import LOG_START_NAME, decode_offsets
 
 
 @pytest.fixture
@@ -43,6 +46,27 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
     assert delete(host, "t", -1) == (Code.NONE, 4)
 
 
+def test_all_partitions_of_a_request_are_stored_together(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop waits for the disk once, and no other request is processed before."""
+    logs = host.create("t", 5)
+    for log in logs:
+        log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)
+    synced: list[str] = []
+    sync = OsDisk.fsync_dir
+    monkeypatch.setattr(
+        OsDisk, "fsync_dir", lambda disk, path: (synced.append(path), sync(disk, path))
+    )
+    partitions = [DeleteRecordsPartition(log.partition, 1) for log in logs]
+    request = DeleteRecordsRequest([DeleteRecordsTopic("t", partitions)], 1000)
+    rows = host.call(1, request, 2).topics[0].partitions
+    assert [(row.error_code, row.low_watermark) for row in rows] == [(Code.NONE, 1)] * 5
+    assert synced == [host.broker.logs.data_dir]
+    stored = decode_offsets((Path(synced[0]) / LOG_START_NAME).read_bytes())
+    assert stored == {("t", log.partition): 1 for log in logs}
+
+
 def test_records_of_a_topic_that_is_compacted_and_deleted_may_be_deleted(host: CoreHost) -> None:
     (log,) = host.create("both", cleanup_policy="compact,delete")
     log.append(encode_batch([NewRecord(b"k", b"v", host.now_ms)]), now_ms=host.now_ms)
@@ -58,3 +82,20 @@ def test_what_is_refused(host: CoreHost) -> None:
     assert delete(host, "u", 0) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete(host, "compacted", 0) == (Code.POLICY_VIOLATION, -1)
     assert delete(host, OFFSETS_TOPIC, 0) == (Code.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_parts_of_a_request_that_waited_delete_nothing_of_a_later_topic() -> None:
+    b = DiskBroker()
+    b.topic("t", 60)
+    rows = [DeleteRecordsPartition(index, -1) for index in range(60)]
+    asking = b.connect()
+    b.send(asking, DeleteRecordsRequest([DeleteRecordsTopic("t", rows)], 1000), 2)
+    assert b.answer(asking) is None, "some parts wait"
+    delete_topic(b.parts.deletion, "t", b.now_ms)
+    b.parts.topics.create_topic("t", 60, {}, now_ms=b.now_ms)
+    assert b.produce("t", (b"kept",), partition=59)[0] == 0
+    while b.answer(asking) is None:
+        b.tick()
+    codes = {row.error_code for row in b.answer(asking).topics[0].partitions}
+    assert Code.UNKNOWN_TOPIC_OR_PARTITION in codes
+    assert b.read("t", 59) == [b"kept"]

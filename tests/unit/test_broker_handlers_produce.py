@@ -148,6 +148,78 @@ def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def remake(host: CoreHost) -> None:
+    """Another topic of the same name."""
+    delete_topic(host.parts.deletion, "t", NOW_MS)
+    host.create("t", 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"),
+    [
+        (asking(large()), 9),  # its check takes long
+        (asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)])), partitions=(0,) * 600), 9),
+        (
+            asking(
+                bytes(encode_batch([NewRecord(None, bytes(500_000), NOW_MS)], codec=0)),
+                partitions=(0, 1) * 20,
+            ),
+            9,
+        ),
+    ],
+    ids=["a long check", "many batches", "decoded by the worker"],
+)
+def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
+    host: CoreHost, asked: Any, version: int
+) -> None:
+    """Kafka's request by name cannot say which topic it means: the one of its arrival."""
+    one = host.connect(1)
+    host.ask(one, asked, version)
+    assert host.work, "it waits"
+    is_begun = any(log.log_end_offset for log in host.broker.topics.logs_of("t"))
+    remake(host)
+    while host.work:
+        host.finish_work()
+    (answer,) = host.answers[one]
+    codes = [row.error_code for row in answer.responses[0].partition_responses]
+    assert set(codes) <= {0, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert is_begun or 0 not in codes
+    assert [log.log_end_offset for log in host.broker.topics.logs_of("t")] == [0, 0]
+    host.ask(one, asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)]))), 9)
+    assert error_of(host.answers[one][-1]) == 0, "a later request means the later topic"
+
+
+def test_what_was_held_back_does_not_land_in_a_later_topic_of_the_name() -> None:
+    """It waited for the end of its producer's last transaction."""
+    b = DiskBroker()
+    b.topic("t")
+    b.topic("kept")
+    producer = Producer(b, "txn")
+    producer.send("kept", 0, b"x")
+    b.hold_flushes()
+    producer.start_end(True)
+    while not b.parts.endings.is_decided("txn"):
+        assert b.flush_one()
+    batch, offsets = b.connect(), b.connect()
+    request = b.produce_request(
+        "t", (b"y",), pid=producer.pid, epoch=producer.epoch, sequence=0, txn="txn"
+    )
+    b.send(batch, request, 12)
+    b.send(offsets, producer.offset_request("g", "t", 5), 5)
+    assert b.answer(batch) is b.answer(offsets) is None
+    delete_topic(b.parts.deletion, "t", b.now_ms)
+    made = b.parts.topics.create_topic
+    made("t", 1, {}, now_ms=b.now_ms)
+    b.release_flushes()
+    b.tick()
+    (row,) = b.answer(batch).responses[0].partition_responses
+    assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    (row,) = b.answer(offsets).topics[0].partitions
+    assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert b.end_offset("t") == 0
+    assert b.group_offset("g", "t") == (0, -1)
+
+
 def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)

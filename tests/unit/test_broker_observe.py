@@ -140,7 +140,7 @@ def test_a_group_has_its_lag(host: CoreHost) -> None:
     for _ in range(3):
         host.call(1, produce("t"), 9)
     commit_offset(host, "g", {0: 1, 1: 0})
-    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics))
+    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares))
     assert (group.group_id, group.state, group.member_count) == ("g", "Empty", 0)
     assert group.offsets == (
         CommittedOffsetState("t", 0, 1, 2),
@@ -155,7 +155,7 @@ def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost)
         host.call(1, produce("t"), 9)
     note = CommitNote(what="batch 3 of query q", target="t").to_text()
     commit_offset(host, "sink", {0: 3}, note)
-    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics))
+    (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares))
     assert group.offsets == (CommittedOffsetState("t", 0, 3, None),)
     assert group.lag == 0
 
@@ -170,7 +170,9 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
     assert len([row for row in rows if row.topic == "t"]) == count
     assert turns >= 2
     commit_offset(host, "g", dict.fromkeys(range(count), 0))
-    (group,), turns = seen(look_at_groups(host.broker.groups, host.broker.topics))
+    (group,), turns = seen(
+        look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares)
+    )
     assert len(group.offsets) == count
     assert turns >= 2
 

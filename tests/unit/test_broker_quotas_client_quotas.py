@@ -292,6 +292,19 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
     assert mutes(host) == []
 
 
+@pytest.mark.parametrize("request_of", [metadata("t"), produce("t"), fetch({"t": {0: 0}})])
+def test_the_work_on_a_request_counts_once(host: CoreHost, request_of: Message) -> None:
+    """However often the clock is looked at: it goes on by 300 ms amid the request, and no more."""
+    looks = iter([0])
+    host.broker.quotas.busy_ns = lambda: next(looks, 300_000_000)
+    quotas = put(host, request_percentage=1000.0)
+    assert quotas is not None
+    host.ask(1, request_of, 9)
+    usages = [usage for key, usage in quotas._usages.items() if key[0] == "request_percentage"]
+    rates = [usage.rate for usage in usages if usage.rate is not None]
+    assert [sum(sample.total for sample in rate._samples) for rate in rates] == [30.0]
+
+
 def test_the_work_on_a_request_that_waits_counts_at_once(host: CoreHost) -> None:
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
@@ -407,6 +420,40 @@ def quotas_context(number: int) -> Any:
 
     now_ms = NOW_MS + number * 11  # a thousand in the time of all windows
     return RequestContext(number, 9, f"c{number}", "", connection_id=2, now_ms=now_ms)
+
+
+def test_what_is_kept_of_clients_without_a_quota_is_bounded(host: CoreHost) -> None:
+    quotas = put(host, OTHER_CLIENT, producer_byte_rate=1000.0)
+    assert quotas is not None
+    host.connect(2)
+    for number in range(3 * FEWEST_KEPT):
+        assert quotas._client(quotas_context(number)).produced is None
+    assert len(quotas._clients) <= FEWEST_KEPT
+
+
+def test_what_is_kept_of_changes_of_topics_is_bounded(host: CoreHost) -> None:
+    quotas = put(host, (("client-id", None),), controller_mutation_rate=1000.0)
+    assert quotas is not None
+    host.connect(2)
+    for number in range(3 * FEWEST_KEPT):
+        mutations = quotas.mutations(quotas_context(number)._replace(api_key=19))
+        assert mutations is not None
+        mutations.record(1)
+    assert len(quotas._buckets) <= FEWEST_KEPT + 1
+
+
+def test_quotas_hold_after_a_restart(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    put(host, producer_byte_rate=1000.0)
+    host.broker.quotas.set({(("ip", "192.0.2.9"),): {"connection_creation_rate": 5.0}})
+    host.close()
+    host = CoreHost(tmp_path)
+    assert host.broker.quotas.clients is not None
+    assert host.broker.quotas.have_addresses
+    host.create("t")
+    host.connect(1)
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms > 0
+    host.close()
 
 
 def test_clients_share_a_quota_whose_row_was_dropped_meanwhile(

@@ -50,12 +50,13 @@ def reported(host: CoreHost) -> Any:
             "4.3",
             {0: (0, 13), 1: (4, 18), 3: (0, 13), 26: (0, 5), 41: (1, 3), 68: (0, 1)},
             {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 30,
-             "transaction.version": 2},
+             "share.version": 1, "streams.version": 1, "transaction.version": 2},
         ),
         (
             "",
             {0: (0, 13), 1: (0, 18), 3: (0, 13), 26: (0, 5), 41: (0, 3), 68: (0, 1)},
-            {"transaction.version": 2, "group.version": 1, "metadata.version": 30},
+            {"transaction.version": 2, "group.version": 1, "share.version": 1,
+             "streams.version": 1, "metadata.version": 30},
         ),
     ],
 )  # fmt: skip

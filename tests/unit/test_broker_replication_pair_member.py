@@ -466,8 +466,8 @@ def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
     requests.append(Read())
     kept.keeper.want_in_sync((2,))
     assert answered.wait(PATIENCE_S)
-    heard: list[str] = []
-    kept.keeper.on_change = lambda: heard.append("changed")
+    changes: list[str] = []
+    kept.keeper.on_change = lambda: changes.append("changed")
     kept.keeper.stop()
     kept.keeper._thread.join(PATIENCE_S)
     assert not kept.keeper._thread.is_alive()
@@ -476,7 +476,7 @@ def test_the_thread_asks_waits_until_something_changes_and_ends() -> None:
     assert set(pauses) == {(10_000_000 - 1000) / 1000}
     assert kept.keeper.next_request() is None
     kept.keeper.take_answer(Found("1", b""))
-    assert heard == [], "it is stopped"
+    assert changes == [], "it is stopped"
 
 
 def test_who_waits_goes_on_when_the_thread_has_failed() -> None:

@@ -232,6 +232,24 @@ def test_steps_that_fail_end_with_their_connection(node: Standby, wire: Wire) ->
     assert wire.said[-1] == "close"
 
 
+def test_a_signal_amid_a_step_ends_the_steps_before_the_connection(
+    node: Standby, wire: Wire
+) -> None:
+    """They close the files of the copy, which is flushed after that."""
+    wire.failures["receive"] = standby._StopError()
+
+    def steps() -> Steps:
+        try:
+            yield Connect(("127.0.0.1", 9), 0.5)
+            yield Receive(1.0)
+        finally:
+            wire.note("steps end")
+
+    node.steps.run = steps  # type: ignore[method-assign]
+    node.run()
+    assert wire.said[3:] == ["steps end", "close", "finish sync", "release lock"]
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_standby_that_is_stopped_flushes_its_copy_and_then_gives_the_directory_up(
     node: Standby, wire: Wire, number: int

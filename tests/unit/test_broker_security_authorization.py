@@ -35,11 +35,25 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from barnabas.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+)
+from barnabas.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
 )
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -48,6 +62,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -64,6 +79,8 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -98,8 +115,16 @@ OF_KAFKA = (
     ("DESCRIBE TOPIC", "ListOffsets DescribeTopicPartitions"),
     ("DESCRIBE TOPIC; CREATE CLUSTER; CREATE TOPIC; DESCRIBE CLUSTER", "Metadata"),
     ("READ GROUP; READ TOPIC", "OffsetCommit"),
-    ("DESCRIBE GROUP; DESCRIBE TOPIC", "OffsetFetch ConsumerGroupDescribe"),
-    ("DESCRIBE GROUP; DESCRIBE TRANSACTIONAL_ID", "FindCoordinator"),
+    ("DESCRIBE GROUP; DESCRIBE TOPIC", "OffsetFetch ConsumerGroupDescribe StreamsGroupDescribe"),
+    ("READ GROUP; DESCRIBE TOPIC; CREATE CLUSTER; CREATE TOPIC", "StreamsGroupHeartbeat"),
+    ("DESCRIBE GROUP; DESCRIBE TRANSACTIONAL_ID; CLUSTER_ACTION CLUSTER", "FindCoordinator"),
+    ("READ GROUP; READ TOPIC", "ShareFetch ShareAcknowledge AlterShareGroupOffsets"),
+    ("DELETE GROUP; READ TOPIC", "DeleteShareGroupOffsets"),
+    ("DESCRIBE GROUP; DESCRIBE TOPIC", "ShareGroupDescribe DescribeShareGroupOffsets"),
+    ("READ GROUP; DESCRIBE TOPIC", "ShareGroupHeartbeat"),
+    ("CLUSTER_ACTION CLUSTER", "InitializeShareGroupState ReadShareGroupState"),
+    ("CLUSTER_ACTION CLUSTER", "WriteShareGroupState DeleteShareGroupState"),
+    ("CLUSTER_ACTION CLUSTER", "ReadShareGroupStateSummary"),
     ("READ GROUP", "JoinGroup Heartbeat LeaveGroup SyncGroup"),
     ("DESCRIBE GROUP", "DescribeGroups"),
     ("DESCRIBE CLUSTER; DESCRIBE GROUP", "ListGroups"),
@@ -194,6 +219,7 @@ class Guarded(CoreHost):
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Guarded]:
     host = Guarded(tmp_path)
+    host.parts.files_ahead.get().most_by_request = 2  # first batches are answered at once
     yield host
     host.broker.close_logs(host.now_ms)
 
@@ -208,7 +234,10 @@ def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> P
 
 
 def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
-    answer = host.call(ANN, request, 9)
+    host.ask(ANN, request, 9)
+    while host.work:  # the files of new partitions
+        host.finish_work()
+    answer = host.answers[ANN][-1]
     return {row.name: row.partition_responses[0].error_code for row in answer.responses}
 
 
@@ -586,6 +615,78 @@ def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded
         for member in host.broker.groups.group("g").consumer.targets.values()  # type: ignore[union-attr]
         for topic in member
     } == reported, "nor is it assigned"
+
+
+def flush_all(host: Guarded) -> None:
+    """Carry out flushes, and what comes after them."""
+    for _ in range(20):
+        while host.flushes:
+            host.flush()
+        host.tick(0)
+
+
+def test_a_share_group_s_topics_are_seen_and_changed_by_those_who_may(host: Guarded) -> None:
+    """KafkaApis of 4.3: READ for offsets that are set or deleted, DESCRIBE for those described."""
+    host.allow(Operation.READ, GROUP, "g")
+    host.allow(Operation.DELETE, GROUP, "g")
+    host.allow(Operation.READ, TOPIC, "t")  # which implies DESCRIBE
+
+    def answer(request: Any, version: int) -> Any:
+        host.ask(ANN, request, version)
+        flush_all(host)
+        return host.answers[ANN][-1]
+
+    joins = ShareGroupHeartbeatRequest("g", "member", 0, None, ["t", "u"])
+    assert answer(joins, 1).error_code == DENIED_TOPIC
+    other = ShareGroupHeartbeatRequest("h", "member", 0, None, ["t"])
+    assert answer(other, 1).error_code == DENIED_GROUP
+    rows = [AlterShareGroupOffsetsRequestPartition(0, 1)]
+    alters = AlterShareGroupOffsetsRequest(
+        "g", [AlterShareGroupOffsetsRequestTopic(name, rows) for name in ("t", "u", "none")]
+    )
+    responses = answer(alters, 0).responses
+    codes = {row.topic_name: row.partitions[0].error_code for row in responses}
+    assert codes == {"t": 0, "u": DENIED_TOPIC, "none": DENIED_TOPIC}
+    wanted = [DescribeShareGroupOffsetsRequestTopic(name, [0]) for name in ("t", "u")]
+    for topics, expected in ((wanted, {"t": 0, "u": DENIED_TOPIC}), (None, {"t": 0})):
+        group = DescribeShareGroupOffsetsRequestGroup("g", topics)
+        (row,) = answer(DescribeShareGroupOffsetsRequest([group]), 1).groups
+        codes = {topic.topic_name: topic.partitions[0].error_code for topic in row.topics}
+        assert (row.error_code, codes) == (0, expected)
+    unseen = DescribeShareGroupOffsetsRequestGroup("h", None)
+    (row,) = answer(DescribeShareGroupOffsetsRequest([unseen]), 1).groups
+    assert (row.group_id, row.error_code) == ("h", DENIED_GROUP)
+    named = [DeleteShareGroupOffsetsRequestTopic(name) for name in ("t", "u")]
+    responses = answer(DeleteShareGroupOffsetsRequest("g", named), 0).responses
+    assert {row.topic_name: row.error_code for row in responses} == {"t": 0, "u": DENIED_TOPIC}
+
+
+def test_a_share_group_with_a_topic_that_may_not_be_seen_is_not_described(host: Guarded) -> None:
+    host.allow(Operation.READ, GROUP, "g")
+    host.ask(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
+    for epoch in (2, 2):
+        while host.work:  # the files of internal topics
+            host.finish_work()
+        flush_all(host)
+        host.tick(1000)
+        host.call(ADMIN, ShareGroupHeartbeatRequest("g", "member", epoch), 1)
+    (row,) = host.call(ADMIN, ShareGroupDescribeRequest(["g"]), 1).groups
+    assert row.members[0].assignment.topic_partitions
+    (row,) = host.call(ANN, ShareGroupDescribeRequest(["g"]), 1).groups
+    assert (row.error_code, row.members) == (DENIED_TOPIC, [])
+    host.allow(DESCRIBE, TOPIC, "t")
+    (row,) = host.call(ANN, ShareGroupDescribeRequest(["g"]), 1).groups
+    assert (row.error_code, len(row.members)) == (0, 1)
+
+
+def test_the_coordinator_of_a_share_partition_is_for_brokers(host: Guarded) -> None:
+    keys = ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+    (row,) = host.call(ANN, request, 6).coordinators
+    assert row.error_code == DENIED_CLUSTER
+    host.allow(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    (row,) = host.call(ANN, request, 6).coordinators
+    assert row.error_code == 0
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 601])

@@ -388,3 +388,13 @@ def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
         assert "txn" not in caplog.text
         Producer(b, "txn")
         assert "txn" in caplog.text
+
+
+def test_after_a_start_a_coordinator_finds_the_files_that_it_writes_to() -> None:
+    """A kill may come before a thread has made them, and a write may find the disk full."""
+    b = DiskBroker(offsets_topic_num_partitions="3")
+    b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
+    b.broker.outbox.work.clear()
+    assert not all(log.files.are_made for log in b.broker.topics.logs_of(OFFSETS_TOPIC))
+    b.kill()
+    assert [log.files.are_made for log in b.broker.topics.logs_of(OFFSETS_TOPIC)] == [True] * 3

@@ -172,7 +172,7 @@ def test_commits_of_an_earlier_epoch_are_judged_by_partition(
     for epoch in (0, 4):
         earlier = group.check_commit("m", epoch, 9, transactional=False)
         assert earlier == CommitCheck(Code.NONE, code, "m", epoch)
-        assert not group.has_had(earlier, T, 0)
+        assert not group.has_had(earlier, "t", T, 0)
     for epoch in (-1, 6):
         assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
 

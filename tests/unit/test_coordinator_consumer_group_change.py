@@ -16,7 +16,7 @@ from helpers.hard_state import hard_state
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, hash_of_topics
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_group_records import (
     CurrentValue,
@@ -26,6 +26,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 )
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
+from barnabas.coordinator.groups.topic_directory import hash_of_topics
 
 SETTINGS = ConsumerGroupSettings(assignment_interval_ms=0)
 NOW_MS = 1_000

@@ -103,7 +103,7 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
     host.commit("h", {"t": {0: 10}}, leader_epoch=3)
     host.restart()
-    ends = {("t", 0): 12, ("t", 1): 9}  # of the third nobody knows: it is off line
+    ends = {("t", 0): 12, ("t", 1): 9}  # that of the third is unknown: it is off line
     host.find_logs_cut(ends, {("t", 0, 3): (2, 10), ("t", 1, 3): (3, 4)}, lost_power=lost_power)
     assert host.fetch("g", {"t": [0, 1, 2]}) == {
         ("t", 0): (10, ""),
@@ -550,7 +550,7 @@ def test_the_offsets_of_deleted_topics_go_a_part_at_a_time():
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
     host.txn_commit("pending", {"t": {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"]):
+    for result in host.coordinator.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
         host.delete_groups("h")
@@ -1120,7 +1120,7 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"]):
+    for result in host.coordinator.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
     assert sum(parts) == (2_500 if topic == "t" else 0)

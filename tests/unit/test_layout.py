@@ -40,6 +40,7 @@ def test_benchmarks_import_nothing_of_the_tests() -> None:
 
 
 def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
+    """And the one that runs a benchmark with a watch."""
     importing = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
@@ -47,7 +48,7 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
         and "bench" in path.read_text()  # most have not even the word, and need not be parsed
         and "bench" in imported_by(path)
     }
-    assert importing == set()
+    assert importing == {"tests/torture/scale.py"}
 
 
 # --- what is installed ---------------------------------------------------------------------------
@@ -119,6 +120,23 @@ TESTED_AS_A_PART = {
     "broker/control/rim/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
+    "broker/logs/new_topics.py": "unit/test_broker_handlers_topics.py",
+    "broker/streams_topics.py": "unit/test_broker_handlers_streams_groups.py",
+    "broker/logs/not_written.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/acknowledging.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/in_flight.py": "property/test_share_partition.py",
+    "broker/share/loaded_partition.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/loaded_partitions.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/log_batches.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/share_fetch.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/share_partition.py": "property/test_share_partition.py",
+    "broker/share/share_parts.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/share_runtime.py": "unit/test_broker_share_state.py",
+    "broker/share/share_sessions.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/shares.py": "unit/test_broker_share_state.py",
+    "coordinator/share/share_messages.py": "unit/test_broker_share_state.py",
+    "coordinator/share/share_state.py": "unit/test_coordinator_share_coordinator.py",
+    "protocol/share_fetch_response.py": "property/test_protocol_share_fetch_response.py",
     "broker/requests/older_fetch.py": "unit/test_protocol_message_sets.py",
     "broker/requests/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/requests/routes.py": "unit/test_broker_dispatch.py",
@@ -133,6 +151,8 @@ TESTED_AS_A_PART = {
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
     "broker/settings/properties.py": "unit/test_broker_config.py",
     "broker/settings/rows_broker.py": "unit/test_broker_config.py",
+    "broker/settings/rows_share.py": "unit/test_broker_config.py",
+    "broker/settings/rows_streams.py": "unit/test_broker_config.py",
     "broker/settings/rows_topic.py": "unit/test_broker_config.py",
     "broker/settings/rows_without_effect.py": "unit/test_broker_config.py",
     "broker/settings/setting.py": "unit/test_broker_config.py",
@@ -145,6 +165,15 @@ TESTED_AS_A_PART = {
     "coordinator/groups/consumer/consumer_group_change.py": (
         "unit/test_coordinator_consumer_groups.py"
     ),
+    "coordinator/groups/group_types.py": "unit/test_coordinator_share_group_records.py",
+    "coordinator/groups/typed_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/partition_states.py": "unit/test_coordinator_share_offsets.py",
+    "coordinator/groups/share/share_group.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_change.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_group_settings.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/share_requests.py": "unit/test_coordinator_share_groups.py",
+    "coordinator/groups/share/state_changes.py": "unit/test_coordinator_share_offsets.py",
+    "broker/share/state_changes.py": "unit/test_broker_handlers_share_groups.py",
     "coordinator/groups/classic/classic_answers.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/group_members.py": "unit/test_coordinator_classic_group.py",
     "coordinator/groups/classic/rebalance.py": "unit/test_coordinator_classic_group.py",
@@ -160,6 +189,18 @@ TESTED_AS_A_PART = {
     "coordinator/groups/offsets/offset_removal.py": "unit/test_coordinator_group_coordinator.py",
     "coordinator/groups/offsets/offset_resets.py": "unit/test_coordinator_group_coordinator.py",
     "coordinator/groups/offsets/topics_by_id.py": "unit/test_coordinator_group_coordinator.py",
+    "coordinator/groups/streams/streams_endpoints.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/streams_group_change.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/streams_group_description.py": (
+        "unit/test_coordinator_streams_groups.py"
+    ),
+    "coordinator/groups/streams/streams_group_settings.py": (
+        "unit/test_coordinator_streams_groups.py"
+    ),
+    "coordinator/groups/streams/streams_requests.py": "unit/test_coordinator_streams_groups.py",
+    "coordinator/groups/streams/tasks.py": "unit/test_coordinator_sticky_assignor.py",
+    "coordinator/groups/streams/topology.py": "unit/test_coordinator_topic_plan.py",
+    "coordinator/groups/topic_directory.py": "unit/test_coordinator_consumer_group_change.py",
     "coordinator/internal_topics.py": "unit/test_broker_internal_topics.py",
     "coordinator/transactions/end_txn_answers.py": (
         "unit/test_coordinator_transaction_coordinator.py"

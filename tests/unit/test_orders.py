@@ -59,6 +59,7 @@ class Deletion:
     def __init__(self) -> None:
         self.parts = parts = Mock()
         parts.cluster.generation = 0
+        parts.shares.made = None  # no share group was ever used
         parts.metadata.deletions = {}
         parts.metadata.topic.return_value = None
         parts.topics.metadata = parts.metadata
@@ -69,16 +70,26 @@ class Deletion:
         parts.topics.logs_of.return_value = [log("offsets")]
         parts.ends.undurable.return_value = []
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
+        parts.topics.logs.has_removed = True
         self.deletion = TopicDeletion(
-            parts.topics, parts.groups, parts.runtime, parts.ends, parts.progress, parts.flushes,
-            parts.compaction, parts.cluster,
+            parts.topics, parts.groups, parts.runtime, parts.shares, parts.ends, parts.progress,
+            parts.flushes, parts.compaction, parts.cluster, parts.syncs,
         )  # fmt: skip
         parts.reset_mock()
 
 
 def test_the_steps_of_a_deletion_of_topics() -> None:
     one = Deletion()
-    run_through(one.deletion.delete_topics(["t"], NOW_MS), NOW_MS)
+    work = one.deletion.delete_topics(["t"], NOW_MS)
+    wait = next(work)
+    assert wait is not None
+    wait.begin(lambda now_ms: None)
+    assert steps(one.parts)[-1] == "syncs.run"
+    assert one.parts.syncs.run.call_args[0][:2] == (
+        one.parts.topics.logs.removal_steps.return_value,
+        NOW_MS,
+    )
+    run_through(work, NOW_MS, is_begun=True)
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on it comes about, whatever happens
         "topics.forget",  # nothing finds it any more
@@ -87,7 +98,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "progress.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
-        "topics.logs.end_removals",  # durable, before anything says that it is done
+        "topics.logs.removal_steps",
+        "syncs.run",  # durable, before anything says that it is done
         "metadata.topic",
         "groups.on_topics_deleted",
         "runtime.run",
@@ -108,9 +120,13 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
 def test_what_a_creation_waits_for() -> None:
     """For the ends of transactions; for offsets only where the topic comes again."""
     one = Deletion()
+    ends, undurable = one.parts.ends, []  # type: ignore[var-annotated]
+    ends.undurable.side_effect = lambda: list(undurable)
+    ends.is_ending_on.return_value = False
+    ends.after_ends_on.side_effect = lambda names, call, now_ms: call(now_ms)
     assert one.deletion.before_creation(["t"], NOW_MS) is None
     completion, offsets = log("completions"), log("offsets")
-    one.parts.ends.undurable.return_value = [completion, log("durable", durable=1)]
+    undurable += [completion, log("durable", durable=1)]
     one.parts.topics.logs_of.return_value = [offsets]
     one.parts.metadata.deletions = {one.topic_id: "other"}
     wait = one.deletion.before_creation(["t"], NOW_MS)
@@ -122,7 +138,18 @@ def test_what_a_creation_waits_for() -> None:
     assert wait is not None
     wait.begin(lambda now_ms: None)
     assert one.parts.flushes.wait.call_args[0][0] == [completion, offsets]
-    assert one.parts.flushes.wait.call_args[1] == {"now_ms": NOW_MS}
+    undurable.clear()
+    one.parts.metadata.deletions = {}
+    ends.is_ending_on.return_value = True  # a large transaction, whose markers come in parts
+    wait = one.deletion.before_creation(["t"], NOW_MS)
+    assert wait is not None
+    ends.after_ends_on.side_effect = None
+    one.parts.flushes.wait.reset_mock()
+    wait.begin(lambda now_ms: None)
+    one.parts.flushes.wait.assert_not_called()
+    undurable.append(completion)
+    ends.after_ends_on.call_args[0][1](NOW_MS)
+    assert one.parts.flushes.wait.call_args[0][0] == [completion], "as it is when they have ended"
 
 
 # --- a start -------------------------------------------------------------------------------------
@@ -143,8 +170,8 @@ class Starting:
         parts.groups.offsets_beyond_log_end.return_value = []
         parts.deletion.end_deletions.side_effect = lambda names, now_ms: iter(())
         self.start = Start(
-            parts.topics, parts.groups, parts.transactions, parts.ids, parts.runtime, parts.ends,
-            parts.recovery, parts.deletion,
+            parts.topics, parts.groups, parts.transactions, parts.ids, parts.runtime, parts.shares,
+            parts.ends, parts.recovery, parts.deletion,
         )  # fmt: skip
 
     def resume(self) -> list[str]:
@@ -190,7 +217,7 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "transactions.on_power_loss",
         "ends.run",
         "recovery.end_all",
-        "transaction_log.flush",  # the fences, before anybody is heard
+        "transaction_log.flush",  # the fences, before any request
         "groups.on_power_loss",
         "runtime.run",
         "groups.offsets_beyond_log_end",
@@ -249,7 +276,7 @@ class Runtime:
         )
         monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
-            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests
+            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares
         )
         parts.reset_mock()
 
@@ -388,7 +415,7 @@ def test_the_steps_of_opening_the_logs(
 def test_the_steps_of_a_tick_of_the_logs() -> None:
     parts = MagicMock()
     parts.log_dir.changed_starts.__bool__.return_value = True
-    names = ("_upkeep", "_write_changed_starts", "write_checkpoints", "log_dir")
+    names = ("_upkeep", "_write_changed_starts", "run_steps", "_periodic_checkpoint", "log_dir")
     manager = bare(
         LogManager, _next_checkpoint_ms=NOW_MS, data_dir="/data",
         config=SimpleNamespace(recovery_checkpoint_interval_ms=60),
@@ -399,7 +426,8 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
         "log_dir.builds.on_tick",
         "_upkeep.retain",
         "_write_changed_starts",  # before any file goes: a log start that was seen stays
-        "write_checkpoints",
+        "_periodic_checkpoint",
+        "run_steps",
         "_upkeep.expire",
         "_upkeep.checkpoint_logs",
         "_upkeep.empty_trash",
@@ -407,14 +435,13 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
     assert manager._next_checkpoint_ms == NOW_MS + 60
     parts.reset_mock()
     manager.on_tick(NOW_MS + 59)
-    assert "write_checkpoints" not in steps(parts)
+    assert "run_steps" not in steps(parts)
 
 
 # --- the core ------------------------------------------------------------------------------------
 
 TICK = [
     "on_sent",  # deferred calls, before any other input
-    "purgatory.on_tick",
     "progress.on_tick",
     "groups.next_deadline_ms",
     "groups.on_tick",
@@ -422,6 +449,7 @@ TICK = [
     "transactions.next_deadline_ms",
     "transactions.on_tick",
     "ends.run",
+    "ends.on_tick",  # markers of large transactions, a part at each tick
     "logs.next_deadline_ms",
     "logs.on_tick",
     "compaction.on_tick",
@@ -432,16 +460,18 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
+    "purgatory.on_tick",  # its answers have slices of files, which nothing may delete after it
 ]
 
 
 def test_the_steps_of_a_tick_of_the_core() -> None:
     parts = MagicMock()
+    parts.shares.made = None
     for part in (parts.groups, parts.transactions, parts.logs):
         part.next_deadline_ms.return_value = NOW_MS
     names = (
         "on_sent", "purgatory", "progress", "groups", "transactions", "logs", "compaction",
-        "flushes", "topics", "metadata", "requests", "wide", "sasl",
+        "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares",
     )  # fmt: skip
     broker = bare(
         Broker, _group_runtime=parts.runtime, _transaction_ends=parts.ends,
@@ -476,5 +506,8 @@ def test_the_steps_of_a_clean_stop_of_the_core() -> None:
 def test_a_flush_that_ends_finds_the_deferred_calls_done() -> None:
     parts = MagicMock()
     broker = bare(Broker, on_sent=parts.on_sent, outbox=parts.outbox, flushes=parts.flushes)
-    broker.on_flushed("job", NOW_MS)
+    broker.on_flushed(SimpleNamespace(then=None), NOW_MS)
     assert steps(parts) == ["on_sent", "flushes.on_flushed"]
+    parts.reset_mock()
+    broker.on_flushed(SimpleNamespace(then=parts.then), NOW_MS)
+    assert steps(parts) == ["on_sent", "then"], "of a sync that is none of the queue's"

@@ -34,10 +34,12 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 
 class Leader:
-    """What answers each frame with itself, behind its name; `hangs`: it hangs up instead."""
+    """What answers each frame with itself, behind its name; `hangs`: it hangs up instead;
+    `is_stuck`: it does neither.
+    """
 
-    def __init__(self, name: bytes, *, hangs: bool = False) -> None:
-        self._name, self._hangs = name, hangs
+    def __init__(self, name: bytes, *, hangs: bool = False, is_stuck: bool = False) -> None:
+        self._name, self._hangs, self._is_stuck = name, hangs, is_stuck
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listening.getsockname()
         self.frames: list[bytes] = []
@@ -53,6 +55,8 @@ class Leader:
                 self.frames.append(receive(sock, struct.unpack(">i", size)[0]))
                 if self._hangs:
                     break
+                if self._is_stuck:
+                    continue
                 sock.sendall(struct.pack(">i", len(self._name)) + self._name)
             sock.close()
 
@@ -140,6 +144,21 @@ def test_what_may_have_been_done_is_not_asked_again(
     with node.connect() as client:
         client.sendall(frame(api_key))
         while not lost.frames:
+            pass
+        node.leader = successor.address
+        assert receive(client, 7)[4:] == (b"two" if is_asked_again else b"")
+
+
+@pytest.mark.parametrize(("api_key", "is_asked_again"), [(METADATA, True), (END_TXN, False)])
+def test_a_leader_that_is_stuck_is_not_waited_for_once_another_leads(
+    node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
+) -> None:
+    """Its machine may have stopped: then no end of the connection comes."""
+    stuck, successor = new_leader(b"", is_stuck=True), new_leader(b"two")
+    node.leader = stuck.address
+    with node.connect() as client:
+        client.sendall(frame(api_key))
+        while not stuck.frames:
             pass
         node.leader = successor.address
         assert receive(client, 7)[4:] == (b"two" if is_asked_again else b"")

@@ -646,6 +646,15 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
     assert leading.is_applied(0)
 
 
+@pytest.mark.parametrize("event", ["on_start", "on_closed"])
+def test_a_leader_whose_answers_wait_for_nobody_asks_the_other_node_out(event: str) -> None:
+    """With async, also where it may not be alone: that is about answers that wait."""
+    leading, in_sync = new_leased(may_be_alone=False)
+    leading.settings = leading.settings._replace(is_sync=False)
+    getattr(leading, event)()
+    assert in_sync.wanted == {1}
+
+
 def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> None:
     leading, in_sync = new_leased(may_be_alone=False)
     leading.on_start()
@@ -798,6 +807,43 @@ def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_o
         pair.deliver_all()
         assert pair.applied >= 0
     assert pair.standby_disk.is_dir("/data/t-1") is is_sent
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
+    *, loses_power: bool, is_flushed: bool
+) -> None:
+    """No flush had made the mark durable. A directory that was flushed had a mark if it was not
+    sent; without one it may be there for the last time.
+    """
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    pair.leader.produce("t", (b"never sent",), partition=1)
+    if is_flushed:
+        log = pair.leader.broker.topics.partition("t", 1)
+        assert log is not None
+        log.flush()
+        pair.leader.broker.logs.write_checkpoints()
+    pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")  # a file system may keep all the others
+    pair.leader.disk.boots += loses_power
+    kept = pair.leader.disk.contents("/data/t-1/00000000000000000000.log")
+    pair = succeeded(pair)
+    for _ in range(2):
+        pair.connect()
+        if not loses_power or is_flushed:
+            with pytest.raises(LogDirectoryError, match="has lost the directories t-1, wh"):
+                pair.deliver_all()
+            return
+        pair.deliver_all()
+        (aside,) = [name for name in pair.standby_disk.list("/data") if name.endswith("-stray")]
+        assert pair.standby_disk.contents(f"/data/{aside}/00000000000000000000.log") == kept
+        pair.cut()
+    assert not pair.standby_disk.is_dir("/data/t-1")
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -38,6 +38,7 @@ from barnabas.storage.files.checkpoints import (
     Manifest,
     decode_offsets,
 )
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
@@ -400,6 +401,23 @@ def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
     kill(again)
     last = open_manager(tmp_path)
     assert values_of(last.logs["t", 0]) == {0: b"new a", 1: b"new b", 2: b"new c"}
+
+
+def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
+    tmp_path: Path,
+) -> None:
+    """Which is to be stored with the next tick, where the log is none of the manager's any more."""
+    manager, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        log.append(batch([value]), now_ms=NOW_MS)
+    log.delete_records_before(2)
+    assert manager.log_dir.changed_starts == {("t", 0)}
+    manager.take_off_line(log, CorruptLog("x", 0, "it is damaged", "Restore it."))
+    manager.on_tick(NOW_MS + 60_000)
+    manager.write_starts()
+    stored = decode_offsets((tmp_path / LOG_START_NAME).read_bytes())
+    assert stored == {("t", 0): 2}
+    assert manager.logs == {}
 
 
 class FullDisk(OsDisk):

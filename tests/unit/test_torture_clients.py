@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers import loop_watchdog
+from torture import clients
 from torture.clients import Worker
 
 
@@ -49,3 +54,26 @@ def test_a_commit_is_asked_for_once_the_records_are_there(
     worker._end_transaction(client, "t", abort=False)
 
     assert (client.calls, diary) == (calls, reported)
+
+
+def test_what_the_watch_on_the_loop_says_is_a_finding_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        clients, "LocalBroker", lambda *_, **__: nullcontext(SimpleNamespace(output=[]))
+    )
+    monkeypatch.setattr(loop_watchdog, "start_watching", lambda: None)
+    monkeypatch.setattr(loop_watchdog, "take_faults", lambda: ["one callback of the event loop"])
+
+    class Round:
+        def __init__(self, _broker: Any, _number: int, seed: int, _diaries: str) -> None:
+            self.seed = seed
+
+        def run(self, _seconds: float) -> clients.Report:
+            return clients.Report(self.seed, "t")
+
+    monkeypatch.setattr(clients, "Round", Round)
+    report = next(clients.torture(60, seed=1, directory=str(tmp_path)))
+    assert [tuple(finding) for finding in report.findings] == [
+        ("loop", "one callback of the event loop")
+    ]

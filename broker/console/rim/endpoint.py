@@ -181,7 +181,7 @@ class Console:
         partitions = yield from look_at_partitions(broker.logs)
         ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
         stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
-        groups = yield from look_at_groups(broker.groups, broker.topics, stuck)
+        groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares, stuck)
         clients = {}
         for row in ids:
             if row.age_ms is not None:

@@ -116,7 +116,7 @@ def look(
         broker.transactions, now_ms + broker.wall.ahead_ms
     )
     stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
-    groups = yield from look_at_groups(broker.groups, broker.topics, stuck)
+    groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares, stuck)
     traffic = yield from _look_at_traffic(source)
     return Seen(
         source,

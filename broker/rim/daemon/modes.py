@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
 
 STANDBY_OF = "--standby-of"
-# A collection of the second generation traverses what five of the first left: 125,000 objects, in
-# 10 to 30 ms. With thresholds of 50,000 and 20 it took 140 ms after 100,000 transactions.
-GC_THRESHOLDS = (25_000, 4, 500)
+# A collection of the second generation traverses what two of the first left: 50,000 objects, in 4
+# to 12 ms, and 35 ms where others use the caches. With thresholds of 50,000 and 20 it took 140 ms
+# after 100,000 transactions, with 25,000 and 4 up to 85. An object costs the same.
+GC_THRESHOLDS = (25_000, 1, 1250)
 
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:

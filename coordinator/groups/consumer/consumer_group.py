@@ -15,8 +15,7 @@ how often they are done, and a lookup under way.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
@@ -29,36 +28,13 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.topic_directory import IsVisible
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
-if TYPE_CHECKING:
-    from barnabas.protocol.request_context import RequestContext
-
-IsVisible = Callable[[str], bool]  # a topic, by its name
 NO_TOPICS_VERSION = -1
 FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member of the consumer protocol may use
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
-
-
-class TopicDirectory(Protocol):
-    """The topics of the broker, as the coordinator of groups sees them."""
-
-    @property
-    def version(self) -> int:
-        """A number that rises whenever a topic is created, grows or is deleted."""
-
-    def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id and the partition count of a topic; None where it is unknown."""
-
-    def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with that id; None where it is unknown."""
-
-    def names(self) -> Iterable[str]:
-        """All topics that a pattern may match: not the internal ones."""
-
-    def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """The check whether the client of a request may describe a topic; None: it may all."""
 
 
 class ConsumerGroup:
@@ -227,7 +203,9 @@ class ConsumerGroup:
             return CommitCheck(code)
         return CommitCheck(Code.NONE, code, member_id, epoch)
 
-    def has_had(self, check: CommitCheck, topic_id: uuid.UUID | None, partition: int) -> bool:
+    def has_had(
+        self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
+    ) -> bool:
         """Whether the member has had the partition since the epoch of the commit, or longer."""
         if topic_id is None:
             return False
@@ -274,22 +252,3 @@ def wanted_topics(
         (member.subscribed_topic_names, member.subscribed_topic_regex): member for member in members
     }
     return frozenset().union(*(topics_of(member, patterns) for member in distinct.values()))
-
-
-def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
-    """A number that changes when one of the topics is created, grows, or is deleted.
-
-    NO_HASH where none of them exists.
-    """
-    from hashlib import blake2b  # here, since a start without such groups does not need it
-
-    digest = blake2b(digest_size=8)
-    is_any_there = False
-    for name in sorted(names):
-        topic = topics.topic(name)
-        if topic is not None:
-            is_any_there = True
-            digest.update(f"{name}\0{topic[0]}\0{topic[1]}\0".encode())
-    if not is_any_there:
-        return NO_HASH
-    return int.from_bytes(digest.digest(), "big", signed=True) or 1

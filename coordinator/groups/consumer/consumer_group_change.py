@@ -15,8 +15,6 @@ from barnabas.coordinator.groups.consumer import consumer_group_records as recor
 from barnabas.coordinator.groups.consumer.assignors import ASSIGNORS, Assignment, MemberToAssign
 from barnabas.coordinator.groups.consumer.consumer_group import (
     ConsumerGroup,
-    TopicDirectory,
-    hash_of_topics,
     topics_of,
     wanted_topics,
 )
@@ -27,6 +25,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 )
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, Owned, reconcile
+from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
 from barnabas.coordinator.result import CoordinatorRecord
 
 FIRST_EPOCH = 1  # of a group that exists

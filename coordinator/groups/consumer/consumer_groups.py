@@ -29,11 +29,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.consumer.consumer_group import (
-    ConsumerGroup,
-    TopicDirectory,
-    topics_of,
-)
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, topics_of
 from barnabas.coordinator.groups.consumer.consumer_group_change import (
     GroupChange,
     preferred_assignor,
@@ -51,6 +47,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternEr
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_conversion import GroupConversion, Upgrade
 from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError

@@ -166,6 +166,10 @@ class OffsetCommits:
         """Whether the member of the request may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
+        if group is not None and group.is_typed:
+            return group.require_typed().check_commit(
+                member_id, generation, api_version, transactional=transactional
+            )
         if group is not None and group.is_consumer:
             is_preview = self._consumer_settings.is_preview
             names_no_member = generation < 0 and not member_id and instance_id is None
@@ -202,12 +206,13 @@ class OffsetCommits:
             return []
         if check.partition_code is None:
             return offsets
-        consumer = self._table.by_id[group_id].require_consumer()
+        group = self._table.by_id[group_id]
+        holder = group.require_typed() if group.is_typed else group.require_consumer()
         accepted = []
         for topic, requested in offsets:
             known = self._topics.topic(topic)
             topic_id = None if known is None else known[0]
-            if consumer.has_had(check, topic_id, requested.partition_index):
+            if holder.has_had(check, topic, topic_id, requested.partition_index):
                 accepted.append((topic, requested))
             else:
                 codes[topic][requested.partition_index] = check.partition_code

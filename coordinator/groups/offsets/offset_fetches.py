@@ -28,7 +28,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
         OffsetFetchRequestGroup,
@@ -86,8 +86,9 @@ class OffsetFetches:
     ) -> OffsetFetchResponseGroup:
         """The offsets of one group, by the names of topics or, from version 10 on, by their ids."""
         group = self._table.by_id.get(requested.group_id)
-        if group is not None and group.is_consumer:
-            code = group.require_consumer().check_fetch(requested.member_id, requested.member_epoch)
+        if group is not None and (group.is_consumer or group.is_typed):
+            of_type = group.require_typed() if group.is_typed else group.require_consumer()
+            code = of_type.check_fetch(requested.member_id, requested.member_epoch)
             if code is not Code.NONE:
                 return OffsetFetchResponseGroup(requested.group_id, error_code=code)
         by_id = api_version >= FIRST_VERSION_WITH_TOPIC_IDS

@@ -7,7 +7,8 @@ a group of which nothing is left. What is retained how long is the table in grou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.group import Group, PartitionCodes
@@ -128,8 +129,11 @@ class OffsetRemoval:
         group = self._table.by_id.get(group_id)
         return Code.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
 
-    def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
-        """Delete all offsets, committed and pending, of topics that were deleted.
+    def on_topics_deleted(
+        self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
+    ) -> Iterator[Result]:
+        """Delete all offsets, committed and pending, of topics that were deleted, and what groups
+        of a type of their own keep of them.
 
         Gives: a part at a time. Between two parts any event may come, except that a topic with such
                a name is created.
@@ -144,6 +148,10 @@ class OffsetRemoval:
                 partition for partition in group.offsets.all_partitions() if partition[0] in deleted
             ]
             cost += 1 + len(group.offsets.committed) // OFFSETS_CHECKED_PER_RECORD
+            if group.is_typed:
+                results.add(
+                    group.partition, group.require_typed().without_topics(group_id, topic_ids)
+                )
             for first in range(0, len(partitions), RECORDS_PER_BATCH):
                 part = partitions[first : first + RECORDS_PER_BATCH]
                 results.add(

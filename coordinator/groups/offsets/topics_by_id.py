@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequestTopic
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
 

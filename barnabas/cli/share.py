@@ -1,0 +1,307 @@
+"""`barnabas share consume`: records of a share group as lines on standard output (KIP-932).
+
+The command is a member of the group: it sends heartbeats, fetches from the leaders of the
+partitions that it is assigned, and acknowledges what it has printed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import CommandError
+from barnabas.cli.options import connection_options, examples, json_option
+from barnabas.cli.output import Output, note
+from barnabas.cli.records import json_record
+from barnabas.texts import count_text
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+KINDS = {"accept": ACCEPT, "release": RELEASE, "reject": REJECT}
+LEAVE, CLOSE = -1, -1
+WAIT_MS, MOST_BYTES, MOST_RECORDS = 500, 1 << 20, 500
+RECORD_LIMIT = 1
+OTHER_SESSION = (122, 123)  # SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH
+
+
+@click.group()
+def share() -> None:
+    """Share groups, in which many members read the same partition."""
+
+
+@share.command(
+    epilog=examples(
+        "barnabas share consume orders --group workers",
+        "barnabas share consume orders --group workers --count 10 --json",
+        "barnabas share consume orders --group workers --as release",
+    )
+)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("-g", "--group", required=True, help="The share group.")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N records.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more records until Ctrl-C.")
+@click.option(
+    "--idle",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    help="Without --follow: stop when no record has come for so long.",
+)
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(tuple(KINDS)),
+    default="accept",
+    show_default=True,
+    help="How printed records are acknowledged: as done with, for another delivery, or given up.",
+)
+@connection_options
+@json_option
+def consume(
+    connection: Connection,
+    output: Output,
+    topics: Sequence[str],
+    group: str,
+    count: int | None,
+    follow: bool,
+    idle: float,
+    kind: str,
+) -> None:
+    """Print records of topics as a member of a share group, and acknowledge them.
+
+    Each record is locked for this member while it is printed, and acknowledged after that.
+    --json prints an object a line, with the delivery count. A group that has read nothing
+    begins behind the last record, unless its share.auto.offset.reset says otherwise.
+    """
+    with connection.admin() as admin:
+        member = _Member(admin, group, list(topics), KINDS[kind])
+        printed = 0
+        try:
+            last = time.monotonic()
+            while count is None or printed < count:
+                found = list(member.fetch(MOST_RECORDS if count is None else count - printed))
+                for record in found:
+                    sys.stdout.buffer.write(_line(record, as_json=output.as_json))
+                sys.stdout.buffer.flush()
+                member.acknowledge()
+                printed += len(found)
+                if found or not member.is_assigned:
+                    last = time.monotonic()
+                elif not follow and time.monotonic() - last >= idle:
+                    break
+        finally:
+            member.leave()
+    if sys.stderr.isatty():
+        note(count_text(printed, "record"))
+
+
+class Shared(NamedTuple):
+    """A record that was acquired."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    delivery_count: int
+
+
+def _line(record: Shared, *, as_json: bool) -> bytes:
+    if not as_json:
+        return (record.value or b"") + b"\n"
+    fields = json_record(record) | {"delivery_count": record.delivery_count}
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+class _Member:
+    """A member of a share group, with a share session at each leader of its partitions."""
+
+    def __init__(self, admin: Any, group: str, topics: list[str], kind: int) -> None:
+        self._admin, self._group, self._topics, self._kind = admin, group, topics, kind
+        self._member_id = str(uuid.uuid4())
+        self._epoch, self._next_beat = 0, 0.0
+        self._by_id = admin.topics_by_id(topics)
+        missing = sorted(set(topics) - {name for name, _ in self._by_id.values()})
+        if missing:
+            raise CommandError(f"there is no topic {missing[0]}")
+        self._assigned: dict[int, list[tuple[Any, int]]] = {}  # by leader
+        self._sessions: dict[int, int] = {}
+        self._acquired: dict[int, list[tuple[Any, int, int, int]]] = {}
+
+    # --- the group -------------------------------------------------------------------------------
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether it has partitions to read."""
+        return bool(self._assigned)
+
+    def _beat(self) -> None:
+        """Send a heartbeat, if it is time for one, and follow the assignment."""
+        if time.monotonic() < self._next_beat:
+            return
+        answer = self._heartbeat(self._epoch)
+        self._epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self._follow(answer.assignment)
+        wait_ms = answer.heartbeat_interval_ms if self.is_assigned else WAIT_MS
+        self._next_beat = time.monotonic() + wait_ms / 2000
+
+    def _heartbeat(self, epoch: int) -> Any:
+        answer = self._admin.share_heartbeat(self._group, self._member_id, epoch, self._topics)
+        if answer is None:
+            raise CommandError("the cluster has no share groups: it is older than Apache Kafka 4.2")
+        _check(answer, f"share group {self._group}")
+        return answer
+
+    def _follow(self, assignment: Any) -> None:
+        before = self._assigned
+        self._assigned = {}
+        for row in assignment.topic_partitions:
+            _, leaders = self._by_id.get(row.topic_id, ("", {}))
+            for index in row.partitions:
+                if index in leaders:
+                    self._assigned.setdefault(leaders[index], []).append((row.topic_id, index))
+        for node_id, places in before.items():
+            if self._assigned.get(node_id) != places:
+                self._close(node_id)
+
+    def leave(self) -> None:
+        """Close the sessions, which releases what is not acknowledged, and leave the group."""
+        for node_id in list(self._sessions):
+            self._close(node_id)
+        if self._epoch:
+            self._heartbeat(LEAVE)
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def fetch(self, most: int) -> Iterator[Shared]:
+        """Acquire up to so many records."""
+        self._beat()
+        if not self._assigned:
+            time.sleep(WAIT_MS / 5000)
+        for node_id, places in self._assigned.items():
+            answer = self._fetch_from(node_id, places, most)
+            for row in () if answer is None else answer.responses:
+                name = self._by_id[row.topic_id][0]
+                for partition in row.partitions:
+                    for record in self._records(node_id, row.topic_id, name, partition):
+                        most -= 1
+                        yield record
+            if most <= 0:
+                return
+
+    def _fetch_from(self, node_id: int, places: list[tuple[Any, int]], most: int) -> Any:
+        from barnabas.cli.admin_client import ShareFetchRequest as Request
+
+        epoch = self._sessions.get(node_id, 0)
+        topics = [
+            Request.FetchTopic(
+                topic_id=topic_id,
+                partitions=[
+                    Request.FetchTopic.FetchPartition(
+                        partition_index=index, acknowledgement_batches=[]
+                    )
+                ],
+            )
+            for topic_id, index in (places if epoch == 0 else ())
+        ]
+        request = Request(
+            group_id=self._group, member_id=self._member_id, share_session_epoch=epoch,
+            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=MOST_BYTES, max_records=most,
+            batch_size=most, share_acquire_mode=RECORD_LIMIT, is_renew_ack=False, topics=topics,
+            forgotten_topics_data=[],
+        )  # fmt: skip
+        answer = self._admin.share_fetch(node_id, request)
+        if answer.error_code in OTHER_SESSION:
+            self._sessions.pop(node_id, None)
+            return None
+        _check(answer, f"share group {self._group}")
+        self._sessions[node_id] = epoch + 1
+        return answer
+
+    def _records(self, node_id: int, topic_id: Any, name: str, row: Any) -> Iterator[Shared]:
+        from barnabas.protocol.records import batches_in, records_of
+
+        data = bytes(row.records or b"")
+        counts = {
+            offset: one.delivery_count
+            for one in row.acquired_records
+            for offset in range(one.first_offset, one.last_offset + 1)
+        }
+        self._acquired.setdefault(node_id, []).extend(
+            (topic_id, row.partition_index, one.first_offset, one.last_offset)
+            for one in row.acquired_records
+        )
+        for position, header in batches_in(data):
+            if header.is_control:
+                continue
+            for record in records_of(data[position : position + header.size_bytes]):
+                if record.offset in counts:
+                    yield Shared(
+                        name, row.partition_index, record.offset, record.timestamp, record.key,
+                        record.value, record.headers, counts[record.offset],
+                    )  # fmt: skip
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that was acquired."""
+        for node_id in [node_id for node_id, rows in self._acquired.items() if rows]:
+            self._acknowledge(node_id, self._sessions[node_id])
+            self._sessions[node_id] += 1
+
+    def _close(self, node_id: int) -> None:
+        if self._sessions.pop(node_id, None) is not None:
+            self._acquired.pop(node_id, None)
+            self._acknowledge(node_id, CLOSE)
+
+    def _acknowledge(self, node_id: int, epoch: int) -> None:
+        from barnabas.cli.admin_client import ShareAcknowledgeRequest as Request
+
+        rows = self._acquired.pop(node_id, [])
+        topics = [
+            Request.AcknowledgeTopic(
+                topic_id=topic_id,
+                partitions=[
+                    Request.AcknowledgeTopic.AcknowledgePartition(
+                        partition_index=index,
+                        acknowledgement_batches=[
+                            Request.AcknowledgeTopic.AcknowledgePartition.AcknowledgementBatch(
+                                first_offset=first, last_offset=last, acknowledge_types=[self._kind]
+                            )
+                            for where, at, first, last in rows
+                            if (where, at) == (topic_id, index)
+                        ],
+                    )
+                ],
+            )
+            for topic_id, index in dict.fromkeys((row[0], row[1]) for row in rows)
+        ]
+        request = Request(
+            group_id=self._group, member_id=self._member_id, share_session_epoch=epoch,
+            is_renew_ack=False, topics=topics,
+        )  # fmt: skip
+        answer = self._admin.share_fetch(node_id, request)
+        _check(answer, f"share group {self._group}")
+        refused = [row for topic in answer.responses for row in topic.partitions if row.error_code]
+        if refused:
+            note(
+                f"{count_text(len(refused), 'partition')}: records were not acknowledged, and come "
+                "again: their locks had ended",
+                "warning",
+            )
+
+
+def _check(answer: Any, what: str) -> None:
+    """Raise the error of an answer."""
+    from kafka.errors import for_code
+
+    if answer.error_code:
+        raise for_code(answer.error_code)(answer.error_message or what)

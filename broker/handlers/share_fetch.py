@@ -1,0 +1,250 @@
+"""ShareFetch and ShareAcknowledge (KIP-932): records are locked for a member of a share group, and
+it says what became of them.
+
+A ShareFetch may acknowledge, too. It is answered when records were acquired, or its time is up; and
+when what it acknowledged is on the disk.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.purgatory import WaitingFetch
+from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
+from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch
+from barnabas.broker.share.share_parts import ShareParts
+from barnabas.broker.share.share_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SessionKey,
+    ShareSession,
+)
+from barnabas.broker.slices import Slices, run_through
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+from barnabas.protocol.request_context import RequestContext
+
+LONGEST_MEMBER_ID = 36
+
+
+class ShareHandler:
+    """Answers ShareFetch and ShareAcknowledge."""
+
+    def __init__(self, *parts: Any) -> None:
+        self._parts = ShareParts(*parts)
+
+    # --- ShareFetch ------------------------------------------------------------------------------
+
+    def on_share_fetch(self, request: ShareFetchRequest, context: RequestContext) -> Answer:
+        """Acquire records for a member, waiting max_wait_ms for min_bytes of them.
+
+        Errors: in the whole answer UNSUPPORTED_VERSION without share groups, INVALID_REQUEST,
+        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; in a
+        partition's UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+        OFFSET_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, UNKNOWN_SERVER_ERROR; of acknowledgements
+        those of ShareAcknowledge.
+        """
+        code = self._refusal(request)
+        if not code and request.is_renew_ack:
+            code = _refusal_of_renewal(request)
+        if code:
+            return request.error_response(context.api_version, code)
+        try:
+            session = self._session(request, context)
+        except KafkaError as error:
+            response = request.error_response(context.api_version, error.code)
+            if error.code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
+                return response
+            return self._answer_later(context, response, request.max_wait_ms)
+        work = self._fetching(request, context, session)
+        self._parts.requests.park(context)
+        if len(session.ready) + sum(len(one.partitions) for one in request.topics) <= (
+            VISITED_AT_ONCE
+        ):
+            run_through(work, context.now_ms)
+            return PARKED
+        return self._parts.requests.answer_by(context, work)
+
+    def _fetching(
+        self, request: ShareFetchRequest, context: RequestContext, session: ShareSession
+    ) -> Slices:
+        """The rest of `on_share_fetch`, in slices."""
+        now_ms = yield
+        is_last = request.share_session_epoch == FINAL_EPOCH
+        fetches = not is_last and not request.is_renew_ack
+        fetch = ShareFetch(self._parts, request, context, session if fetches else None)
+        if request.share_session_epoch != INITIAL_EPOCH:
+            acknowledging = Acknowledging(
+                self._parts, request, context, is_renewal=request.is_renew_ack
+            )
+            if not acknowledging.is_empty:
+                yield from fetch.acknowledge(acknowledging, now_ms)
+        if is_last:
+            self._parts.shares.get().close_session(session.key, now_ms)
+        while fetch.load_some(now_ms):
+            now_ms = yield
+        fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
+        return PARKED
+
+    def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
+        """The session of a ShareFetch, with the partitions that the request adds and removes.
+
+        Raises: KafkaError INVALID_REQUEST where the first request acknowledges, and those of
+                `ShareSessions`.
+        """
+        sessions = self._parts.shares.get().sessions
+        key = self._session_key(request, context)
+        epoch = request.share_session_epoch
+        if epoch == INITIAL_EPOCH:
+            if any(row.acknowledgement_batches for one in request.topics for row in one.partitions):
+                raise KafkaError(Code.INVALID_REQUEST)
+            session = sessions.begin(key, context.connection_id)
+        else:
+            session = sessions.require(key, epoch)
+            if epoch == FINAL_EPOCH:
+                return session
+            session.advance()
+        sessions.update(
+            session,
+            (
+                (topic.topic_id or uuid.UUID(int=0), row.partition_index)
+                for topic in request.topics
+                for row in topic.partitions
+            ),
+            (
+                (topic.topic_id or uuid.UUID(int=0), index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ),
+        )
+        return session
+
+    def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:
+        """Answer when the client would have waited for records: it would come again at once."""
+        requests = self._parts.requests
+
+        def try_complete(_: int, out_of_time: bool) -> bool:
+            if out_of_time:
+                requests.reply(context.ticket, response)
+            return out_of_time
+
+        waiting = WaitingFetch([], try_complete)
+        requests.park_fetch(context, waiting, context.now_ms + wait_ms)
+        return PARKED
+
+    # --- ShareAcknowledge ------------------------------------------------------------------------
+
+    def on_share_acknowledge(
+        self, request: ShareAcknowledgeRequest, context: RequestContext
+    ) -> Answer:
+        """Take note of what became of records; answer once that is on the disk.
+
+        Errors: in the whole answer those of ShareFetch; in a partition's INVALID_RECORD_STATE where
+        the member does not hold the records; INVALID_REQUEST where they were not acquired, or the
+        request makes no sense; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+        TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER.
+        """
+        code = self._refusal(request)
+        if code:
+            return request.error_response(context.api_version, code)
+        epoch = request.share_session_epoch
+        try:
+            if epoch == INITIAL_EPOCH:
+                raise KafkaError(Code.INVALID_SHARE_SESSION_EPOCH)
+            key = self._session_key(request, context)
+            session = self._parts.shares.get().sessions.require(key, epoch)
+        except KafkaError as error:
+            return request.error_response(context.api_version, error.code)
+        if epoch != FINAL_EPOCH:
+            session.advance()
+        acknowledging = Acknowledging(
+            self._parts, request, context, is_renewal=request.is_renew_ack
+        )
+        work = self._acknowledging(request, context, acknowledging)
+        self._parts.requests.park(context)
+        if len(acknowledging.rows) <= VISITED_AT_ONCE:
+            run_through(work, context.now_ms)
+            return PARKED
+        return self._parts.requests.answer_by(context, work)
+
+    def _acknowledging(
+        self,
+        request: ShareAcknowledgeRequest,
+        context: RequestContext,
+        acknowledging: Acknowledging,
+    ) -> Slices:
+        """The rest of `on_share_acknowledge`, in slices."""
+        now_ms = yield
+
+        def reply(_: int) -> None:
+            self._parts.requests.reply(
+                context.ticket, self._acknowledged(request, context, acknowledging)
+            )
+
+        yield from acknowledging.in_slices(reply, now_ms)
+        if request.share_session_epoch == FINAL_EPOCH:
+            key = self._session_key(request, context)
+            self._parts.shares.get().close_session(key, now_ms)
+        return PARKED
+
+    def _acknowledged(
+        self,
+        request: ShareAcknowledgeRequest,
+        context: RequestContext,
+        acknowledging: Acknowledging,
+    ) -> ShareAcknowledgeResponse:
+        """The answer to a ShareAcknowledge."""
+        parts = self._parts
+        topics: dict[uuid.UUID | None, list[PartitionData]] = {}
+        leaders = []
+        for place, (code, message) in acknowledging.codes.items():
+            topic_id, row = acknowledging.rows[place]
+            data = PartitionData(row.partition_index, code, message)
+            topic = None if topic_id is None else parts.metadata.topic_by_id(topic_id)
+            leader = None
+            if topic is not None:
+                leader = parts.cluster.hint(topic.name, row.partition_index, code)
+            if leader is not None:
+                data.current_leader = LeaderIdAndEpoch(*leader)
+                leaders.append(leader)
+            topics.setdefault(topic_id, []).append(data)
+        limits = parts.shares.get().partitions.limits(request.group_id or "")
+        return ShareAcknowledgeResponse(
+            acquisition_lock_timeout_ms=limits.lock_duration_ms,
+            responses=[ShareAcknowledgeTopicResponse(*item) for item in topics.items()],
+            node_endpoints=[
+                NodeEndpoint(one.node_id, one.host, one.port, one.rack)
+                for one in parts.addresses.endpoints_of(leaders, context)
+            ],
+        )
+
+    # --- both ------------------------------------------------------------------------------------
+
+    def _refusal(self, request: MemberRequest) -> Code:
+        """The error of the whole request; NONE: there is none."""
+        if not self._parts.features.speaks_share_groups:
+            return Code.UNSUPPORTED_VERSION
+        member_id = request.member_id
+        if request.group_id is None or not member_id or len(member_id) > LONGEST_MEMBER_ID:
+            return Code.INVALID_REQUEST
+        return Code.NONE
+
+    def _session_key(self, request: MemberRequest, context: RequestContext) -> SessionKey:
+        node_id = self._parts.cluster.node_id_here(context)
+        return SessionKey(request.group_id or "", request.member_id or "", node_id)
+
+
+def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
+    """A ShareFetch that renews locks fetches nothing: the locks could end before its answer."""
+    fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
+    return Code.INVALID_REQUEST if any(fetches) else Code.NONE

@@ -1,0 +1,193 @@
+"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusals where share groups are off.
+
+The worker loads the modules of share groups while their first heartbeat waits: it takes longer than
+a request may hold the loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
+from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.share.shares import Shares
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+UNKNOWN_LAG = -1
+MODULES = (
+    "broker.handlers.share_fetch",
+    "broker.share.shares",
+    "coordinator.groups.share.share_requests",
+)
+
+
+def without_share_groups(request: Message, context: RequestContext) -> Message:
+    """The refusal where share groups are off: UNSUPPORTED_VERSION, as Kafka's."""
+    return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
+
+
+class ShareHeartbeatHandler:
+    """Answers heartbeats of share groups."""
+
+    __slots__ = ("_features", "_group_runtime", "_groups", "_is_loaded", "_requests", "_shares")
+
+    def __init__(
+        self,
+        requests: Requests,
+        features: CurrentFeatures,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        shares: Lazy[Shares],
+    ) -> None:
+        self._requests, self._features = requests, features
+        self._groups, self._group_runtime, self._shares = groups, group_runtime, shares
+        self._is_loaded = False
+
+    def on_share_group_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, context: RequestContext
+    ) -> Answer:
+        """Join a share group, stay in it, or leave it.
+
+        Errors: UNSUPPORTED_VERSION without share groups; the others are the coordinator's.
+        """
+        if not self._features.speaks_share_groups:
+            return without_share_groups(request, context)
+        self._requests.park(context)
+        if self._is_loaded or self._shares.made is not None:
+            self._decide(request, context)
+            return PARKED
+
+        def done(_: None, now_ms: int) -> None:
+            self._is_loaded = True
+            if self._requests.is_waited_for(context):
+                self._decide(request, context._replace(now_ms=now_ms))
+
+        self._requests.run_elsewhere(context, _load_modules, done)
+        return PARKED
+
+    def _decide(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> None:
+        result = self._groups.share_requests.on_heartbeat(request, context, context.now_ms)
+        self._group_runtime.run(result, context.now_ms)
+
+
+def _load_modules() -> None:
+    for name in MODULES:
+        importlib.import_module(f"barnabas.{name}")
+
+
+def on_describe_share_group_offsets(
+    requests: Requests,
+    features: CurrentFeatures,
+    topics: TopicRegistry,
+    groups: GroupCoordinator,
+    shares: Lazy[Shares],
+    request: DescribeShareGroupOffsetsRequest,
+    context: RequestContext,
+) -> Answer:
+    """The start offsets and lags of share partitions, in slices; of all that have a state where a
+    group names no topics. What is unknown is -1.
+    """
+    if not features.speaks_share_groups:
+        return without_share_groups(request, context)
+    return requests.read_in_slices(context, _described(topics, groups, shares.get(), request))
+
+
+def _described(
+    topics: TopicRegistry,
+    groups: GroupCoordinator,
+    shares: Shares,
+    request: DescribeShareGroupOffsetsRequest,
+) -> Slices:
+    yield
+    described = []
+    rows = 0
+    for group in request.groups:
+        of_group: list[DescribeShareGroupOffsetsResponseTopic] = []
+        for name, partitions in _wanted(groups, group):
+            topic = topics.metadata.topic(name)
+            topic_id = None if topic is None else topic.topic_id
+            answered = DescribeShareGroupOffsetsResponseTopic(name, topic_id)
+            for index in partitions:
+                if rows and rows % ROWS_READ_AT_ONCE == 0:
+                    yield
+                rows += 1
+                answered.partitions.append(
+                    _of_partition(topics, shares, group.group_id, name, topic_id, index)
+                )
+            of_group.append(answered)
+        described.append(DescribeShareGroupOffsetsResponseGroup(group.group_id, of_group))
+    return DescribeShareGroupOffsetsResponse(groups=described)
+
+
+def _wanted(
+    groups: GroupCoordinator, group: DescribeShareGroupOffsetsRequestGroup
+) -> Iterator[tuple[str, Sequence[int]]]:
+    if group.topics is None:
+        yield from groups.share_requests.initialized_partitions(group.group_id).items()
+        return
+    for topic in group.topics:
+        yield topic.topic_name, topic.partitions
+
+
+def start_and_lag(
+    topics: TopicRegistry, shares: Shares, group_id: str, name: str, index: int
+) -> tuple[int, int]:
+    """The start offset of a share partition and its lag; UNINITIALIZED_OFFSET and UNKNOWN_LAG."""
+    topic = topics.metadata.topic(name)
+    if topic is None:
+        return UNINITIALIZED_OFFSET, UNKNOWN_LAG
+    row = _of_partition(topics, shares, group_id, name, topic.topic_id, index)
+    return row.start_offset, row.lag
+
+
+def _of_partition(
+    topics: TopicRegistry,
+    shares: Shares,
+    group_id: str,
+    name: str,
+    topic_id: uuid.UUID | None,
+    index: int,
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """The row of one partition; without a state or a log its start is unknown."""
+    row = DescribeShareGroupOffsetsResponsePartition(
+        index, UNINITIALIZED_OFFSET, 0, UNKNOWN_LAG, Code.NONE, None
+    )
+    if topic_id is None:
+        return row
+    summary = shares.coordinator.summary(SharePartitionKey(group_id, topic_id.bytes, index))
+    row.start_offset, row.leader_epoch = summary.start_offset, summary.leader_epoch
+    count = summary.delivery_complete_count
+    if summary.start_offset == UNINITIALIZED_OFFSET or count == UNKNOWN_COUNT:
+        return row
+    log = topics.partition(name, index)
+    if log is None:
+        row.start_offset, row.leader_epoch = 0, 0
+        row.error_code = Code.KAFKA_STORAGE_ERROR
+    else:
+        row.lag = log.high_watermark - summary.start_offset - count
+    return row

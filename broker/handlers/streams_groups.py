@@ -1,0 +1,163 @@
+"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071), where `streams.version` has them.
+
+The worker loads the modules of streams groups while their first heartbeat waits: it takes longer
+than a request may hold the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.security.access import ClientAccess
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.groups.streams.topology import InternalTopic
+    from barnabas.coordinator.result import Result
+    from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+    from barnabas.protocol.request_context import RequestContext
+
+
+class StreamsGroupHandler:
+    """Answers heartbeats and descriptions of streams groups, and makes their internal topics."""
+
+    __slots__ = (
+        "_access",
+        "_features",
+        "_group_runtime",
+        "_groups",
+        "_is_loaded",
+        "_requests",
+        "_streams_topics",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        requests: Requests,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        features: CurrentFeatures,
+        access: ClientAccess,
+        streams_topics: Lazy[StreamsTopics],
+    ) -> None:
+        self._requests, self._groups, self._group_runtime = requests, groups, group_runtime
+        self._features, self._access = features, access
+        self._streams_topics = streams_topics
+        self._is_loaded = False
+
+    def on_streams_group_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, context: RequestContext
+    ) -> Answer:
+        """Join a streams group, stay in it, or leave it. Internal topics that are missing are made
+        after the answer, if the client may create them.
+
+        Errors: UNSUPPORTED_VERSION where `streams.version` is 0; STREAMS_INVALID_TOPOLOGY for names
+        that no topic may have; the others are the coordinator's.
+        """
+        if not self._features.speaks_streams_groups:
+            return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
+        if not self._is_loaded:
+            return self._load_first(request, context)
+        if request.topology is not None:
+            from barnabas.broker.streams_topics import check_names
+
+            try:
+                check_names(request.topology)
+            except KafkaError as error:
+                return StreamsGroupHeartbeatResponse(
+                    error_code=error.code, error_message=error.message
+                )
+        self._requests.park(context)
+        result = self._groups.streams_requests.on_heartbeat(request, context, context.now_ms)
+        self._carry_out(result, context)
+        return PARKED
+
+    def _load_first(self, request: StreamsGroupHeartbeatRequest, context: RequestContext) -> Answer:
+        """Have the worker load the modules, and then handle the request."""
+
+        def done(_: None, now_ms: int) -> None:
+            self._is_loaded = True
+            if not self._requests.is_waited_for(context):
+                return
+            answer = self.on_streams_group_heartbeat(request, context._replace(now_ms=now_ms))
+            if isinstance(answer, Message):
+                self._requests.reply(context.ticket, answer)
+
+        self._requests.park(context)
+        self._requests.run_elsewhere(context, _load_modules, done)
+        return PARKED
+
+    def _carry_out(self, result: Result, context: RequestContext) -> None:
+        creation = result.creation
+        if creation is None:
+            self._group_runtime.run(result, context.now_ms)
+            return
+        denied = self._not_creatable(creation.topics, context)
+        topics = self._streams_topics.get()
+        if denied:
+            why = f"the client may not create {', '.join(denied)}"
+        else:
+            why = topics.why_missing([topic.name for topic in creation.topics], context.now_ms)
+        if why:
+            _explain(result, why)
+        self._group_runtime.run(result, context.now_ms)
+        if not denied:
+            topics.make(creation.topics, context, creation.kept_ms)
+
+    def _not_creatable(
+        self, topics: tuple[InternalTopic, ...], context: RequestContext
+    ) -> list[str]:
+        """The topics that the client may not create."""
+        access = self._access.of(context)
+        if access is None:
+            return []
+        from barnabas.broker.security.acls import Operation, ResourceType
+
+        if access.may_on_cluster(Operation.CREATE):
+            return []
+        return [
+            topic.name
+            for topic in topics
+            if not access.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
+        ]
+
+    def on_streams_group_describe(
+        self, request: StreamsGroupDescribeRequest, context: RequestContext
+    ) -> Answer:
+        """Describe streams groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID;
+        UNSUPPORTED_VERSION for all where `streams.version` is 0.
+        """
+        if not self._features.speaks_streams_groups:
+            return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
+        self._requests.park(context)
+        result = self._groups.streams_requests.on_describe(request, context, context.now_ms)
+        self._group_runtime.run(result, context.now_ms)
+        return PARKED
+
+
+def _load_modules() -> None:
+    import barnabas.broker.streams_topics
+    import barnabas.coordinator.groups.streams.streams_requests  # noqa: F401
+
+
+def _explain(result: Result, why: str) -> None:
+    """Add to the answer why internal topics are missing."""
+    from barnabas.coordinator.groups.streams.topic_plan import Status
+
+    (reply,) = result.replies
+    assert isinstance(reply.response, StreamsGroupHeartbeatResponse)
+    for status in reply.response.status or ():
+        if status.status_code == Status.MISSING_INTERNAL_TOPICS:
+            status.status_detail += f" ({why})"

@@ -1,0 +1,135 @@
+"""The acknowledgements of one request of a member."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.logs.not_written import NotWrittenError
+from barnabas.broker.share.share_partition import RENEW, Acknowledgement
+from barnabas.broker.share.share_parts import ShareParts, Topics
+from barnabas.broker.slices import Slices
+from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.share.loaded_partitions import Storing
+    from barnabas.broker.share.share_sessions import Place
+
+RENEWALS_SINCE = 2
+PARTITIONS_AT_ONCE = 200
+
+MemberRequest = ShareFetchRequest | ShareAcknowledgeRequest
+Codes = dict["Place", tuple[int, str | None]]
+
+
+class Acknowledging:
+    """The acknowledgements of one request. codes: what is answered, by partition."""
+
+    def __init__(
+        self,
+        parts: ShareParts,
+        request: MemberRequest,
+        context: RequestContext,
+        *,
+        is_renewal: bool,
+    ) -> None:
+        self._shares = parts.shares.get()
+        self._topics = Topics(parts, context)
+        self._group_id, self._member_id = request.group_id or "", request.member_id or ""
+        self._highest_type = RENEW if context.api_version >= RENEWALS_SINCE else RENEW - 1
+        self._is_renewal = is_renewal
+        self._storing: list[Storing] = []
+        self.codes: Codes = {}
+        self.rows: dict[Place, tuple[uuid.UUID | None, Any]] = {
+            (topic.topic_id.bytes if topic.topic_id else bytes(16), row.partition_index): (
+                topic.topic_id,
+                row,
+            )
+            for topic in request.topics
+            for row in topic.partitions
+        }
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the request acknowledges nothing."""
+        return not any(row.acknowledgement_batches for _, row in self.rows.values())
+
+    def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
+        """Decide about all partitions, and make the changes; some in each slice.
+
+        Takes: then, called once all of them are durable.
+        """
+        left = 1
+
+        def done(at_ms: int) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then(at_ms)
+
+        places = list(self.rows)
+        for first in range(0, len(places), PARTITIONS_AT_ONCE):
+            if first:
+                now_ms = yield
+            self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
+            storing, self._storing = self._storing, []
+            left += 1
+            try:
+                self._shares.partitions.store(storing, done, now_ms)
+            except NotWrittenError:
+                self._refuse(storing)
+                done(now_ms)
+        done(now_ms)
+
+    def _refuse(self, storing: Sequence[Storing]) -> None:
+        """There was no space: the member may acknowledge again."""
+        for one in storing:
+            place = (one.loaded.key.topic_id, one.loaded.key.partition)
+            self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
+
+    def _decide_each(self, places: Iterable[Place], now_ms: int) -> None:
+        for place in places:
+            try:
+                self._decide(place, now_ms)
+                self.codes[place] = (Code.NONE, None)
+            except KafkaError as error:
+                self.codes[place] = (error.code, error.message)
+
+    def _decide(self, place: Place, now_ms: int) -> None:
+        topic_id, row = self.rows[place]
+        batches = row.acknowledgement_batches
+        try:
+            self._topics.log(topic_id, row.partition_index)
+        except KafkaError as error:
+            if error.code != Code.UNKNOWN_TOPIC_ID:
+                self._check(batches)
+            raise
+        self._check(batches)
+        if batches:
+            key = SharePartitionKey(self._group_id, *place)
+            acknowledged = [
+                Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
+                for one in batches
+            ]
+            partitions = self._shares.partitions
+            self._storing.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
+
+    def _check(self, batches: Sequence[Any]) -> None:
+        """Raise KafkaError INVALID_REQUEST for batches that make no sense."""
+        last_offset = -1
+        for one in batches:
+            types = one.acknowledge_types
+            if one.first_offset > one.last_offset or one.first_offset < last_offset:
+                raise KafkaError(Code.INVALID_REQUEST, "the batches are not in order")
+            if not types or len(types) not in (1, one.last_offset - one.first_offset + 1):
+                raise KafkaError(Code.INVALID_REQUEST, "a batch needs one type, or one for each")
+            if min(types) < 0 or max(types) > self._highest_type:
+                raise KafkaError(Code.INVALID_REQUEST, "there is no such type of acknowledgement")
+            if RENEW in types and not self._is_renewal:
+                raise KafkaError(Code.INVALID_REQUEST, "is_renew_ack is needed for a renewal")
+            last_offset = one.last_offset

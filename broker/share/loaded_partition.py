@@ -1,0 +1,70 @@
+"""A share partition that is loaded: the value, its log, and who is notified of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.broker.share.share_partition import SharePartition
+from barnabas.coordinator.share.share_records import SharePartitionKey
+
+if TYPE_CHECKING:
+    from barnabas.storage.log.log import Log
+
+
+class Idle(Protocol):
+    """A partition of a session that has no records for the member."""
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a fetch of the session waits."""
+        ...
+
+    def make_ready(self) -> None:
+        """Let the next fetch visit the partition."""
+        ...
+
+    def try_fetches(self, now_ms: int) -> None:
+        """Try the fetches that wait."""
+        ...
+
+
+class LoadedPartition:
+    """A share partition and its log. idle: partitions of sessions that become ready when records
+    may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
+    is_dropped: it must not be used any more. has_unstored: there was no space for a change.
+    """
+
+    __slots__ = (
+        "has_unstored",
+        "idle",
+        "is_dropped",
+        "is_stored",
+        "key",
+        "leader_epoch",
+        "log",
+        "value",
+    )
+
+    def __init__(self, key: SharePartitionKey, log: Log, value: SharePartition) -> None:
+        self.key, self.log, self.value = key, log, value
+        self.leader_epoch = log.leader_epoch
+        self.idle: dict[Idle, None] = {}
+        self.is_stored, self.is_dropped, self.has_unstored = True, False, False
+
+    def is_of(self, log: Log) -> bool:
+        """Whether it is a share partition of that log, under its current leader."""
+        return not self.is_dropped and self.log is log and self.leader_epoch == log.leader_epoch
+
+    def on_progress(self, log: Log, now_ms: int) -> None:
+        """The log has grown, or more of it is visible."""
+        self.wake(now_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Records may be acquired: the sessions that have none visit the partition again."""
+        if not self.idle:
+            return
+        idle, self.idle = self.idle, {}
+        for target in idle:
+            target.make_ready()
+        for target in idle:
+            target.try_fetches(now_ms)

@@ -1,0 +1,337 @@
+"""The share partitions of this broker that members read: each is loaded from its stored state when
+a member first fetches it, and dropped when no member of the group has a session any more.
+
+Every change is stored before it is made, and the answer to who asked for it waits for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.logs.not_written import NotWrittenError
+from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.broker.share.share_partition import (
+    Acknowledgement,
+    GroupLimits,
+    SharePartition,
+    Transition,
+)
+from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Written
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log.time_lookup import offset_for_timestamp
+
+if TYPE_CHECKING:
+    from barnabas.broker.requests.purgatory import Purgatory
+    from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.broker.share.share_runtime import ShareRuntime
+    from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+    from barnabas.coordinator.share.share_state import Change
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.groups")
+
+LOCKS_ENDED_AT_ONCE = 1_000  # share partitions
+# What a member is answered where its share partition cannot be stored, as by Apache Kafka.
+_REFUSALS = {
+    Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
+    Code.FENCED_STATE_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Code.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+class LoadedPartitions:
+    """All share partitions that are loaded, and the deadlines of their locks."""
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        runtime: ShareRuntime,
+        group_configs: GroupConfigs,
+        purgatory: Purgatory,
+    ) -> None:
+        self._coordinator, self._runtime = coordinator, runtime
+        self._group_configs, self._purgatory = group_configs, purgatory
+        self._loaded: dict[SharePartitionKey, LoadedPartition] = {}
+        self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
+        self._timers: Timers[SharePartitionKey] = Timers()
+        self._limits: dict[str, tuple[Any, GroupLimits]] = {}
+        self.expired_count = 0  # records whose lock ended
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def __iter__(self) -> Iterator[LoadedPartition]:
+        return iter(self._loaded.values())
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def get(self, key: SharePartitionKey) -> LoadedPartition | None:
+        """A share partition, if it is loaded."""
+        return self._loaded.get(key)
+
+    def load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
+        """A share partition, which is read from its stored state if it is not loaded.
+
+        Raises: KafkaError UNKNOWN_SERVER_ERROR where it is not initialized, as by Apache Kafka:
+                clients try again; OFFSET_NOT_AVAILABLE where the group begins with a time that no
+                record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
+                COORDINATOR_NOT_AVAILABLE without space for a record.
+        """
+        loaded = self._loaded.get(key)
+        if loaded is not None:
+            if loaded.is_of(log):
+                return loaded
+            self.drop(key, now_ms)
+        change = self._coordinator.read(key, log.leader_epoch, now_ms)
+        if change.error_code:
+            raise _refusal(change)
+        self._store_now([change], _ignore, now_ms)
+        state = self._coordinator.state(key)
+        assert state is not None, "it was read"
+        start_offset = state.start_offset
+        if start_offset == UNINITIALIZED_OFFSET:
+            start_offset = self._first_offset(key.group_id, log, now_ms)
+        loaded = LoadedPartition(
+            key, log, SharePartition(start_offset, state.batches, state.state_epoch)
+        )
+        if state.start_offset == UNINITIALIZED_OFFSET:
+            self._store_first_offset(loaded, now_ms)
+        self._loaded[key] = loaded
+        self._by_group.setdefault(key.group_id, {})[key] = None
+        self._purgatory.watch(log, loaded)
+        return loaded
+
+    def _first_offset(self, group_id: str, log: Log, now_ms: int) -> int:
+        """Where a group begins that has read nothing."""
+        reset = self._group_configs.value(group_id, "share.auto.offset.reset")
+        if reset.age_ms is not None:
+            timestamp = reset.timestamp(now_ms + log.wall.ahead_ms)
+            found = offset_for_timestamp(log, timestamp, upper_bound_offset=log.high_watermark)
+            if found is None:
+                raise KafkaError(Code.OFFSET_NOT_AVAILABLE)
+            return found[1]
+        return log.log_start_offset if reset.text == "earliest" else log.high_watermark
+
+    def _store_first_offset(self, loaded: LoadedPartition, now_ms: int) -> None:
+        """Store where a group begins: a later start may find another offset, and would skip the
+        records in between.
+        """
+
+        def done(now_ms: int) -> None:
+            loaded.is_stored = True
+            loaded.wake(now_ms)
+
+        loaded.is_stored = False
+        value = loaded.value
+        first = Written(value.state_epoch, loaded.leader_epoch, value.start_offset, 0, ())
+        self._store_now([self._coordinator.write(loaded.key, first, now_ms)], done, now_ms)
+
+    def _store_now(
+        self, changes: Sequence[Change], then: Callable[[int], None], now_ms: int
+    ) -> None:
+        try:
+            self._runtime.store(changes, then, now_ms)
+        except NotWrittenError as error:
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "the disk is full") from error
+
+    def drop(self, key: SharePartitionKey, now_ms: int) -> None:
+        """Drop a share partition; the next fetch loads it again."""
+        loaded = self._loaded.pop(key, None)
+        if loaded is None:
+            return
+        loaded.is_dropped = True
+        of_group = self._by_group[key.group_id]
+        del of_group[key]
+        if not of_group:
+            del self._by_group[key.group_id]
+            self._limits.pop(key.group_id, None)
+        self._timers.cancel(key)
+        self._purgatory.unwatch(loaded.log, loaded)
+        loaded.wake(now_ms)
+
+    def drop_group(self, group_id: str, now_ms: int) -> None:
+        """Drop the share partitions of a group without sessions, if all of them is stored."""
+        for key in list(self._by_group.get(group_id, ())):
+            if not self._loaded[key].has_unstored:
+                self.drop(key, now_ms)
+
+    def drop_topics(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
+        """Drop the share partitions of deleted topics."""
+        deleted = {topic_id.bytes for topic_id in topic_ids}
+        for key in [key for key in self._loaded if key.topic_id in deleted]:
+            self.drop(key, now_ms)
+
+    def limits(self, group_id: str) -> GroupLimits:
+        """The settings of a group, which are read again after a change."""
+        own = self._group_configs.overrides(group_id)
+        known = self._limits.get(group_id)
+        if known is not None and known[0] is own:
+            return known[1]
+        names = (
+            "share.delivery.count.limit",
+            "share.partition.max.record.locks",
+            "share.record.lock.duration.ms",
+            "share.renew.acknowledge.enable",
+        )
+        limits = GroupLimits(*(self._group_configs.value(group_id, name) for name in names))
+        if group_id in self._by_group:
+            self._limits[group_id] = (own, limits)
+        return limits
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        key: SharePartitionKey,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        now_ms: int,
+    ) -> Storing:
+        """Decide about what a member acknowledges.
+
+        Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION where the
+                share partition is not loaded, so that the member holds nothing of it.
+        """
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        limits = self.limits(key.group_id)
+        made = loaded.value.on_acknowledged(member_id, acknowledgements, limits, now_ms)
+        return self._storing(loaded, made, now_ms)
+
+    def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
+        """The session of a member is closed: release what it holds."""
+        storing = []
+        for key in keys:
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                made = loaded.value.on_released(member_id, self.limits(key.group_id))
+                if not made.is_empty:
+                    try:
+                        storing.append(self._storing(loaded, made, now_ms))
+                    except KafkaError as error:
+                        logger.info("%s: what a member held is not released: %s", key, error)
+        self._store_or_not(storing, now_ms)
+
+    def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
+        """A transition with the change of the stored state.
+
+        Raises: KafkaError NOT_LEADER_OR_FOLLOWER where the state was initialized again meanwhile,
+                UNKNOWN_SERVER_ERROR where it was deleted; the share partition is dropped then.
+        """
+        value = loaded.value
+        if not made.stored:
+            return Storing(loaded, made, None)
+        written = Written(
+            value.state_epoch,
+            loaded.leader_epoch,
+            value.start_offset,
+            value.complete_count + made.completed,
+            made.stored,
+        )
+        change = self._coordinator.write(loaded.key, written, now_ms)
+        if change.error_code:
+            self.drop(loaded.key, now_ms)
+            raise _refusal(change)
+        return Storing(loaded, made, change)
+
+    def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
+        """Store transitions and make them; call `then` once they are durable.
+
+        Raises: NotWrittenError where there is no space; OSError. None of them is made then.
+        """
+        changes = [one.change for one in storing if one.change is not None]
+        self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
+        woken = []
+        for one in storing:
+            if one.loaded.value.apply(one.transition):
+                woken.append(one.loaded)
+            if one.transition.renewed:
+                self.schedule(one.loaded)
+        for loaded in woken:
+            loaded.wake(now_ms)
+
+    def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
+        """Make transitions that no member waits for, also where there is no space to store them:
+        a start finds these records available in any case.
+        """
+        try:
+            self.store(storing, _ignore, now_ms)
+        except NotWrittenError:
+            for one in storing:
+                one.loaded.has_unstored = True
+            unstored = [Storing(one.loaded, one.transition, None) for one in storing]
+            self.store(unstored, _ignore, now_ms)
+
+    # --- locks -----------------------------------------------------------------------------------
+
+    def schedule(self, loaded: LoadedPartition) -> None:
+        """Note when the next lock of a share partition ends."""
+        deadline_ms = loaded.value.next_deadline_ms
+        if deadline_ms is None:
+            self._timers.cancel(loaded.key)
+        elif self._timers.deadline_ms(loaded.key) != deadline_ms:
+            self._timers.schedule(loaded.key, deadline_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When a lock may end next."""
+        return self._timers.earliest_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        """Release the records whose locks have ended."""
+        earliest_ms = self._timers.earliest_ms
+        if earliest_ms is None or earliest_ms > now_ms:
+            return
+        for key in self._timers.pop_due(now_ms, LOCKS_ENDED_AT_ONCE):
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                self._end_locks(loaded, now_ms)
+                self.schedule(loaded)
+
+    def _end_locks(self, loaded: LoadedPartition, now_ms: int) -> None:
+        """End the locks of a share partition. While members wait for its records, one of them gets
+        those of the first lock, before the next lock ends.
+        """
+        limits = self.limits(loaded.key.group_id)
+        while True:
+            deadline_ms = loaded.value.next_deadline_ms
+            if deadline_ms is None or deadline_ms > now_ms:
+                return
+            is_waited_for = any(target.is_waited_for for target in loaded.idle)
+            made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
+            if made.is_empty:
+                continue
+            self.expired_count += sum(one.last_offset - one.first_offset + 1 for one in made.stored)
+            try:
+                self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
+            except KafkaError as error:
+                logger.info("%s: the ends of locks are not stored: %s", loaded.key, error)
+                if self._loaded.get(loaded.key) is not loaded:
+                    return
+                self.store([Storing(loaded, made, None)], _ignore, now_ms)
+
+
+class Storing:
+    """A transition of a share partition, and the change of its stored state, if there is one."""
+
+    __slots__ = ("change", "loaded", "transition")
+
+    def __init__(
+        self, loaded: LoadedPartition, transition: Transition, change: Change | None
+    ) -> None:
+        self.loaded, self.transition, self.change = loaded, transition, change
+
+
+def _refusal(change: Change) -> KafkaError:
+    code = _REFUSALS.get(Code(change.error_code), Code.UNKNOWN_SERVER_ERROR)
+    return KafkaError(code, change.error_message or "")
+
+
+def _ignore(_: int) -> None:
+    return

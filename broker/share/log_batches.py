@@ -1,0 +1,89 @@
+"""The batches in a slice of a log, for the acquisition of their records: their headers alone are
+read; and those of aborted transactions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.share.acquisition import LogBatch
+from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, decode_marker
+
+if TYPE_CHECKING:
+    from barnabas.storage.files.txn_index import AbortedTxn
+    from barnabas.storage.log.log_reader import Slice
+
+READ_AT_ONCE = 32 * 1024
+_IS_CONTROL, _IS_TRANSACTIONAL = 0x20, 0x10
+# base offset, length, (leader epoch, magic, checksum), attributes, last offset delta,
+# (timestamps), producer id
+_HEADER = struct.Struct(">qi9xhi16xq")
+
+
+class ReadBatch(NamedTuple):
+    """A batch of the log, and what its header says of transactions."""
+
+    batch: LogBatch
+    attributes: int
+    producer_id: int
+
+
+def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
+    """The whole batches of a slice, up to the one with that offset."""
+    found: list[ReadBatch] = []
+    position, end = 0, data.size
+    chunk, chunk_at = b"", 0
+    while position + HEADER_SIZE <= end:
+        at = position - chunk_at
+        if at + HEADER_SIZE > len(chunk):
+            size = min(READ_AT_ONCE, end - position)
+            chunk, chunk_at, at = data.file.pread(size, data.position + position), position, 0
+            if len(chunk) < HEADER_SIZE:
+                break
+        base_offset, length, attributes, delta, producer_id = _HEADER.unpack_from(chunk, at)
+        size_bytes = LENGTH_END + length
+        if position + size_bytes > end or base_offset > up_to_offset:
+            break
+        batch = LogBatch(base_offset, base_offset + delta, position, size_bytes)
+        found.append(ReadBatch(batch, attributes, producer_id))
+        position += size_bytes
+    return found
+
+
+def aborted_batches(
+    data: Slice, batches: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]
+) -> list[LogBatch]:
+    """The batches of aborted transactions, by the list of these that a reader of committed records
+    gets.
+    """
+    waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    aborting: set[int] = set()
+    found = []
+    for batch, attributes, producer_id in batches:
+        if not attributes & _IS_TRANSACTIONAL:
+            continue
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            aborting.add(waiting.pop().producer_id)
+        if producer_id not in aborting:
+            continue
+        if not attributes & _IS_CONTROL:
+            found.append(batch)
+        elif not decode_marker(
+            data.file.pread(batch.size_bytes, data.position + batch.position)
+        ).commit:
+            aborting.discard(producer_id)
+    return found
+
+
+def slice_of(data: Slice, batches: Sequence[ReadBatch], first: int, last: int) -> Slice:
+    """The part of a slice with the batches that have these offsets."""
+    needed = [
+        one.batch
+        for one in batches
+        if one.batch.last_offset >= first and one.batch.first_offset <= last
+    ]
+    begin, end = needed[0], needed[-1]
+    size = end.position + end.size_bytes - begin.position
+    return data._replace(position=data.position + begin.position, size=size)

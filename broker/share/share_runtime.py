@@ -1,0 +1,160 @@
+"""Carries out what the share coordinator decides, on the logs of its internal topic.
+
+Records are appended and replayed at once. Answers wait until the records are on the disk, so that
+no acknowledgement that a member has the answer to is lost; a flush serves all that wait
+(broker/logs/flush_queue.py). With `barnabas.transaction.durability=os` acknowledgements are
+answered at once. The begin and the end of a state wait even then: a group asks for them only once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
+from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.result import CoordinatorRecord, Result, ResultsByPartition
+from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from barnabas.storage.log.broker_appends import append_records
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+    from barnabas.coordinator.share.share_records import SharePartitionKey
+    from barnabas.coordinator.share.share_state import Change
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.groups")
+
+LEAST_PRUNED = 1_000  # records: the start of the log is written with each pruning
+
+
+class ShareRuntime:
+    """Runs the Results of the share coordinator against its logs."""
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        topics: TopicRegistry,
+        flushes: FlushQueue,
+        progress: LogProgress,
+        requests: Requests,
+        *,
+        is_durable: bool,
+    ) -> None:
+        """Takes: is_durable, whether acknowledgements wait for the disk."""
+        self._coordinator, self._topics = coordinator, topics
+        self._flushes, self._progress, self._requests = flushes, progress, requests
+        self._is_durable = is_durable
+        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
+
+    def run(self, result: Result, now_ms: int) -> None:
+        """Carry out a Result; send its answers once its records are durable.
+
+        Raises: NotWrittenError where there is no space for the records. OSError.
+        """
+        replies = [reply for each in (result, *result.more) for reply in each.replies]
+
+        def send(_: int) -> None:
+            for reply in replies:
+                self._requests.reply(reply.ticket, reply.response)
+
+        self._append([result, *result.more], send, now_ms, waits=True)
+
+    def store(
+        self,
+        changes: Iterable[Change],
+        then: Callable[[int], None],
+        now_ms: int,
+        *,
+        is_acknowledgement: bool = False,
+    ) -> None:
+        """Store what is decided about several share partitions; call `then` once it is durable.
+
+        Raises: NotWrittenError where there is no space; some of the records may be written then.
+        """
+        results = ResultsByPartition()
+        for change in changes:
+            if change.record is not None:
+                results.of(change.log_partition).records.append(change.record)
+        result = results.as_one()
+        waits = self._is_durable or not is_acknowledgement
+        self._append([result, *result.more], then, now_ms, waits=waits)
+
+    def initialize(
+        self,
+        rows: Sequence[tuple[SharePartitionKey, int, int]],
+        then: Callable[[list[int], int], None],
+        now_ms: int,
+    ) -> None:
+        """Begin the states of share partitions, for the coordinator of their group.
+
+        Takes: rows, (share partition, state epoch, start offset). then(codes, now_ms), called with
+               an error code for each row once the records are durable.
+        """
+        changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
+        codes = [change.error_code for change in changes]
+        self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
+
+    def delete(
+        self,
+        keys: Sequence[SharePartitionKey],
+        then: Callable[[list[int], int], None],
+        now_ms: int,
+    ) -> None:
+        """Delete the states of share partitions, for the coordinator of their group.
+
+        Takes: then, as of `initialize`.
+        """
+        changes = [self._coordinator.delete(key) for key in keys]
+        codes = [change.error_code for change in changes]
+        self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
+
+    def prune(self, now_ms: int) -> None:
+        """Delete the records that later snapshots replace."""
+        pruned = []
+        for log in self._topics.logs_of(SHARE_STATE_TOPIC):
+            offset = self._coordinator.redundant_offset(log.partition)
+            if offset - log.log_start_offset >= LEAST_PRUNED:
+                log.delete_records_before(min(offset, log.high_watermark))
+                pruned.append(log)
+        if pruned:
+            self._topics.logs.write_starts()
+            self._progress.on_appended(pruned, now_ms)
+
+    def _append(
+        self,
+        results: Sequence[Result],
+        then: Callable[[int], None],
+        now_ms: int,
+        *,
+        waits: bool,
+    ) -> None:
+        written: dict[Log, None] = {}
+        for result in results:
+            if result.records:
+                log = self._topics.internal_log(SHARE_STATE_TOPIC, result.partition, now_ms)
+                self._append_one(log, result.records, now_ms)
+                written[log] = None
+        if written:
+            self._progress.on_appended(list(written), now_ms)
+        self._flushes.wait(written if waits else (), then, now_ms)
+
+    def _append_one(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> None:
+        try:
+            append_records(log, records, now_ms)
+        except OSError as error:
+            if may_have_lost_pages(error) or not is_out_of_resources(error):
+                raise
+            if self._lines.may_write("no space", repr(log), now_ms):
+                logger.error("%r: states of share partitions were not written: %s", log, error)
+            raise NotWrittenError(error.errno, error.strerror, error.filename) from error
+        offset = log.log_end_offset - len(records)
+        for key, value in records:
+            self._coordinator.replay(log.partition, offset, key, value)
+            offset += 1

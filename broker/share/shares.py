@@ -1,0 +1,183 @@
+"""The parts of share groups that belong to share partitions: one part of the broker, made when a
+share group is first used.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.broker.logs.not_written import NotWrittenError
+from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.share.loaded_partitions import LoadedPartitions
+from barnabas.broker.share.share_runtime import ShareRuntime
+from barnabas.broker.share.share_sessions import SessionKey, ShareSessions
+from barnabas.broker.share.state_changes import StateChanges
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.protocol.records import records_of
+from barnabas.storage.files.segment_files import CorruptLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.broker.requests.purgatory import Purgatory
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.coordinator.result import Result
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.broker")
+
+
+class Shares:
+    """The share coordinator and what uses it.
+
+    Made after the logs are opened: the records of the internal topic are replayed then.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        coordinator: ShareCoordinator,
+        runtime: ShareRuntime,
+        partitions: LoadedPartitions,
+        topics: TopicRegistry,
+        now_ms: int,
+    ) -> None:
+        self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
+        self.partitions = partitions
+        self.sessions = ShareSessions(config.group_share_max_share_sessions)
+        self.changes = StateChanges(coordinator, runtime)
+        self._closed: list[int] = []  # connections
+        self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
+        self._next_prune_ms = now_ms + self._prune_interval_ms
+        for log in topics.logs_of(SHARE_STATE_TOPIC):
+            try:
+                self._replay(log)
+            except CorruptLog as error:
+                raise internal_log_is_damaged(SHARE_STATE_TOPIC, log.partition, error) from error
+        coordinator.on_loaded(now_ms)
+
+    def _replay(self, log: Log) -> None:
+        for header, batch in log.read_batches():
+            for record in () if header.is_control else records_of(batch):
+                if record.key is not None:
+                    self.coordinator.replay(log.partition, record.offset, record.key, record.value)
+
+    def set_back(self, now_ms: int) -> None:
+        """Set states beyond the end of a log back to the end; durably, before any client can write
+        there.
+        """
+
+        def log_end(topic_id: bytes, index: int) -> int | None:
+            topic = self._topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))
+            log = None if topic is None else self._topics.partition(topic.name, index)
+            return None if log is None else log.log_end_offset
+
+        result = self.coordinator.on_records_lost(log_end, now_ms)
+        if result.records:
+            logger.warning(
+                "share groups go on at the end of logs whose last records were lost: they have "
+                "acknowledged some of these records"
+            )
+            self.runtime.run(result, now_ms)
+            for log in self._topics.logs_of(SHARE_STATE_TOPIC):
+                log.flush()
+
+    def on_closed(self, connection_id: int) -> None:
+        """A connection is closed; the next tick ends the sessions that it began."""
+        if self.sessions.of_connection(connection_id):
+            self._closed.append(connection_id)
+
+    def close_session(self, key: SessionKey, now_ms: int) -> None:
+        """End a session: what its member holds of its partitions is released."""
+        session = self.sessions.remove(key)
+        if session is not None:
+            held = (SharePartitionKey(key.group_id, *place) for place in session.targets)
+            self.partitions.release(held, key.member_id, now_ms)
+
+    def _end_sessions(self, now_ms: int) -> None:
+        """End the sessions of closed connections; drop share partitions that no member reads."""
+        closed, self._closed = self._closed, []
+        for connection_id in closed:
+            for session in self.sessions.of_connection(connection_id):
+                self.sessions.eviction_count += 1
+                self.close_session(session.key, now_ms)
+                if not self.sessions.has_group(session.key.group_id):
+                    self.partitions.drop_group(session.key.group_id, now_ms)
+
+    def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
+        """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""
+        self.partitions.drop_topics(topic_ids, now_ms)
+        deleted = {topic_id.bytes for topic_id in topic_ids}
+        result = self.coordinator.on_topics_deleted(deleted)
+        results = [one for one in (result, *result.more) if one.records]
+        result.more = []
+        return results
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_tick` has something to do next; None: nothing is waiting."""
+        if self.changes.is_ready or self._closed:
+            return 0
+        cold_ms, lock_ms = self.coordinator.next_deadline_ms(), self.partitions.next_deadline_ms
+        due_ms = None if cold_ms is None else min(cold_ms, self._next_prune_ms)
+        return min((ms for ms in (due_ms, lock_ms) if ms is not None), default=None)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time passed. Cheap when nothing is due."""
+        self.changes.on_tick(now_ms)
+        if self._closed:
+            self._end_sessions(now_ms)
+        self.partitions.on_tick(now_ms)
+        deadline_ms = self.coordinator.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self._write_cold_snapshots(now_ms)
+        if self._next_prune_ms <= now_ms:
+            self._next_prune_ms = now_ms + self._prune_interval_ms
+            self.runtime.prune(now_ms)
+
+    def _write_cold_snapshots(self, now_ms: int) -> None:
+        try:
+            self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
+        except NotWrittenError:
+            self.coordinator.on_loaded(now_ms)  # later again
+
+
+def make_shares(
+    config: BrokerConfig,
+    topics: TopicRegistry,
+    flushes: FlushQueue,
+    progress: LogProgress,
+    requests: Requests,
+    purgatory: Purgatory,
+    group_configs: GroupConfigs,
+    now_ms: int,
+) -> Shares:
+    """Make the part of an opened data directory."""
+
+    def partition_exists(topic_id: bytes, index: int) -> bool:
+        topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))
+        return topic is not None and index < topic.partition_count
+
+    coordinator = ShareCoordinator(
+        partition_count=topics.internal_partition_count(SHARE_STATE_TOPIC),
+        partition_exists=partition_exists,
+        wall=topics.logs.wall,
+        updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+        cold_snapshot_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+    )
+    runtime = ShareRuntime(
+        coordinator,
+        topics,
+        flushes,
+        progress,
+        requests,
+        is_durable=config.barnabas_transaction_durability == "flush",
+    )
+    partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory)
+    return Shares(config, coordinator, runtime, partitions, topics, now_ms)

@@ -1,0 +1,105 @@
+"""Carries out what share groups decide about the states of their partitions, in slices: a group may
+begin with ten thousand partitions.
+
+A slice ends when its records are on the disk. Changes are carried out one after the other, beside
+the sliced work of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.broker.slices import SlicedWork, Slices, Wait
+from barnabas.coordinator.share.share_records import SharePartitionKey
+
+if TYPE_CHECKING:
+    from barnabas.broker.share.share_runtime import ShareRuntime
+    from barnabas.coordinator.groups.share.state_changes import StateChange, StateRow
+    from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+    from barnabas.coordinator.share.share_state import Change
+
+STATES_AT_ONCE = 250  # 10 ms
+
+Then = Callable[[Sequence[int], int], None]
+
+
+class StateChanges:
+    """The changes under way."""
+
+    def __init__(self, coordinator: ShareCoordinator, runtime: ShareRuntime) -> None:
+        self._coordinator, self._runtime = coordinator, runtime
+        self._work = SlicedWork(self._on_done)
+        self._then: dict[int, Then] = {}
+        self._next_ticket = 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `on_tick` has work that does not wait for the disk."""
+        return self._work.is_ready
+
+    def begin(self, change: StateChange, then: Then, now_ms: int) -> None:
+        """Carry out a change. Takes: then(codes, now_ms), called with a code for each of its rows
+        once all of it is durable.
+        """
+        ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        self._then[ticket] = then
+        is_done, answer = self._work.begin(ticket, self._timed(change), now_ms)
+        if is_done:
+            self._on_done(ticket, answer)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Do one slice of the first change."""
+        self._work.on_tick(now_ms)
+
+    def _on_done(self, ticket: int, answer: tuple[Sequence[int], int]) -> None:
+        self._then.pop(ticket)(*answer)
+
+    def _timed(self, change: StateChange) -> Slices:
+        """The change as work that also returns the time of its end."""
+        now_ms = yield
+        work = self.in_slices(change, now_ms)
+        codes: list[int] = []
+        try:
+            wait = next(work)
+            while True:
+                now_ms = yield wait
+                wait = work.send(now_ms)
+        except StopIteration as end:
+            codes = end.value
+        return codes, now_ms
+
+    def in_slices(self, change: StateChange, now_ms: int) -> Slices:
+        """Carry out a change; some rows in each slice. Gives: a code for each row."""
+        codes: list[int] = []
+        for at in range(0, len(change.rows), STATES_AT_ONCE):
+            decided = [
+                self._decide(change, row, now_ms) for row in change.rows[at : at + STATES_AT_ONCE]
+            ]
+            codes += [one.error_code for one in decided]
+            storing = _Storing(partial(self._runtime.store, decided, now_ms=now_ms))
+            now_ms = yield Wait(storing.begin, storing.at_once)
+        return codes
+
+    def _decide(self, change: StateChange, row: StateRow, now_ms: int) -> Change:
+        key = SharePartitionKey(change.group_id, row.topic_id.bytes, row.partition)
+        if change.is_deletion:
+            return self._coordinator.delete(key)
+        return self._coordinator.initialize(key, change.state_epoch, row.start_offset, now_ms)
+
+
+class _Storing:
+    """The wait for the records of one slice, which are written when it begins."""
+
+    def __init__(self, store: Callable[..., None]) -> None:
+        self._store, self._is_begun = store, False
+
+    def begin(self, done: Callable[[int], None]) -> None:
+        self._is_begun = True
+        self._store(then=done)
+
+    def at_once(self) -> None:
+        """At the end of the process, which flushes all logs."""
+        if not self._is_begun:
+            self._store(then=lambda _: None)

@@ -1,0 +1,17 @@
+"""The types of groups, as in ListGroups."""
+
+from __future__ import annotations
+
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+SHARE_TYPE, STREAMS_TYPE = "share", "streams"
+_BY_VERSION = {
+    **dict.fromkeys(range(10, 16), SHARE_TYPE),
+    **dict.fromkeys(range(17, 24), STREAMS_TYPE),
+}
+
+
+def type_of_version(version: int) -> str | None:
+    """The type of group, of share and streams groups, that has records with keys of this version;
+    None where it is none of the two.
+    """
+    return _BY_VERSION.get(version)

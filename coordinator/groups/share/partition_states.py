@@ -1,0 +1,111 @@
+"""How the record of the states of a share group's partitions changes (KIP-932).
+
+    event                                     a partition of a topic is then
+    members want it; offsets are set          initializing; not deleting
+    its state was initialised                 initialized
+    its state could not be initialised        neither: the next heartbeat tries again
+    offsets of its topic are deleted          deleting (the whole topic)
+    its states were deleted                   neither
+
+Each function gives the whole value of the next record.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from barnabas.coordinator.groups.share.share_group_records import StatesValue, TopicStates
+from barnabas.coordinator.groups.share.state_changes import StateRow
+
+Value = TypeVar("Value")
+
+
+def begun(
+    states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
+) -> StatesValue:
+    """The states of these partitions are being initialised. Takes: names, of all their topics."""
+    by_topic = _by_topic(rows)
+    return StatesValue(
+        _with(states.initializing, by_topic, names),
+        states.initialized,
+        _without(states.deleting, by_topic),
+    )
+
+
+def done(
+    states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
+) -> StatesValue:
+    """The states of these partitions are initialised. Topics without a name were deleted."""
+    by_topic = {one: row for one, row in _by_topic(rows).items() if one in names}
+    return StatesValue(
+        _minus(states.initializing, by_topic),
+        _with(states.initialized, by_topic, names),
+        states.deleting,
+    )
+
+
+def failed(states: StatesValue, rows: Iterable[StateRow]) -> StatesValue:
+    """The states of these partitions could not be initialised."""
+    return states._replace(initializing=_minus(states.initializing, _by_topic(rows)))
+
+
+def ending(states: StatesValue, names: Mapping[uuid.UUID, str]) -> StatesValue:
+    """The initialised states of these topics are being deleted."""
+    return states._replace(
+        initialized=_without(states.initialized, names), deleting={**states.deleting, **names}
+    )
+
+
+def ended(states: StatesValue, topic_ids: Collection[uuid.UUID]) -> StatesValue:
+    """The states of these topics are deleted."""
+    return states._replace(deleting=_without(states.deleting, topic_ids))
+
+
+def all_ending(states: StatesValue) -> StatesValue:
+    """All states of the group are being deleted, with the group."""
+    names = {
+        topic_id: of_topic.name
+        for topics in (states.initialized, states.initializing)
+        for topic_id, of_topic in topics.items()
+    }
+    return StatesValue({}, {}, {**states.deleting, **names})
+
+
+def _by_topic(rows: Iterable[StateRow]) -> dict[uuid.UUID, set[int]]:
+    by_topic: dict[uuid.UUID, set[int]] = {}
+    for row in rows:
+        by_topic.setdefault(row.topic_id, set()).add(row.partition)
+    return by_topic
+
+
+def _with(
+    topics: Mapping[uuid.UUID, TopicStates],
+    added: Mapping[uuid.UUID, set[int]],
+    names: Mapping[uuid.UUID, str],
+) -> dict[uuid.UUID, TopicStates]:
+    more = dict(topics)
+    for topic_id, partitions in added.items():
+        had = more.get(topic_id)
+        everything = partitions if had is None else partitions.union(had.partitions)
+        more[topic_id] = TopicStates(names[topic_id], tuple(sorted(everything)))
+    return more
+
+
+def _minus(
+    topics: Mapping[uuid.UUID, TopicStates], removed: Mapping[uuid.UUID, set[int]]
+) -> dict[uuid.UUID, TopicStates]:
+    less = dict(topics)
+    for topic_id, partitions in removed.items():
+        had = less.pop(topic_id, None)
+        rest = () if had is None else tuple(one for one in had.partitions if one not in partitions)
+        if had is not None and rest:
+            less[topic_id] = had._replace(partitions=rest)
+    return less
+
+
+def _without(
+    topics: Mapping[uuid.UUID, Value], topic_ids: Collection[uuid.UUID]
+) -> dict[uuid.UUID, Value]:
+    return {topic_id: value for topic_id, value in topics.items() if topic_id not in topic_ids}

@@ -1,0 +1,12 @@
+"""The broker's settings of share groups (KIP-932) that a group cannot have of its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ShareGroupSettings(NamedTuple):
+    """Kafka's names are in the comments."""
+
+    max_size: int = 200  # group.share.max.size
+    initialize_retry_interval_ms: int = 30_000  # group.share.initialize.retry.interval.ms

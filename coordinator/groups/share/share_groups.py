@@ -1,0 +1,288 @@
+"""Members of share groups (KIP-932): heartbeats that join, stay and leave; sessions.
+
+Steps of a heartbeat: the request is checked; the group is made; the member is found or made; then
+the steps of `ShareGroupChange`. A member has its target assignment at once, since several members
+may have a partition: nothing is given up first.
+
+Timers are keyed (SESSION, group, member): the end of a member's session, when it is removed.
+
+Source: KIP-932; Apache Kafka 4.3's answers where it is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.share.share_group import ShareGroup
+from barnabas.coordinator.groups.share.share_group_change import ShareGroupChange
+from barnabas.coordinator.groups.share.share_group_records import CurrentValue, MemberValue
+from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.state_changes import StateChange
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import share_group_describe as describing
+from barnabas.protocol.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from barnabas.protocol.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+JOINING, LEAVING = 0, -1  # member epochs of requests
+LONGEST_MEMBER_ID = 36
+LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+ASSIGNOR = "simple"
+SESSION_TIMEOUT = "share.session.timeout.ms"
+HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
+
+
+class ShareGroups:
+    """The requests of members of share groups, and their timers."""
+
+    def __init__(
+        self,
+        settings: ShareGroupSettings,
+        setting_of: Callable[[str, str], Any],
+        topics: TopicDirectory,
+        timers: Timers[TimerKey],
+        wall: WallClock,
+    ) -> None:
+        """Takes: setting_of, the value of a group's setting: its own, or the broker's."""
+        self._settings, self._setting_of = settings, setting_of
+        self._topics, self._timers, self._wall = topics, timers, wall
+
+    # --- heartbeats ------------------------------------------------------------------------------
+
+    def check_request(self, request: ShareGroupHeartbeatRequest) -> None:
+        """Check the fields. Raises: KafkaError INVALID_REQUEST."""
+        _require(bool(request.member_id), "MemberId is empty: the client makes it.")
+        _require(
+            len(request.member_id) <= LONGEST_MEMBER_ID,
+            f"MemberId is longer than {LONGEST_MEMBER_ID} letters: use a UUID.",
+        )
+        _require(bool(request.group_id), "GroupId is empty: name the group.")
+        _require(
+            len(request.group_id.encode()) <= LONGEST_NAME_BYTES,
+            f"GroupId is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
+        )
+        _require(request.rack_id != "", "RackId is empty: give one, or leave it out.")
+        _require(
+            request.member_epoch >= LEAVING,
+            f"MemberEpoch is {request.member_epoch}: it is -1 at the least.",
+        )
+        if request.member_epoch == JOINING:
+            _require(
+                bool(request.subscribed_topic_names),
+                "SubscribedTopicNames is empty: a member that joins names a topic.",
+            )
+
+    def on_heartbeat(
+        self,
+        group: Group,
+        request: ShareGroupHeartbeatRequest,
+        context: RequestContext,
+        result: Result,
+        now_ms: int,
+    ) -> ShareGroupHeartbeatResponse:
+        """Answer the heartbeat of a member that joins or stays.
+
+        Takes:  a request that passed `check_request` and does not leave; group, a share group, or
+                if the request joins a new one.
+        Raises: KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
+        """
+        share, group_id, member_id = share_group(group), request.group_id, request.member_id
+        self._check_member(share, request)
+        former = share.members.get(member_id)
+        before = share.current(member_id)
+        change = ShareGroupChange(group_id, share, self._topics)
+        wants_others = change.set_member(member_id, _updated_member(former, request, context))
+        is_changed = change.raise_epoch_if(wants_others)
+        change.assign_if_due(
+            self._setting_of(group_id, ASSIGNMENT_INTERVAL),
+            now_ms,
+            now_ms + self._wall.ahead_ms,
+        )
+        current = change.reconcile(member_id, is_changed)
+        begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
+        self._begin_session(group_id, member_id, now_ms)
+        group.typed = share  # only now, since nothing refuses the request any more
+        result.records += change.records
+        if begun:
+            result.state_changes.append(
+                StateChange(group_id, is_deletion=False, rows=begun, state_epoch=change.epoch)
+            )
+        is_due = (
+            request.member_epoch == JOINING
+            or request.subscribed_topic_names is not None
+            or current.assigned != before.assigned
+        )
+        return ShareGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=current.member_epoch,
+            heartbeat_interval_ms=self._setting_of(group_id, HEARTBEAT_INTERVAL),
+            assignment=_assignment_of(current) if is_due else None,
+        )
+
+    def _check_member(self, share: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
+        """Raises: KafkaError where there is no room, it is not a member, or its epoch is wrong."""
+        member_id, epoch = request.member_id, request.member_epoch
+        is_member = member_id in share.members
+        if not is_member and len(share.members) >= self._settings.max_size:
+            raise KafkaError(
+                Code.GROUP_MAX_SIZE_REACHED,
+                f"the group has {self._settings.max_size} members, which is the most that "
+                "group.share.max.size allows.",
+            )
+        if epoch == JOINING:
+            return
+        if not is_member:
+            raise _unknown_member(member_id, "join it")
+        current = share.current(member_id)
+        if epoch not in (current.member_epoch, current.previous_member_epoch):
+            raise KafkaError(
+                Code.FENCED_MEMBER_EPOCH,
+                f"the member's epoch is {current.member_epoch}, not {epoch}: it has to give up all "
+                "its partitions and join again.",
+            )
+
+    def on_leave(
+        self, group: Group, request: ShareGroupHeartbeatRequest, result: Result, now_ms: int
+    ) -> ShareGroupHeartbeatResponse:
+        """Remove the member. Raises: KafkaError UNKNOWN_MEMBER_ID."""
+        if request.member_id not in share_group(group).members:
+            raise _unknown_member(request.member_id, "it need not leave")
+        self.remove_members(group, [request.member_id], result, now_ms)
+        return ShareGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
+
+    def remove_members(
+        self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
+    ) -> None:
+        """Remove members, and raise the group's epoch."""
+        change = ShareGroupChange(group.group_id, share_group(group), self._topics)
+        for member_id in dict.fromkeys(member_ids):
+            timers_of.cancel_member(self._timers, group.group_id, member_id)
+            change.remove_member(member_id)
+        change.raise_epoch_if(True)
+        result.records += change.records
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def on_loaded(self, group: Group, now_ms: int) -> None:
+        """Begin the sessions of all members."""
+        for member_id in share_group(group).members:
+            self._begin_session(group.group_id, member_id, now_ms)
+
+    def _begin_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        timeout_ms = self._setting_of(group_id, SESSION_TIMEOUT)
+        self._timers.schedule((timers_of.SESSION, group_id, member_id), now_ms + timeout_ms)
+
+    def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
+        """Remove the members whose sessions are over."""
+        share = share_group(group)
+        removed = [member_id for _, _, member_id in due if member_id in share.members]
+        if removed:
+            self.remove_members(group, removed, result, now_ms)
+
+    # --- looking in ------------------------------------------------------------------------------
+
+    def describe(self, group: Group) -> describing.DescribedGroup:
+        """The group's row of ShareGroupDescribe."""
+        share = share_group(group)
+        return describing.DescribedGroup(
+            group_id=group.group_id,
+            group_state=share.state,
+            group_epoch=share.epoch,
+            assignment_epoch=share.target_epoch,
+            assignor_name=ASSIGNOR,
+            members=[
+                describing.Member(
+                    member_id=member_id,
+                    rack_id=member.rack_id,
+                    member_epoch=share.current(member_id).member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.subscribed_topic_names),
+                    assignment=self._described(share.current(member_id)),
+                )
+                for member_id, member in share.members.items()
+            ],
+        )
+
+    def initialized_partitions(self, share: ShareGroup) -> dict[str, tuple[int, ...]]:
+        """The partitions that have a state, by the names of their topics."""
+        return {
+            name: partitions
+            for topic_id, (_, partitions) in share.states.initialized.items()
+            if (name := self._topics.name(topic_id)) is not None
+        }
+
+    def _described(self, current: CurrentValue) -> describing.Assignment:
+        """Partitions of known topics."""
+        return describing.Assignment(
+            [
+                describing.TopicPartitions(topic_id, name, list(partitions))
+                for topic_id, partitions in current.assigned.items()
+                if (name := self._topics.name(topic_id)) is not None
+            ]
+        )
+
+
+def share_group(group: Group) -> ShareGroup:
+    """The share group that the group is, or is about to be."""
+    typed = group.typed
+    if typed is None:
+        return ShareGroup()
+    assert isinstance(typed, ShareGroup), f"group {group.group_id} is a {typed.kind} group"
+    return typed
+
+
+def heartbeat_error(error: KafkaError) -> ShareGroupHeartbeatResponse:
+    """The answer to a heartbeat that is refused."""
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise KafkaError(Code.INVALID_REQUEST, message)
+
+
+def _unknown_member(member_id: str, advice: str) -> KafkaError:
+    return KafkaError(
+        Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member of this group: {advice}."
+    )
+
+
+def _updated_member(
+    former: MemberValue | None, request: ShareGroupHeartbeatRequest, context: RequestContext
+) -> MemberValue:
+    """The member's value after the request."""
+    known = former or MemberValue(None, "", "", ())
+    names = request.subscribed_topic_names
+    return MemberValue(
+        known.rack_id if request.rack_id is None else request.rack_id,
+        context.client_id,
+        context.client_host,
+        known.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+    )
+
+
+def _assignment_of(current: CurrentValue) -> Assignment:
+    return Assignment(
+        [
+            TopicPartitions(topic_id, list(partitions))
+            for topic_id, partitions in current.assigned.items()
+        ]
+    )

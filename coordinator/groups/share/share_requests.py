@@ -1,0 +1,109 @@
+"""Requests of members of share groups, and of administrators that describe them (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.group_kinds import GroupKinds
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
+from barnabas.coordinator.groups.share.share_groups import (
+    JOINING,
+    LEAVING,
+    heartbeat_error,
+    share_group,
+)
+from barnabas.coordinator.result import Reply, Result
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.group import Group
+    from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+
+class ShareRequests:
+    """Passes requests about share groups to the machine of their members."""
+
+    def __init__(self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings) -> None:
+        self._table, self._kinds, self._settings = table, kinds, settings
+
+    def on_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Join a share group, stay in it, or leave it."""
+        result = self._table.result(request.group_id)
+        shares = self._kinds.shares
+        try:
+            shares.check_request(request)
+            group = self._group_of(request, result.partition)
+            if request.member_epoch == LEAVING:
+                response = shares.on_leave(group, request, result, now_ms)
+            else:
+                response = shares.on_heartbeat(group, request, context, result, now_ms)
+                self._table.by_id[request.group_id] = group
+        except KafkaError as error:
+            response = heartbeat_error(error)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def _group_of(self, request: ShareGroupHeartbeatRequest, partition: int) -> Group:
+        """The share group of a request; a new one, which is not in the table yet, if it joins.
+
+        Raises: KafkaError GROUP_ID_NOT_FOUND where it does not exist, or is of another kind.
+        """
+        group = self._table.by_id.get(request.group_id)
+        if group is not None and (group.kind == SHARE_TYPE or not _is_used(group)):
+            return group
+        if group is None and request.member_epoch == JOINING:
+            return self._table.new_group(partition, request.group_id)
+        raise KafkaError(
+            Code.GROUP_ID_NOT_FOUND,
+            f"there is no share group '{request.group_id}'"
+            + (": join it." if group is None else f", but a {group.kind} group."),
+        )
+
+    # --- looking in ------------------------------------------------------------------------------
+
+    def on_describe(
+        self, request: ShareGroupDescribeRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Describe share groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        described = []
+        for group_id in dict.fromkeys(request.group_ids):
+            row = self._describe(group_id)
+            if request.include_authorized_operations and row.error_code == Code.NONE:
+                row.authorized_operations = self._settings.group_operations
+            described.append(row)
+        response = ShareGroupDescribeResponse(groups=described)
+        return Result(replies=[Reply(context.ticket, response)])
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        group = self._table.by_id.get(group_id)
+        if group is not None and group.kind == SHARE_TYPE:
+            return self._kinds.shares.describe(group)
+        code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
+        message = f"there is no share group '{group_id}'."
+        return DescribedGroup(error_code=code, error_message=message, group_id=group_id)
+
+    def describe(self, group: Group) -> DescribedGroup:
+        """A share group with its members, for readers that do not change it."""
+        return self._kinds.shares.describe(group)
+
+    def initialized_partitions(self, group_id: str) -> dict[str, tuple[int, ...]]:
+        """The partitions of a share group that have a state, by the names of their topics."""
+        group = self._table.by_id.get(group_id)
+        if group is None or group.kind != SHARE_TYPE:
+            return {}
+        return self._kinds.shares.initialized_partitions(share_group(group))
+
+
+def _is_used(group: Group) -> bool:
+    """Whether the group has a record, or a classic member that joins."""
+    return group.has_hard_state or not group.is_unused

@@ -1,0 +1,246 @@
+"""The assignor `sticky`: each task goes where it was, as far as the load stays even (KIP-1071).
+
+Active tasks first. A member keeps the active tasks of its last target, in the order of their
+partitions, up to its share; then tasks go to members that had them as standby, which have a copy of
+their state; the others go one by one to the process with the least load, and within it to the
+member with the fewest tasks. The load of a process is its tasks divided by its members, so that an
+instance with more threads gets more.
+
+Then the standby tasks of stateful subtopologies, each to as many processes as there are to be
+replicas; a process never has a task twice. First to the member that was active for the task, then
+to one that had it as standby, up to their shares of all tasks; the others to the processes with the
+least load. Where there are too few processes, some replicas are left out.
+
+A share is the number of tasks divided by the members; as many members as the remainder says get one
+more. There are no warm-up tasks. It is deterministic: members are processed in the given order.
+
+Source: KIP-1071; KIP-441 for the roles.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.coordinator.groups.streams.tasks import Task, Tasks, TaskSet, each, tasks_of
+
+
+class MemberToAssign(NamedTuple):
+    """The input for one member: its process, and its last target."""
+
+    process_id: str
+    active: Tasks
+    standby: Tasks
+
+
+class SubtopologyToAssign(NamedTuple):
+    """The input for one subtopology. is_stateful: whether it has standby tasks."""
+
+    task_count: int
+    is_stateful: bool
+
+
+def assign_sticky(
+    members: Mapping[str, MemberToAssign],
+    subtopologies: Mapping[str, SubtopologyToAssign],
+    standby_count: int,
+) -> dict[str, TaskSet]:
+    """The target assignment of each member. Takes: standby_count, the replicas of a task."""
+    if not members:
+        return {}
+    return _Sticky(members, subtopologies, standby_count).assign()
+
+
+class _Share:
+    """How many tasks a member may take before the others have theirs."""
+
+    def __init__(self, task_count: int, member_count: int) -> None:
+        self._share, self._remainder = divmod(task_count, member_count)
+
+    def allows(self, count: int) -> bool:
+        """Whether a member with so many tasks may take another."""
+        return count < self._share + (self._remainder > 0)
+
+    def on_taken(self, count: int) -> None:
+        """A member has so many tasks now."""
+        if self._remainder and count == self._share + 1:
+            self._remainder -= 1
+
+
+class _Process:
+    """An instance of the application, with its members."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.members: list[str] = []
+        self.tasks: set[Task] = set()
+        self.task_count = 0
+        self._least: list[tuple[int, int]] | None = None
+
+    @property
+    def load(self) -> float:
+        return self.task_count / len(self.members)
+
+    def least_loaded(self, counts: Mapping[str, int]) -> str:
+        """The member with the fewest tasks."""
+        if self._least is None:
+            self._least = [(counts[name], rank) for rank, name in enumerate(self.members)]
+            heapq.heapify(self._least)
+        while True:
+            count, rank = self._least[0]
+            name = self.members[rank]
+            if counts[name] == count:
+                return name
+            heapq.heapreplace(self._least, (counts[name], rank))
+
+
+class _Sticky:
+    """One assignment in the making. counts: the tasks of each member so far."""
+
+    def __init__(
+        self,
+        members: Mapping[str, MemberToAssign],
+        subtopologies: Mapping[str, SubtopologyToAssign],
+        standby_count: int,
+    ) -> None:
+        self._subtopologies, self._standby_count = subtopologies, standby_count
+        self._active: dict[str, list[Task]] = {name: [] for name in members}
+        self._standby: dict[str, list[Task]] = {name: [] for name in members}
+        self._counts = dict.fromkeys(members, 0)
+        self._was_active: dict[Task, str] = {}
+        self._was_standby: dict[Task, list[str]] = {}
+        processes: dict[str, _Process] = {}
+        self._process_of: dict[str, _Process] = {}
+        for name, member in members.items():
+            process = processes.setdefault(member.process_id, _Process(len(processes)))
+            process.members.append(name)
+            self._process_of[name] = process
+            self._was_active.update(dict.fromkeys(each(member.active), name))
+            for task in each(member.standby):
+                self._was_standby.setdefault(task, []).append(name)
+        self._processes = list(processes.values())
+        active_count = sum(one.task_count for one in subtopologies.values())
+        standby_tasks = sum(one.task_count for one in subtopologies.values() if one.is_stateful)
+        self._active_share = _Share(active_count, len(members))
+        self._total_share = _Share(active_count + standby_tasks * standby_count, len(members))
+
+    def assign(self) -> dict[str, TaskSet]:
+        self._assign_active()
+        if self._standby_count:
+            self._assign_standby()
+        return {
+            name: TaskSet(_as_tasks(self._active[name]), _as_tasks(self._standby[name]), {})
+            for name in self._counts
+        }
+
+    def _tasks(self, *, stateful_only: bool) -> list[Task]:
+        """The tasks, partition by partition: a member that gets a run of them joins by key."""
+        found = [
+            (subtopology_id, partition)
+            for subtopology_id, one in self._subtopologies.items()
+            if one.is_stateful or not stateful_only
+            for partition in range(one.task_count)
+        ]
+        return sorted(found, key=lambda task: (task[1], task[0]))
+
+    def _take(self, name: str, task: Task, *, is_active: bool) -> None:
+        process = self._process_of[name]
+        (self._active if is_active else self._standby)[name].append(task)
+        process.tasks.add(task)
+        process.task_count += 1
+        count = self._counts[name] = self._counts[name] + 1
+        if is_active:
+            self._active_share.on_taken(count)
+        self._total_share.on_taken(count)
+
+    # --- active tasks ----------------------------------------------------------------------------
+
+    def _assign_active(self) -> None:
+        unassigned = []
+        for task in self._tasks(stateful_only=False):
+            name = self._was_active.get(task)
+            if name is not None and self._active_share.allows(self._counts[name]):
+                self._take(name, task, is_active=True)
+            else:
+                unassigned.append(task)
+        left = []
+        for task in unassigned:
+            name = self._least_loaded_of(self._was_standby.get(task, ()))
+            if name is not None and self._active_share.allows(self._counts[name]):
+                self._take(name, task, is_active=True)
+            else:
+                left.append(task)
+        by_load = self._by_load()
+        for task in sorted(left):
+            _, _, process = by_load[0]
+            self._take(process.least_loaded(self._counts), task, is_active=True)
+            heapq.heapreplace(by_load, (process.load, process.rank, process))
+
+    def _by_load(self) -> list[tuple[float, int, _Process]]:
+        heap = [(process.load, process.rank, process) for process in self._processes]
+        heapq.heapify(heap)
+        return heap
+
+    def _least_loaded_of(self, names: Iterable[str]) -> str | None:
+        """The member whose process and which itself has the least to do; None for none."""
+        best, best_load = None, (0.0, 0)
+        for name in names:
+            load = (self._process_of[name].load, self._counts[name])
+            if best is None or (load[0] < best_load[0] and load[1] < best_load[1]):
+                best, best_load = name, load
+        return best
+
+    # --- standby tasks ---------------------------------------------------------------------------
+
+    def _assign_standby(self) -> None:
+        left: list[tuple[Task, int]] = []
+        for task in reversed(self._tasks(stateful_only=True)):
+            missing = self._standby_count
+            while missing and (name := self._former_holder(task)) is not None:
+                self._take(name, task, is_active=False)
+                missing -= 1
+            if missing:
+                left.append((task, missing))
+        by_load = self._by_load()
+        for task, missing in sorted(left, reverse=True):
+            for _ in range(missing):
+                if not self._give_to_least_loaded(by_load, task):
+                    break
+
+    def _former_holder(self, task: Task) -> str | None:
+        """A member that had the task, may take one, and whose process has it not."""
+        name = self._was_active.get(task)
+        if name is not None and self._may_hold(name, task):
+            return name
+        holders = [
+            name
+            for name in self._was_standby.get(task, ())
+            if task not in self._process_of[name].tasks
+        ]
+        name = self._least_loaded_of(holders)
+        return name if name is not None and self._may_hold(name, task) else None
+
+    def _may_hold(self, name: str, task: Task) -> bool:
+        has_it = task in self._process_of[name].tasks
+        return not has_it and self._total_share.allows(self._counts[name])
+
+    def _give_to_least_loaded(self, by_load: list[tuple[float, int, _Process]], task: Task) -> bool:
+        """Give the task to the least loaded process without it. Gives: whether there is one."""
+        passed = []
+        is_given = False
+        while by_load and not is_given:
+            entry = heapq.heappop(by_load)
+            process = entry[2]
+            if task not in process.tasks:
+                self._take(process.least_loaded(self._counts), task, is_active=False)
+                entry = (process.load, process.rank, process)
+                is_given = True
+            passed.append(entry)
+        for entry in passed:
+            heapq.heappush(by_load, entry)
+        return is_given
+
+
+def _as_tasks(tasks: Iterable[Task]) -> Tasks:
+    return tasks_of((subtopology_id, (partition,)) for subtopology_id, partition in tasks)

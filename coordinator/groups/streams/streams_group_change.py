@@ -1,0 +1,204 @@
+"""The change of a streams group by one event, computed before its records are written.
+
+The steps are in the order of Apache Kafka's records: members and the topology; the plan of the
+topics, which writes nothing; the group's epoch, where something of it has changed; the target
+assignment of that epoch; the current assignment of the member whose request it is. Each step sees
+the earlier ones. The group itself does not change until `records` are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.coordinator.groups.streams import streams_group_records as records
+from barnabas.coordinator.groups.streams.sticky_assignor import (
+    MemberToAssign,
+    SubtopologyToAssign,
+    assign_sticky,
+)
+from barnabas.coordinator.groups.streams.streams_group import NO_TOPICS_VERSION, StreamsGroup
+from barnabas.coordinator.groups.streams.streams_group_records import (
+    NO_EPOCH,
+    CurrentValue,
+    GroupEpochValue,
+    MemberValue,
+)
+from barnabas.coordinator.groups.streams.task_reconciliation import FreeTasks, reconcile
+from barnabas.coordinator.groups.streams.tasks import NO_TASKS, Task, TaskSet
+from barnabas.coordinator.groups.streams.topic_plan import TopicPlan, plan_topics
+from barnabas.coordinator.groups.streams.topology import Topology
+from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
+from barnabas.coordinator.result import CoordinatorRecord
+
+STANDBY_REPLICAS = "num.standby.replicas"
+AssignmentConfigs = tuple[tuple[str, str], ...]
+
+
+def assignment_configs(standby_count: int) -> AssignmentConfigs:
+    """The settings that an assignment depends on, as the group's record keeps them."""
+    return ((STANDBY_REPLICAS, str(standby_count)),)
+
+
+class StreamsGroupChange:
+    """The change of one group by one event.
+
+    records: to be written, in order. members, topology, epoch, target_epoch: the values after it.
+    plan: of the topics, after `plan_topics`.
+    """
+
+    def __init__(self, group_id: str, group: StreamsGroup, topics: TopicDirectory) -> None:
+        self.group_id, self.records = group_id, list[CoordinatorRecord]()
+        self.members, self.topology = group.members, group.topology
+        self.epoch, self.target_epoch = group.epoch, group.target_epoch
+        self.plan: TopicPlan | None = None
+        self._group, self._topics = group, topics
+        self._assigned_ms, self._topics_version = group.assigned_ms, NO_TOPICS_VERSION
+        self._metadata_hash = group.metadata_hash
+        self._validated_epoch = group.validated_topology_epoch
+        self._targets: Mapping[str, TaskSet] = group.targets
+        self._has_changed = False
+
+    # --- members and the topology ----------------------------------------------------------------
+
+    def set_member(self, member_id: str, value: MemberValue) -> None:
+        """Set who the member is. No record is written where nothing changes."""
+        if self.members.get(member_id) != value:
+            self.members = {**self.members, member_id: value}
+            self.records.append(records.member_record(self.group_id, member_id, value))
+            self._has_changed = True
+
+    def remove_members(self, member_ids: Iterable[str]) -> None:
+        """Remove members, with all that they have."""
+        removed = dict.fromkeys(member_ids)
+        self.members = {
+            member_id: value
+            for member_id, value in self.members.items()
+            if member_id not in removed
+        }
+        self._targets = {
+            member_id: row for member_id, row in self._targets.items() if member_id not in removed
+        }
+        for member_id in removed:
+            for version in (
+                records.CURRENT_VERSION, records.MEMBER_TARGET_VERSION, records.MEMBER_VERSION
+            ):  # fmt: skip
+                self.records.append(records.tombstone(version, self.group_id, member_id))
+        self._has_changed = True
+
+    def set_topology(self, topology: Topology) -> None:
+        """Set the topology of a group that has none."""
+        self.topology = topology
+        self.records.append(records.topology_record(self.group_id, topology))
+        self._has_changed = True
+
+    def plan_topics(self) -> TopicPlan:
+        """Compare the topology with the topics that exist, if one of the two has changed.
+
+        Raises: KafkaError STREAMS_INVALID_TOPOLOGY.
+        """
+        group, topology = self._group, self.topology
+        assert topology is not None, f"group {self.group_id} has no topology"
+        self._topics_version = self._topics.version
+        if group.plan is not None and group.topics_version == self._topics_version:
+            self.plan = group.plan
+            return group.plan
+        metadata_hash = hash_of_topics(topology.required_topics, self._topics)
+        plan = group.plan
+        if plan is None or metadata_hash != self._metadata_hash or topology is not group.topology:
+            plan = plan_topics(topology, self._partition_count)
+        self._has_changed = self._has_changed or metadata_hash != self._metadata_hash
+        self._metadata_hash = metadata_hash
+        self._validated_epoch = topology.epoch if plan.is_ready else NO_EPOCH
+        self.plan = plan
+        return plan
+
+    def keep(self) -> None:
+        """Keep the plan and the time of the assignment for the next event. Nothing refuses the
+        change any more.
+        """
+        if self.plan is not None:
+            self._group.plan, self._group.topics_version = self.plan, self._topics_version
+        self._group.assigned_ms = self._assigned_ms
+
+    def _partition_count(self, name: str) -> int | None:
+        topic = self._topics.topic(name)
+        return None if topic is None else topic[1]
+
+    # --- epochs ----------------------------------------------------------------------------------
+
+    def raise_epoch_if_changed(self, configs: AssignmentConfigs) -> None:
+        """Raise the group's epoch if an assignment may differ now from the last.
+
+        Takes: configs, of the assignment.
+        """
+        group = self._group
+        if (
+            self._has_changed
+            or self._validated_epoch != group.validated_topology_epoch
+            or configs != group.assignment_configs
+        ):
+            self.epoch += 1
+            value = GroupEpochValue(self.epoch, self._metadata_hash, self._validated_epoch, configs)
+            self.records.append(records.group_epoch_record(self.group_id, value))
+
+    def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        return self._group.may_be_assigned(interval_ms, now_ms)
+
+    def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
+        """Compute the target assignment of the group's epoch, by the plan of this event, else the
+        last one. Without all topics it is empty.
+        """
+        self._assigned_ms = now_ms
+        plan = self.plan or self._group.plan
+        if plan is not None and plan.is_ready:
+            targets = assign_sticky(
+                {
+                    member_id: MemberToAssign(value.process_id, *self.target(member_id)[:2])
+                    for member_id, value in self.members.items()
+                },
+                {
+                    subtopology_id: SubtopologyToAssign(one.task_count, one.is_stateful)
+                    for subtopology_id, one in plan.subtopologies.items()
+                },
+                int(dict(configs).get(STANDBY_REPLICAS, "0")),
+            )
+        else:
+            targets = dict.fromkeys(self.members, NO_TASKS)
+        for member_id, target in targets.items():
+            if self._targets.get(member_id) != target:
+                self.records.append(records.member_target_record(self.group_id, member_id, target))
+        self._targets, self.target_epoch = targets, self.epoch
+        self.records.append(records.target_epoch_record(self.group_id, self.epoch, wall_ms))
+
+    def target(self, member_id: str) -> TaskSet:
+        return self._targets.get(member_id, NO_TASKS)
+
+    # --- the member of the request ---------------------------------------------------------------
+
+    def reconcile(self, member_id: str, target: TaskSet, owned: TaskSet | None) -> CurrentValue:
+        """Move the member towards its target. Gives: its current assignment afterwards."""
+        before = self._group.current(member_id)
+        free = self._free_tasks(self.members[member_id].process_id)
+        current = reconcile(before, target, self.target_epoch, owned, free)
+        if current is not before:
+            self.records.append(records.current_record(self.group_id, member_id, current))
+        return current
+
+    def _free_tasks(self, process_id: str) -> FreeTasks:
+        group = self._group
+
+        def in_other_role(task: Task) -> bool:
+            return process_id in group.standby_processes.get(
+                task, ()
+            ) or process_id in group.warmup_processes.get(task, ())
+
+        def active(subtopology_id: str, partition: int) -> bool:
+            task = (subtopology_id, partition)
+            return task not in group.active_processes and not in_other_role(task)
+
+        def standby(subtopology_id: str, partition: int) -> bool:
+            task = (subtopology_id, partition)
+            return group.active_processes.get(task) != process_id and not in_other_role(task)
+
+        return FreeTasks(active, standby)

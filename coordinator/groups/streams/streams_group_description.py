@@ -1,0 +1,91 @@
+"""A streams group as administrators see it: the row of StreamsGroupDescribe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
+from barnabas.coordinator.groups.streams.streams_group_records import (
+    MemberValue,
+)
+from barnabas.coordinator.groups.streams.tasks import HeldTasks, TaskSet
+from barnabas.coordinator.groups.streams.topic_plan import TopicPlan
+from barnabas.coordinator.groups.streams.topology import InternalTopic, Topology
+from barnabas.protocol.messages import streams_group_describe as describing
+
+
+def describe(group_id: str, group: StreamsGroup) -> describing.DescribedGroup:
+    """The group with its topology and members. Topics have the numbers of partitions that were
+    decided if the topology is ready, else those that the application gives.
+    """
+    return describing.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        topology=None if group.topology is None else _topology(group.topology, group.plan),
+        members=[_member(group, member_id, value) for member_id, value in group.members.items()],
+    )
+
+
+def _topology(topology: Topology, plan: TopicPlan | None) -> describing.Topology:
+    planned = {} if plan is None or not plan.is_ready else plan.subtopologies
+    rows = []
+    for subtopology_id, one in topology.subtopologies.items():
+        known = planned.get(subtopology_id)
+        repartition, changelog = (
+            (one.repartition_source_topics, one.changelog_topics)
+            if known is None
+            else (known.repartition_source_topics, known.changelog_topics)
+        )
+        rows.append(
+            describing.Subtopology(
+                subtopology_id=subtopology_id,
+                source_topics=sorted(one.source_topics),
+                repartition_sink_topics=sorted(one.repartition_sink_topics),
+                state_changelog_topics=_topics(changelog),
+                repartition_source_topics=_topics(repartition),
+            )
+        )
+    return describing.Topology(topology.epoch, rows)
+
+
+def _topics(topics: Iterable[InternalTopic]) -> list[describing.TopicInfo]:
+    return [
+        describing.TopicInfo(
+            topic.name,
+            topic.partition_count,
+            topic.replication_factor,
+            [describing.KeyValue(key, value) for key, value in topic.configs],
+        )
+        for topic in sorted(topics, key=lambda topic: topic.name)
+    ]
+
+
+def _member(group: StreamsGroup, member_id: str, value: MemberValue) -> describing.Member:
+    current = group.current(member_id)
+    return describing.Member(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topology_epoch=value.topology_epoch,
+        process_id=value.process_id,
+        user_endpoint=None if value.endpoint is None else describing.Endpoint(*value.endpoint),
+        client_tags=[describing.KeyValue(key, text) for key, text in value.client_tags],
+        task_offsets=[],
+        task_end_offsets=[],
+        assignment=_assignment(current.assigned),
+        target_assignment=_assignment(group.target(member_id)),
+        is_classic=False,
+    )
+
+
+def _assignment(tasks: HeldTasks | TaskSet) -> describing.Assignment:
+    active, standby, warmup = (
+        [describing.TaskIds(name, sorted(partitions)) for name, partitions in role.items()]
+        for role in tasks
+    )
+    return describing.Assignment(active, standby, warmup)

@@ -1,0 +1,611 @@
+"""Members of streams groups (KIP-1071): heartbeats that join, stay and leave; sessions.
+
+A heartbeat has the whole request of a member, and its answer its tasks. Steps in order: the request
+is checked; the member is found or made; then the steps of `StreamsGroupChange`. Topics that the
+application needs for itself and that do not exist are an effect of the result: the host makes
+them, and a later heartbeat finds them.
+
+The answer has the member's tasks if it joins, if they changed, or if the tasks that it lists are
+others: an earlier answer was lost then. Apache Kafka leaves them out in the last case, and a member
+whose answer was lost with its broker does not learn of its tasks before they change again.
+
+Timers, keyed (kind, group, member):
+
+    SESSION       the end of a member's session: it is removed
+    REBALANCE     the end of the time to give tasks up: it is removed
+    FIRST_TARGET  the end of the time in which a group without members waits for more of them: its
+                  first target assignment is computed (without a member)
+
+Source: KIP-1071, KIP-1263; Apache Kafka 4.3's answers where these are silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_records import group_tombstone
+from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.groups.streams.streams_endpoints import tasks_by_endpoint
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
+from barnabas.coordinator.groups.streams.streams_group_change import (
+    AssignmentConfigs,
+    StreamsGroupChange,
+    assignment_configs,
+)
+from barnabas.coordinator.groups.streams.streams_group_records import (
+    NO_EPOCH,
+    CurrentValue,
+    MemberState,
+    MemberValue,
+)
+from barnabas.coordinator.groups.streams.streams_group_settings import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    INITIAL_REBALANCE_DELAY,
+    NUM_STANDBY_REPLICAS,
+    SESSION_TIMEOUT,
+)
+from barnabas.coordinator.groups.streams.tasks import (
+    NO_TASKS,
+    HeldTasks,
+    Tasks,
+    TaskSet,
+    contains_all,
+    each,
+    tasks_of,
+)
+from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan
+from barnabas.coordinator.groups.streams.topology import CreateTopics, Topology, topology_of
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import streams_group_heartbeat as messages
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from barnabas.protocol.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+    from barnabas.coordinator.groups.topic_directory import TopicDirectory
+    from barnabas.protocol.messages import streams_group_describe as describing
+    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # member epochs of requests
+NO_REBALANCE_TIMEOUT = -1
+LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+
+
+class _Heartbeat(NamedTuple):
+    """A heartbeat with what was decided about it. value: of the member. before, current: what it
+    has, before and after it.
+    """
+
+    request: StreamsGroupHeartbeatRequest
+    streams: StreamsGroup
+    value: MemberValue
+    owned: TaskSet | None
+    before: CurrentValue
+    current: CurrentValue
+    plan: TopicPlan
+
+
+class StreamsGroups:
+    """The requests of members of streams groups, and their timers.
+
+    Takes: max_size, of a group; setting_of, the value of a group's setting, its own or the
+           broker's; new_classic_group, the maker of a classic group without members.
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        setting_of: Callable[[str, str], Any],
+        topics: TopicDirectory,
+        timers: Timers[TimerKey],
+        wall: WallClock,
+        new_classic_group: Callable[[str], ClassicGroup],
+    ) -> None:
+        self._max_size, self._setting_of = max_size, setting_of
+        self._new_classic_group = new_classic_group
+        self._topics, self._timers, self._wall = topics, timers, wall
+
+    def _setting(self, group_id: str, name: str) -> int:
+        return int(self._setting_of(group_id, name))
+
+    # --- heartbeats ------------------------------------------------------------------------------
+
+    def check_request(self, request: StreamsGroupHeartbeatRequest) -> None:
+        """Check the fields. Raises: KafkaError INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY."""
+        _check_what_is_not_supported(request)
+        for name, text in (
+            ("MemberId", request.member_id),
+            ("GroupId", request.group_id),
+            ("RackId", request.rack_id),
+        ):
+            _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
+        for text in (request.group_id, request.member_id):
+            if len(text) > LONGEST_NAME_BYTES // 4:  # of UTF-8 a letter has four bytes
+                _require(
+                    len(text.encode()) <= LONGEST_NAME_BYTES,
+                    f"an id is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
+                )
+        epoch = request.member_epoch
+        roles = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+        if epoch == JOINING:
+            _require(
+                request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT,
+                "RebalanceTimeoutMs is missing: a member that joins sends it.",
+            )
+            _require(
+                all(tasks == [] for tasks in roles),
+                "ActiveTasks, StandbyTasks and WarmupTasks are not empty lists: a member that "
+                "joins has no tasks.",
+            )
+            _require(
+                request.topology is not None,
+                "Topology is missing: a member that joins sends it.",
+            )
+            _check_topology(request.topology)
+            return
+        _require(
+            epoch != LEAVING_FOR_A_WHILE,
+            "MemberEpoch is -2, and there are no static members: leave with -1.",
+        )
+        _require(epoch >= LEAVING, f"MemberEpoch is {epoch}: it is -1 at the least.")
+        _require(
+            all(tasks is None for tasks in roles) or all(tasks is not None for tasks in roles),
+            "of ActiveTasks, StandbyTasks and WarmupTasks some are missing: send all or none.",
+        )
+        _require(request.topology is None, "Topology is set: only a member that joins sends it.")
+
+    def on_heartbeat(
+        self,
+        group: Group,
+        request: StreamsGroupHeartbeatRequest,
+        context: RequestContext,
+        result: Result,
+        now_ms: int,
+    ) -> StreamsGroupHeartbeatResponse:
+        """Answer the heartbeat of a member that joins or stays.
+
+        Takes:  a request that passed `check_request` and does not leave; group, a streams group, or
+                one without members of any kind if the request joins.
+        Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
+                INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. Then nothing has changed.
+        """
+        streams = group.typed if isinstance(group.typed, StreamsGroup) else StreamsGroup()
+        member_id, group_id = request.member_id, group.group_id
+        owned = _owned(request)
+        _check_member(streams, request, owned, self._max_size)
+        before = streams.current(member_id)
+        change = StreamsGroupChange(group_id, streams, self._topics)
+        value = _updated_member(streams.members.get(member_id), request, context)
+        change.set_member(member_id, value)
+        _set_topology(change, request)
+        plan = change.plan_topics()
+        _check_tasks(plan, owned)
+        statuses = _stale_topology(streams.topology, value)
+        configs = assignment_configs(self._setting(group_id, NUM_STANDBY_REPLICAS))
+        change.raise_epoch_if_changed(configs)
+        if not streams.members:
+            self._await_first_members(group_id, now_ms)
+        target, delay = self._target(change, member_id, configs, now_ms)
+        current = change.reconcile(member_id, target, owned)
+        beat = _Heartbeat(request, streams, value, owned, before, current, plan)
+        self._accept(group, beat, change, result, now_ms)
+        return self._answer(beat, [*statuses, *delay, *_problems(streams, plan)])
+
+    def _accept(
+        self,
+        group: Group,
+        beat: _Heartbeat,
+        change: StreamsGroupChange,
+        result: Result,
+        now_ms: int,
+    ) -> None:
+        """Add the records of a heartbeat that nothing refuses any more, and begin the member's
+        session again.
+        """
+        streams, member_id, group_id = beat.streams, beat.request.member_id, group.group_id
+        if not streams.exists:
+            self._replace_classic(group, result)
+        group.typed = streams
+        change.keep()
+        self._time_revocation(group_id, beat, now_ms)
+        self._timers.schedule(
+            (timers_of.SESSION, group_id, member_id),
+            now_ms + self._setting(group_id, SESSION_TIMEOUT),
+        )
+        if beat.request.shutdown_application:
+            self._request_shutdown(streams, member_id)
+        result.records += change.records
+        if beat.plan.missing:
+            kept_ms = 2 * self._setting(group_id, HEARTBEAT_INTERVAL)
+            result.creation = CreateTopics(beat.plan.missing, kept_ms)
+
+    def _answer(
+        self, beat: _Heartbeat, statuses: list[messages.Status]
+    ) -> StreamsGroupHeartbeatResponse:
+        """The answer to a heartbeat."""
+        request, streams, current = beat.request, beat.streams, beat.current
+        response = StreamsGroupHeartbeatResponse(
+            member_id=request.member_id,
+            member_epoch=current.member_epoch,
+            heartbeat_interval_ms=self._setting(request.group_id, HEARTBEAT_INTERVAL),
+            status=statuses,
+        )
+        assigned = current.assigned
+        is_assigned = request.member_epoch == JOINING or assigned != beat.before.assigned
+        if is_assigned or (beat.owned is not None and _differ(beat.owned, assigned)):
+            _set_tasks(response, assigned)
+        epoch = streams.endpoint_epoch
+        if is_assigned and beat.value.endpoint is not None:
+            epoch += 1
+        if request.endpoint_information_epoch != epoch:
+            self._set_endpoints(response, beat)
+        if streams.exists:  # a new group has no such number before its second heartbeat
+            streams.endpoint_epoch = epoch
+        response.endpoint_information_epoch = streams.endpoint_epoch
+        return response
+
+    def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
+        """Put what the members serve into the answer to the heartbeat of one of them, the last."""
+        member_id, streams = response.member_id, beat.streams
+        others = {name: row for name, row in streams.members.items() if name != member_id}
+        response.partitions_by_user_endpoint = tasks_by_endpoint(
+            {**others, member_id: beat.value},
+            {**streams.currents, member_id: beat.current},
+            beat.plan,
+            self._topics,
+        )
+
+    def _replace_classic(self, group: Group, result: Result) -> None:
+        """Remove what is left of the classic group without members that becomes a streams group."""
+        if group.metadata_value is not None:
+            result.records.append(group_tombstone(group.group_id))
+        group.classic.dissolve(result)
+        group.classic = self._new_classic_group(group.group_id)
+
+    def _await_first_members(self, group_id: str, now_ms: int) -> None:
+        """Let a group without members wait for more of them than the one that joins."""
+        key = (timers_of.FIRST_TARGET, group_id, "")
+        delay_ms = self._setting(group_id, INITIAL_REBALANCE_DELAY)
+        if delay_ms > 0 and key not in self._timers:
+            self._timers.schedule(key, now_ms + delay_ms)
+
+    def _target(
+        self, change: StreamsGroupChange, member_id: str, configs: AssignmentConfigs, now_ms: int
+    ) -> tuple[TaskSet, list[messages.Status]]:
+        """The target of the member, which is computed again if the group's epoch is above it; and
+        why it is not, if so.
+        """
+        group_id = change.group_id
+        if (timers_of.FIRST_TARGET, group_id, "") in self._timers:
+            return NO_TASKS, [_delayed("the group waits for its first members")]
+        if change.target_epoch < change.epoch:
+            interval_ms = self._setting(group_id, ASSIGNMENT_INTERVAL)
+            if not change.may_be_assigned(interval_ms, now_ms):
+                why = "the last assignment is too recent"
+                return change.target(member_id), [_delayed(why)]
+            change.assign(configs, now_ms, now_ms + self._wall.ahead_ms)
+        return change.target(member_id), []
+
+    def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
+        """Begin the time to give tasks up, or end it, where the member's tasks have changed."""
+        if beat.current is beat.before:
+            return
+        key = (timers_of.REBALANCE, group_id, beat.request.member_id)
+        if beat.current.state is MemberState.UNREVOKED_TASKS:
+            self._timers.schedule(key, now_ms + beat.value.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(key)
+
+    @staticmethod
+    def _request_shutdown(streams: StreamsGroup, member_id: str) -> None:
+        """Let all members shut down; the first that requests it is named in the answers."""
+        if streams.shutdown_member_id is None:
+            streams.shutdown_member_id = member_id
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def on_leave(
+        self, group: Group, request: StreamsGroupHeartbeatRequest, result: Result, now_ms: int
+    ) -> StreamsGroupHeartbeatResponse:
+        """Remove the member. Raises: KafkaError UNKNOWN_MEMBER_ID."""
+        streams, member_id = streams_group_of(group), request.member_id
+        if request.shutdown_application:
+            self._request_shutdown(streams, member_id)
+        if member_id not in streams.members:
+            raise KafkaError(
+                Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member: it need not leave."
+            )
+        self.remove_members(group, [member_id], result, now_ms)
+        return StreamsGroupHeartbeatResponse(
+            member_id=member_id, member_epoch=request.member_epoch, status=[]
+        )
+
+    def remove_members(
+        self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
+    ) -> None:
+        """Remove members, and raise the group's epoch."""
+        result.records += self._without(group, member_ids).records
+
+    def _without(self, group: Group, member_ids: Iterable[str]) -> StreamsGroupChange:
+        streams = streams_group_of(group)
+        removed = list(dict.fromkeys(member_ids))
+        for member_id in removed:
+            timers_of.cancel_member(self._timers, group.group_id, member_id)
+        change = StreamsGroupChange(group.group_id, streams, self._topics)
+        change.remove_members(removed)
+        change.raise_epoch_if_changed(streams.assignment_configs)
+        return change
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def on_loaded(self, group: Group, now_ms: int) -> None:
+        """Begin the sessions of all members, and the time to give tasks up."""
+        streams, group_id = streams_group_of(group), group.group_id
+        session_timeout_ms = self._setting(group_id, SESSION_TIMEOUT)
+        for member_id, value in streams.members.items():
+            self._timers.schedule(
+                (timers_of.SESSION, group_id, member_id), now_ms + session_timeout_ms
+            )
+            if streams.current(member_id).state is MemberState.UNREVOKED_TASKS:
+                self._timers.schedule(
+                    (timers_of.REBALANCE, group_id, member_id), now_ms + value.rebalance_timeout_ms
+                )
+
+    def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
+        """Handle all timers of the group that are due at once."""
+        streams = streams_group_of(group)
+        removed: dict[str, None] = {}
+        is_first_due = False
+        for kind, _, member_id in due:
+            if kind == timers_of.FIRST_TARGET:
+                is_first_due = True
+            elif (kind == timers_of.SESSION and member_id in streams.members) or (
+                kind == timers_of.REBALANCE
+                and streams.current(member_id).state is MemberState.UNREVOKED_TASKS
+            ):
+                removed[member_id] = None
+        change = StreamsGroupChange(group.group_id, streams, self._topics)
+        if removed:
+            change = self._without(group, removed)
+        if is_first_due and change.members and streams.plan is not None:
+            change.assign(streams.assignment_configs, now_ms, now_ms + self._wall.ahead_ms)
+            change.keep()
+        result.records += change.records
+
+    # --- looking in ------------------------------------------------------------------------------
+
+    def describe(self, group: Group) -> describing.DescribedGroup:
+        """The group's row of StreamsGroupDescribe."""
+        from barnabas.coordinator.groups.streams.streams_group_description import describe
+
+        return describe(group.group_id, streams_group_of(group))
+
+    def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
+        """The partitions that the active tasks of each member read."""
+        streams = streams_group_of(group)
+        inputs = {} if streams.topology is None else streams.topology.subtopologies
+        counts = {
+            name: topic[1]
+            for one in inputs.values()
+            for name in one.input_topics
+            if (topic := self._topics.topic(name)) is not None
+        }
+        return {
+            member_id: [
+                (name, partition)
+                for subtopology_id, partition in each(streams.current(member_id).assigned.active)
+                if subtopology_id in inputs
+                for name in inputs[subtopology_id].input_topics
+                if partition < counts.get(name, 0)
+            ]
+            for member_id in streams.members
+        }
+
+
+def streams_group_of(group: Group) -> StreamsGroup:
+    """The streams group that a group is."""
+    streams = group.require_typed()
+    assert isinstance(streams, StreamsGroup), f"group {group.group_id} is a {streams.kind} group"
+    return streams
+
+
+# --- checks of a heartbeat ----------------------------------------------------------------------
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise KafkaError(Code.INVALID_REQUEST, message)
+
+
+def _check_what_is_not_supported(request: StreamsGroupHeartbeatRequest) -> None:
+    """Refuse the parts of KIP-1071 that Apache Kafka 4.3 refuses, too."""
+    for name, value in (
+        ("InstanceId", request.instance_id),
+        ("TaskOffsets", request.task_offsets),
+        ("TaskEndOffsets", request.task_end_offsets),
+        ("WarmupTasks", request.warmup_tasks or None),
+    ):
+        _require(value is None, f"{name} is set, which is not supported: leave it out.")
+    if request.topology is not None:
+        _require(
+            not any(one.source_topic_regex for one in request.topology.subtopologies),
+            "a subtopology has SourceTopicRegex, which is not supported: name its topics.",
+        )
+
+
+def _check_topology(topology: messages.Topology | None) -> None:
+    assert topology is not None
+    ids = [one.subtopology_id for one in topology.subtopologies]
+    fault = ""
+    if topology.epoch < 0:
+        fault = f"the topology's epoch is {topology.epoch}: it is 0 at the least."
+    elif len(set(ids)) < len(ids):
+        fault = "two subtopologies have the same id."
+    for one in topology.subtopologies:
+        for topic in one.state_changelog_topics:
+            if topic.partitions != 0:
+                fault = (
+                    f"the changelog topic {topic.name} has a number of partitions, "
+                    f"{topic.partitions}: it has as many as its subtopology has tasks."
+                )
+        for topic in one.repartition_source_topics:
+            if topic.partitions < 0:
+                fault = f"the repartition topic {topic.name} has {topic.partitions} partitions."
+    if fault:
+        raise KafkaError(Code.STREAMS_INVALID_TOPOLOGY, fault)
+
+
+def _check_member(
+    streams: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    owned: TaskSet | None,
+    max_size: int,
+) -> None:
+    """Check whether the request's member may join or stay with its epoch."""
+    member_id, epoch = request.member_id, request.member_epoch
+    if epoch == JOINING:
+        if len(streams.members) >= max_size:
+            raise KafkaError(
+                Code.GROUP_MAX_SIZE_REACHED,
+                f"the group has {max_size} members, which is the most that "
+                "group.streams.max.size allows.",
+            )
+        return
+    if member_id not in streams.members:
+        raise KafkaError(
+            Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member of this group: join it."
+        )
+    current = streams.current(member_id)
+    is_retry = (
+        epoch < current.member_epoch
+        and epoch == current.previous_member_epoch
+        and owned is not None
+        and contains_all(current.assigned.active, owned.active)
+        and contains_all(current.assigned.standby, owned.standby)
+        and contains_all(current.assigned.warmup, owned.warmup)
+    )
+    if epoch != current.member_epoch and not is_retry:
+        raise KafkaError(
+            Code.FENCED_MEMBER_EPOCH,
+            f"the member's epoch is {current.member_epoch}, not {epoch}: it has to give up all its "
+            "tasks and join again.",
+        )
+
+
+def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
+    """Check that the topology has the tasks in the heartbeat."""
+    if owned is None or not plan.is_ready:
+        return
+    for tasks in owned:
+        for subtopology_id, partitions in tasks.items():
+            planned = plan.subtopologies.get(subtopology_id)
+            _require(planned is not None, f"the topology has no subtopology {subtopology_id}.")
+            assert planned is not None
+            for partition in partitions:
+                _require(
+                    0 <= partition < planned.task_count,
+                    f"the subtopology {subtopology_id} has {planned.task_count} tasks, and none of "
+                    f"partition {partition}.",
+                )
+
+
+def _set_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatRequest) -> None:
+    """Let a new group have the topology of its first member; later ones have the same, or an older
+    one.
+    """
+    if request.topology is None:
+        return
+    topology = topology_of(request.topology)
+    known = change.topology
+    if known is None:
+        change.set_topology(topology)
+    elif topology.epoch >= known.epoch:
+        _require(
+            topology == known,
+            "the topology differs from the group's, which cannot change: delete the group first, "
+            "or use another application.id.",
+        )
+
+
+# --- parts of requests and answers --------------------------------------------------------------
+
+
+def _updated_member(
+    former: MemberValue | None, request: StreamsGroupHeartbeatRequest, context: RequestContext
+) -> MemberValue:
+    """The member's value after the request."""
+    known = former or MemberValue(None, None, "", "", NO_REBALANCE_TIMEOUT, NO_EPOCH, "", None, ())
+    endpoint, tags = request.user_endpoint, request.client_tags
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    return MemberValue(
+        None,
+        known.rack_id if request.rack_id is None else request.rack_id,
+        context.client_id,
+        context.client_host,
+        known.rebalance_timeout_ms
+        if rebalance_timeout_ms == NO_REBALANCE_TIMEOUT
+        else rebalance_timeout_ms,
+        known.topology_epoch if request.topology is None else request.topology.epoch,
+        known.process_id if request.process_id is None else request.process_id,
+        known.endpoint if endpoint is None else (endpoint.host, endpoint.port),
+        known.client_tags
+        if tags is None
+        else tuple(sorted({tag.key: tag.value for tag in tags}.items())),
+    )
+
+
+def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
+    """The tasks that the request lists; None where it lists none."""
+    active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
+    if active is None or standby is None or warmup is None:
+        return None
+    return TaskSet(_tasks(active), _tasks(standby), _tasks(warmup))
+
+
+def _tasks(rows: Iterable[messages.TaskIds]) -> Tasks:
+    return tasks_of((row.subtopology_id, row.partitions) for row in rows)
+
+
+def _differ(owned: TaskSet, assigned: HeldTasks) -> bool:
+    """Whether the member has other tasks than those that are assigned to it."""
+    active = {key: tuple(epochs) for key, epochs in assigned.active.items()}
+    return owned != TaskSet(active, assigned.standby, assigned.warmup)
+
+
+def _set_tasks(response: StreamsGroupHeartbeatResponse, assigned: HeldTasks) -> None:
+    response.active_tasks, response.standby_tasks, response.warmup_tasks = (
+        [
+            messages.TaskIds(subtopology_id, sorted(partitions))
+            for subtopology_id, partitions in tasks.items()
+        ]
+        for tasks in assigned
+    )
+
+
+def _stale_topology(topology: Topology | None, member: MemberValue) -> list[messages.Status]:
+    if topology is None or member.topology_epoch >= topology.epoch:
+        return []
+    detail = (
+        f"the member's topology has the epoch {member.topology_epoch}, and the group's "
+        f"{topology.epoch}."
+    )
+    return [messages.Status(Status.STALE_TOPOLOGY, detail)]
+
+
+def _delayed(why: str) -> messages.Status:
+    return messages.Status(Status.ASSIGNMENT_DELAYED, f"tasks are assigned later: {why}.")
+
+
+def _problems(streams: StreamsGroup, plan: TopicPlan) -> Sequence[messages.Status]:
+    found = [] if plan.problem is None else [messages.Status(*plan.problem)]
+    if streams.shutdown_member_id is not None:
+        detail = f"the member {streams.shutdown_member_id} requested that all members shut down."
+        found.append(messages.Status(Status.SHUTDOWN_APPLICATION, detail))
+    return found

@@ -1,0 +1,114 @@
+"""StreamsGroupHeartbeat and StreamsGroupDescribe, as far as the kind of the group matters.
+
+A streams group replaces a classic group without members, whose offsets stay: those of an
+application that used the classic protocol before. A group of another kind is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_kinds import GroupKinds
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
+from barnabas.coordinator.groups.streams.streams_groups import JOINING
+from barnabas.coordinator.result import Reply, Result
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages import streams_group_describe as describing
+    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+
+class StreamsRequests:
+    """The requests about streams groups."""
+
+    def __init__(
+        self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings, removal: OffsetRemoval
+    ) -> None:
+        self._table, self._kinds, self._settings = table, kinds, settings
+        self._removal = removal
+
+    def on_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Join a streams group, stay in it, or leave it. Source: KIP-1071."""
+        group_id = request.group_id
+        result = self._table.result(group_id)
+        streams = self._kinds.streams
+        try:
+            streams.check_request(request)
+            group = self._group_of(request, result)
+            if request.member_epoch < JOINING:
+                response = streams.on_leave(group, request, result, now_ms)
+            else:
+                response = streams.on_heartbeat(group, request, context, result, now_ms)
+                self._table.by_id[group_id] = group
+            self._removal.schedule_check(group, now_ms)
+        except KafkaError as error:
+            response = StreamsGroupHeartbeatResponse(
+                error_code=error.code, error_message=error.message
+            )
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def _group_of(self, request: StreamsGroupHeartbeatRequest, result: Result) -> Group:
+        """The streams group of a request, or what it replaces. Raises: KafkaError
+        GROUP_ID_NOT_FOUND.
+        """
+        group_id = request.group_id
+        group = self._table.by_id.get(group_id)
+        if group is not None and group.kind == STREAMS_TYPE:
+            return group
+        if request.member_epoch != JOINING:
+            message = f"there is no streams group '{group_id}': join it."
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, message)
+        if group is None:  # it is in the table only when nothing more is refused
+            return self._table.new_group(result.partition, group_id)
+        if group.kind != CLASSIC_TYPE or group.has_members:
+            raise KafkaError(
+                Code.GROUP_ID_NOT_FOUND,
+                f"'{group_id}' is a {group.kind} group: stop its members, or delete it, first.",
+            )
+        return group
+
+    def on_describe(
+        self,
+        request: describing.StreamsGroupDescribeRequest,
+        context: RequestContext,
+        now_ms: int,
+    ) -> Result:
+        """Describe streams groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        from barnabas.protocol.messages import streams_group_describe as describing
+
+        described = []
+        for group_id in dict.fromkeys(request.group_ids):
+            row = self._describe(group_id)
+            if request.include_authorized_operations and row.error_code == Code.NONE:
+                row.authorized_operations = self._settings.group_operations
+            described.append(row)
+        response = describing.StreamsGroupDescribeResponse(groups=described)
+        return Result(replies=[Reply(context.ticket, response)])
+
+    def describe(self, group: Group) -> describing.DescribedGroup:
+        """A streams group with its members, for readers that do not change it."""
+        return self._kinds.streams.describe(group)
+
+    def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
+        """The partitions that the active tasks of each member of a streams group read."""
+        return self._kinds.streams.assigned_partitions(group)
+
+    def _describe(self, group_id: str) -> describing.DescribedGroup:
+        group = self._table.by_id.get(group_id)
+        if group is not None and group.kind == STREAMS_TYPE:
+            return self._kinds.streams.describe(group)
+        from barnabas.protocol.messages import streams_group_describe as describing
+
+        code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
+        message = f"there is no streams group '{group_id}'."
+        return describing.DescribedGroup(error_code=code, error_message=message, group_id=group_id)

@@ -1,0 +1,293 @@
+"""What the topics of a topology look like: how many tasks each subtopology has, which internal
+topics are missing, and why the application cannot run yet (KIP-1071).
+
+The number of partitions of an internal topic, in the order in which it is decided:
+
+    topic                        partitions
+    repartition, with a number   that number
+    repartition, without one     the most of the topics that a subtopology reads which writes to it
+    of a copartition group       those of the group's other topics, which must be the same; where
+                                 all are repartition topics, the fixed number, or the most
+    changelog                    the tasks of its subtopology
+
+A subtopology has as many tasks as the topic with the most partitions that it reads. An existing
+topic keeps its partitions: it counts with these, and has to have the number that was decided.
+
+    status                            why
+    MISSING_SOURCE_TOPICS             a topic that is not internal does not exist
+    INCORRECTLY_PARTITIONED_TOPICS    copartitioned topics, or an internal topic that exists, have
+                                      other numbers of partitions
+    MISSING_INTERNAL_TOPICS           internal topics do not exist: the broker makes them
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple, NoReturn
+
+from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
+from barnabas.protocol.errors import Code, KafkaError
+
+PartitionCount = Callable[[str], int | None]  # of an existing topic, by its name
+MOST_NAMED = 3
+DECIDED_BY_BROKER = 0
+
+
+class Status(IntEnum):
+    """The status codes in an answer to a heartbeat."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class PlannedSubtopology(NamedTuple):
+    """A subtopology whose topics have their numbers of partitions."""
+
+    task_count: int
+    subtopology: Subtopology
+    repartition_source_topics: tuple[InternalTopic, ...]
+    changelog_topics: tuple[InternalTopic, ...]
+
+    @property
+    def is_stateful(self) -> bool:
+        return bool(self.changelog_topics)
+
+
+class TopicPlan(NamedTuple):
+    """The result. subtopologies: by id; empty where source topics are missing or topics have the
+    wrong number of partitions. missing: internal topics to make. problem: None: the application can
+    run.
+    """
+
+    subtopologies: Mapping[str, PlannedSubtopology]
+    missing: tuple[InternalTopic, ...]
+    problem: tuple[Status, str] | None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.problem is None
+
+
+class _ProblemError(Exception):
+    """The topology cannot run with the topics that exist."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+def plan_topics(topology: Topology, existing: PartitionCount) -> TopicPlan:
+    """Compare the topology with the topics that exist.
+
+    Raises: KafkaError STREAMS_INVALID_TOPOLOGY for a topology that cannot run with any topics.
+    """
+    try:
+        _check_source_topics(topology, existing)
+        planned = _Partitions(topology, existing).planned()
+        missing = _missing_topics(planned.values(), existing)
+    except _ProblemError as error:
+        return TopicPlan({}, (), (error.status, error.detail))
+    problem = None
+    if missing:
+        detail = f"internal topics do not exist yet: {_some([topic.name for topic in missing])}"
+        problem = (Status.MISSING_INTERNAL_TOPICS, detail)
+    return TopicPlan(planned, missing, problem)
+
+
+def _check_source_topics(topology: Topology, existing: PartitionCount) -> None:
+    missing = {
+        name: None
+        for one in topology.subtopologies.values()
+        for name in one.source_topics
+        if existing(name) is None
+    }
+    if missing:
+        raise _ProblemError(
+            Status.MISSING_SOURCE_TOPICS,
+            f"create the topics {_some(sorted(missing))}, which the application reads.",
+        )
+
+
+def _missing_topics(
+    planned: Iterable[PlannedSubtopology], existing: PartitionCount
+) -> tuple[InternalTopic, ...]:
+    """The internal topics that do not exist, by name."""
+    missing = {}
+    for one in planned:
+        for topic in (*one.repartition_source_topics, *one.changelog_topics):
+            count = existing(topic.name)
+            if count is None:
+                missing[topic.name] = topic
+            elif count != topic.partition_count:
+                raise _ProblemError(
+                    Status.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"the internal topic {topic.name} has {count} partitions, and the application "
+                    f"needs {topic.partition_count}: delete it, or reset the application.",
+                )
+    return tuple(missing[name] for name in sorted(missing))
+
+
+class _Partitions:
+    """The numbers of partitions of a topology's topics. decided: of internal topics."""
+
+    def __init__(self, topology: Topology, existing: PartitionCount) -> None:
+        self._subtopologies = topology.subtopologies
+        self._existing = existing
+        self.decided: dict[str, int] = {}
+
+    def planned(self) -> dict[str, PlannedSubtopology]:
+        """The subtopologies with all numbers decided."""
+        self._decide_repartition_topics()
+        self._align_copartitioned_topics()
+        counts = {
+            subtopology_id: self._task_count(one)
+            for subtopology_id, one in self._subtopologies.items()
+        }
+        return {
+            subtopology_id: PlannedSubtopology(
+                counts[subtopology_id],
+                one,
+                tuple(map(self._with_count, one.repartition_source_topics)),
+                tuple(
+                    topic._replace(partition_count=counts[subtopology_id])
+                    for topic in one.changelog_topics
+                ),
+            )
+            for subtopology_id, one in self._subtopologies.items()
+        }
+
+    # --- repartition topics ----------------------------------------------------------------------
+
+    def _decide_repartition_topics(self) -> None:
+        """Decide on topics without a number of their own, from the sources of the topology on. Each
+        subtopology is computed once, when the first of its topics is known.
+        """
+        readers: dict[str, list[Subtopology]] = {}
+        for one in self._subtopologies.values():
+            for topic in one.repartition_source_topics:
+                readers.setdefault(topic.name, []).append(one)
+                if topic.partition_count != DECIDED_BY_BROKER:
+                    self.decided[topic.name] = topic.partition_count
+        waiting = {
+            one.subtopology_id: one
+            for one in self._subtopologies.values()
+            if any(name not in self.decided for name in one.repartition_sink_topics)
+        }
+        ready = deque(waiting.values())
+        while ready:
+            one = ready.popleft()
+            if one.subtopology_id not in waiting or not (count := self._most_known(one)):
+                continue
+            del waiting[one.subtopology_id]
+            for name in one.repartition_sink_topics:
+                if name not in self.decided:
+                    self.decided[name] = count
+                    ready.extend(readers.get(name, ()))
+        if waiting:
+            _invalid(
+                "the repartition topics that the subtopologies "
+                f"{_some(sorted(waiting))} write get no number of partitions: give them one."
+            )
+        unwritten = [name for name in readers if name not in self.decided]
+        if unwritten:
+            _invalid(
+                f"no subtopology writes the repartition topics {_some(unwritten)}: give them a "
+                "number of partitions."
+            )
+
+    def _most_known(self, one: Subtopology) -> int:
+        """The most partitions of the topics that it reads, as far as they are known; else 0."""
+        counts = [self.decided.get(topic.name, 0) for topic in one.repartition_source_topics]
+        counts += [self._existing(name) or 0 for name in one.source_topics]
+        return max(counts, default=0)
+
+    # --- copartition groups ----------------------------------------------------------------------
+
+    def _align_copartitioned_topics(self) -> None:
+        """Give the repartition topics of each copartition group the group's number."""
+        topics = [
+            topic for one in self._subtopologies.values() for topic in one.repartition_source_topics
+        ]
+        fixed = {topic.name for topic in topics if topic.partition_count != DECIDED_BY_BROKER}
+        flexible = {topic.name for topic in topics} - fixed
+        for one in self._subtopologies.values():
+            for names in _copartition_groups(one):
+                if names:
+                    self._align(names, fixed, flexible)
+
+    def _align(self, names: Collection[str], fixed: set[str], flexible: set[str]) -> None:
+        counts = {name: self._count(name) for name in names}
+        repartition = {name: counts[name] for name in names if name in fixed or name in flexible}
+        others = {name: count for name, count in counts.items() if name not in repartition}
+        if others:
+            common = _the_same(others)
+        elif any(name in fixed for name in repartition):
+            common = _the_same({name: repartition[name] for name in repartition if name in fixed})
+        else:
+            common = max(repartition.values())
+        for name, count in repartition.items():
+            if name in fixed and count != common:
+                raise _ProblemError(
+                    Status.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"the application sets {count} partitions for the repartition topic {name}, "
+                    f"and the topics that it is joined with have {common}.",
+                )
+            self.decided[name] = common
+
+    # --- looking up ------------------------------------------------------------------------------
+
+    def _count(self, name: str) -> int:
+        """The number of partitions of a topic that a subtopology reads."""
+        count = self._existing(name)
+        return self.decided[name] if count is None else count
+
+    def _task_count(self, one: Subtopology) -> int:
+        if not one.input_topics:
+            _invalid(f"the subtopology {one.subtopology_id} reads no topic.")
+        return max(map(self._count, one.input_topics))
+
+    def _with_count(self, topic: InternalTopic) -> InternalTopic:
+        count = topic.partition_count or self.decided[topic.name]
+        return topic._replace(partition_count=count)
+
+
+def _copartition_groups(one: Subtopology) -> Iterable[list[str]]:
+    """The names of the topics of each of its copartition groups, each once."""
+    for group in one.copartition_groups:
+        try:
+            names = [one.source_topics[index] for index in group.source_topics]
+            names += [
+                one.repartition_source_topics[index].name
+                for index in group.repartition_source_topics
+            ]
+        except IndexError:
+            _invalid(f"a copartition group of {one.subtopology_id} names a topic that it has not.")
+        yield list(dict.fromkeys(names))
+
+
+def _the_same(counts: Mapping[str, int]) -> int:
+    first, *others = counts.values()
+    if any(count != first for count in others):
+        listed = ", ".join(f"{name}={counts[name]}" for name in sorted(counts))
+        raise _ProblemError(
+            Status.INCORRECTLY_PARTITIONED_TOPICS,
+            f"topics that are joined have different numbers of partitions: {listed}.",
+        )
+    return first
+
+
+def _some(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    shown = ", ".join(list(names)[:MOST_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _invalid(message: str) -> NoReturn:
+    raise KafkaError(Code.STREAMS_INVALID_TOPOLOGY, message)

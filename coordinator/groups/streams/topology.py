@@ -1,0 +1,133 @@
+"""The topology of a streams group: its subtopologies and the topics that they read and write.
+
+The first member of a group brings the topology with its heartbeat; the group keeps it in its log.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.streams_group_heartbeat import Subtopology as SubtopologyRow
+    from barnabas.protocol.messages.streams_group_heartbeat import TopicInfo
+    from barnabas.protocol.messages.streams_group_heartbeat import Topology as TopologyRow
+
+
+class InternalTopic(NamedTuple):
+    """A topic that the application needs for itself: for repartitioning, or a changelog of state.
+
+    partition_count: 0 where the broker decides. replication_factor: 0 for the broker's default.
+    """
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...]
+
+
+class CreateTopics(NamedTuple):
+    """The topics that the host has to make after the answer. kept_ms: for how long the host keeps
+    why one could not be made.
+    """
+
+    topics: tuple[InternalTopic, ...]
+    kept_ms: int
+
+
+class CopartitionGroup(NamedTuple):
+    """Topics of a subtopology that must have as many partitions each, by their index in it."""
+
+    source_topics: tuple[int, ...]
+    source_topic_regex: tuple[int, ...]
+    repartition_source_topics: tuple[int, ...]
+
+
+class Subtopology(NamedTuple):
+    """A part of the topology, of which each partition is a task."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    source_topic_regex: tuple[str, ...]
+    changelog_topics: tuple[InternalTopic, ...]
+    repartition_sink_topics: tuple[str, ...]
+    repartition_source_topics: tuple[InternalTopic, ...]
+    copartition_groups: tuple[CopartitionGroup, ...]
+
+    @property
+    def input_topics(self) -> tuple[str, ...]:
+        """The topics that its tasks read."""
+        return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
+
+
+class Topology:
+    """The subtopologies of a group by their ids, in order."""
+
+    def __init__(self, epoch: int, subtopologies: tuple[Subtopology, ...]) -> None:
+        self.epoch = epoch
+        self.subtopologies = {
+            one.subtopology_id: one
+            for one in sorted(subtopologies, key=lambda one: one.subtopology_id)
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Topology)
+            and self.epoch == other.epoch
+            and self.subtopologies == other.subtopologies
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.epoch, tuple(self.subtopologies)))
+
+    @functools.cached_property
+    def subtopology_of(self) -> dict[str, str]:
+        """The subtopology that reads a topic, by the topic's name."""
+        return {
+            name: subtopology_id
+            for subtopology_id, one in self.subtopologies.items()
+            for name in one.input_topics
+        }
+
+    @functools.cached_property
+    def required_topics(self) -> tuple[str, ...]:
+        """All topics that must exist before the application can run."""
+        return tuple(
+            dict.fromkeys(
+                name
+                for one in self.subtopologies.values()
+                for name in (
+                    *one.input_topics,
+                    *(topic.name for topic in one.changelog_topics),
+                )
+            )
+        )
+
+
+def topology_of(row: TopologyRow) -> Topology:
+    """The topology of a heartbeat. Its subtopologies have different ids."""
+    return Topology(row.epoch, tuple(_subtopology(one) for one in row.subtopologies))
+
+
+def _subtopology(row: SubtopologyRow) -> Subtopology:
+    return Subtopology(
+        row.subtopology_id,
+        tuple(row.source_topics),
+        tuple(row.source_topic_regex),
+        tuple(map(_internal_topic, row.state_changelog_topics)),
+        tuple(row.repartition_sink_topics),
+        tuple(map(_internal_topic, row.repartition_source_topics)),
+        tuple(
+            CopartitionGroup(
+                tuple(group.source_topics),
+                tuple(group.source_topic_regex),
+                tuple(group.repartition_source_topics),
+            )
+            for group in row.copartition_groups
+        ),
+    )
+
+
+def _internal_topic(row: TopicInfo) -> InternalTopic:
+    configs = tuple((config.key, config.value) for config in row.topic_configs)
+    return InternalTopic(row.name, row.partitions, row.replication_factor, configs)

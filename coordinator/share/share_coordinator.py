@@ -1,0 +1,473 @@
+"""The share coordinator: the durable state of share partitions, by the records of
+`__share_group_state`.
+
+A share partition is a partition as one share group reads it. Its state is the start offset, before
+which every record is acknowledged or archived, and the delivery state of runs of offsets after it.
+The broker that leads the partition reads the state once, then writes each change; the group's
+coordinator initialises and deletes it.
+
+A change is an update record. After so many updates a snapshot with the whole state follows, and
+what is before the oldest of the last snapshots of all share partitions is deleted from the log.
+Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from barnabas.coordinator.result import (
+    CoordinatorRecord,
+    Reply,
+    Result,
+    ResultsByPartition,
+    partition_for,
+)
+from barnabas.coordinator.share import share_messages
+from barnabas.coordinator.share.share_records import (
+    SNAPSHOT_VERSION,
+    UNCHANGED,
+    UNKNOWN_COUNT,
+    SharePartitionKey,
+    Snapshot,
+    Update,
+    decode_key,
+    decode_snapshot,
+    decode_update,
+    snapshot_record,
+    tombstone,
+    update_record,
+)
+from barnabas.coordinator.share.share_state import (
+    ANY_EPOCH,
+    NO_CHANGE,
+    NO_SUMMARY,
+    UNINITIALIZED_OFFSET,
+    Change,
+    ShareState,
+    Summary,
+    Written,
+)
+from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from barnabas.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+)
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
+from barnabas.protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+)
+from barnabas.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
+from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.wall_clock import WallClock
+
+DEFAULT_UPDATES_PER_SNAPSHOT = 500
+COLD_SNAPSHOT_INTERVAL_MS = 300_000
+COLD_AT_ONCE = 500
+
+NO_TOPIC_ID = "the request has no topic id"
+NEGATIVE_PARTITION = "the request has a negative partition"
+NAMED_TWICE = "the request names the share partition twice"
+UNINITIALIZED = "the share partition is not initialized"
+
+# (topic id, partition): whether there is such a partition
+PartitionExists = Callable[[bytes, int], bool]
+LogEnd = Callable[[bytes, int], int | None]
+
+
+class ShareCoordinator:
+    """The states of all share partitions."""
+
+    def __init__(
+        self,
+        *,
+        partition_count: int,
+        partition_exists: PartitionExists,
+        wall: WallClock,
+        updates_per_snapshot: int = DEFAULT_UPDATES_PER_SNAPSHOT,
+        cold_snapshot_interval_ms: int = COLD_SNAPSHOT_INTERVAL_MS,
+    ) -> None:
+        """No states. Takes: partition_count, of the internal topic. updates_per_snapshot, after
+        which a snapshot follows. cold_snapshot_interval_ms, after which a share partition gets a
+        snapshot if others have changed, so that the log's start can move.
+        """
+        self._partition_count = partition_count
+        self._partition_exists, self._wall = partition_exists, wall
+        self._updates_per_snapshot = updates_per_snapshot
+        self._cold_interval_ms = cold_snapshot_interval_ms
+        self._states: dict[SharePartitionKey, ShareState] = {}
+        # of each partition of the internal topic, the offset of the last snapshot of each share
+        # partition, in the order of these offsets
+        self._snapshots: dict[int, dict[SharePartitionKey, int]] = {}
+        self._redundant: dict[int, int] = {}
+        self._changed: set[int] = set()  # partitions with a record since their cold snapshots
+        self._next_cold_ms: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def state(self, key: SharePartitionKey) -> ShareState | None:
+        """The state of a share partition; None where it is not initialised."""
+        return self._states.get(key)
+
+    def keys(self) -> Iterator[SharePartitionKey]:
+        """All share partitions that are initialised."""
+        return iter(self._states)
+
+    def summary(self, key: SharePartitionKey) -> Summary:
+        """The start offset of a share partition, and what goes with it."""
+        state = self._states.get(key)
+        if state is None:
+            return NO_SUMMARY
+        return Summary(
+            state.start_offset,
+            state.delivery_complete_count,
+            state.leader_epoch,
+            state.state_epoch,
+        )
+
+    def partition_of(self, key: SharePartitionKey) -> int:
+        """The partition of the internal topic that a share partition's records go to."""
+        state = self._states.get(key)
+        if state is not None:
+            return state.log_partition
+        topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
+        return partition_for(f"{key.group_id}:{topic_id}:{key.partition}", self._partition_count)
+
+    def redundant_offset(self, log_partition: int) -> int:
+        """The offset before which no record of the internal topic's partition is needed."""
+        return self._redundant.get(log_partition, 0)
+
+    # --- one share partition ---------------------------------------------------------------------
+
+    def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
+    ) -> Change:
+        """Begin a state, or begin it again. Takes: start_offset, -1: by the group's setting when a
+        member first reads.
+        """
+        state = self._states.get(key)
+        if state is not None and ANY_EPOCH != state_epoch < state.highest_state_epoch:
+            return _refused(Code.FENCED_STATE_EPOCH)
+        if not self._partition_exists(key.topic_id, key.partition):
+            return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        wall_ms = now_ms + self._wall.ahead_ms
+        snapshot = Snapshot(
+            0 if state is None else state.snapshot_epoch + 1,
+            state_epoch,
+            0,
+            start_offset,
+            UNKNOWN_COUNT if start_offset == UNINITIALIZED_OFFSET else 0,
+            wall_ms,
+            wall_ms,
+            (),
+        )
+        return Change(self.partition_of(key), snapshot_record(key, snapshot))
+
+    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Change:
+        """Let a leader of the partition read the state. A new leader's epoch fences earlier ones.
+
+        Without an error `state` has the state. Takes: leader_epoch, -1: no leader reads.
+        """
+        state = self._states.get(key)
+        if state is None:
+            return Change(error_code=Code.INVALID_REQUEST, error_message=UNINITIALIZED)
+        if ANY_EPOCH != leader_epoch < state.highest_leader_epoch:
+            return _refused(Code.FENCED_LEADER_EPOCH)
+        if not self._partition_exists(key.topic_id, key.partition):
+            return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if leader_epoch in (ANY_EPOCH, state.highest_leader_epoch):
+            return NO_CHANGE
+        written = Written(
+            state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ()
+        )
+        return Change(state.log_partition, self._record(key, state, written, leader_epoch, now_ms))
+
+    def write(self, key: SharePartitionKey, written: Written, now_ms: int) -> Change:
+        """Store a change that the partition's leader has made."""
+        state = self._states.get(key)
+        if state is None:
+            return Change(error_code=Code.INVALID_REQUEST, error_message=UNINITIALIZED)
+        if ANY_EPOCH != written.leader_epoch < state.highest_leader_epoch:
+            return _refused(Code.FENCED_LEADER_EPOCH)
+        if ANY_EPOCH != written.state_epoch < state.highest_state_epoch:
+            return _refused(Code.FENCED_STATE_EPOCH)
+        if not self._partition_exists(key.topic_id, key.partition):
+            return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        record = self._record(key, state, written, state.leader_epoch, now_ms)
+        return Change(state.log_partition, record)
+
+    def delete(self, key: SharePartitionKey) -> Change:
+        """Delete a state; one that does not exist is deleted already."""
+        if not self._partition_exists(key.topic_id, key.partition):
+            return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        state = self._states.get(key)
+        return NO_CHANGE if state is None else Change(state.log_partition, tombstone(key))
+
+    def _record(
+        self,
+        key: SharePartitionKey,
+        state: ShareState,
+        written: Written,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> CoordinatorRecord:
+        """An update; or a snapshot, where there are as many updates as the settings allow."""
+        if state.updates < self._updates_per_snapshot:
+            batches: list[StateBatch] = []
+            combine(batches, written.state_batches, written.start_offset)
+            return update_record(
+                key,
+                Update(
+                    state.snapshot_epoch,
+                    leader_epoch,
+                    written.start_offset,
+                    written.delivery_complete_count,
+                    batches,
+                ),
+            )
+        start_offset = written.start_offset
+        if start_offset == UNCHANGED:
+            start_offset = state.start_offset
+        batches = list(state.batches)
+        combine(batches, written.state_batches, start_offset)
+        wall_ms = now_ms + self._wall.ahead_ms
+        return snapshot_record(
+            key,
+            Snapshot(
+                state.snapshot_epoch + 1,
+                state.state_epoch,
+                leader_epoch,
+                start_offset,
+                written.delivery_complete_count,
+                wall_ms,
+                wall_ms,
+                batches,
+            ),
+        )
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def on_initialize(
+        self, request: InitializeShareGroupStateRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Answer InitializeShareGroupState."""
+
+        def decide(key: SharePartitionKey, row: Any) -> Change:
+            return self.initialize(key, row.state_epoch, row.start_offset, now_ms)
+
+        return self._each(request, context, decide)
+
+    def on_read(
+        self, request: ReadShareGroupStateRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Answer ReadShareGroupState."""
+
+        def decide(key: SharePartitionKey, row: Any) -> Change:
+            return self.read(key, row.leader_epoch, now_ms)
+
+        return self._each(request, context, decide)
+
+    def on_write(
+        self, request: WriteShareGroupStateRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Answer WriteShareGroupState."""
+
+        def decide(key: SharePartitionKey, row: Any) -> Change:
+            batches = [
+                StateBatch(
+                    one.first_offset, one.last_offset, one.delivery_state, one.delivery_count
+                )
+                for one in row.state_batches
+            ]
+            written = Written(
+                row.state_epoch,
+                row.leader_epoch,
+                row.start_offset,
+                row.delivery_complete_count,
+                batches,
+            )
+            return self.write(key, written, now_ms)
+
+        return self._each(request, context, decide)
+
+    def on_delete(
+        self, request: DeleteShareGroupStateRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Answer DeleteShareGroupState."""
+        return self._each(request, context, lambda key, _: self.delete(key))
+
+    def on_read_summary(
+        self, request: ReadShareGroupStateSummaryRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Answer ReadShareGroupStateSummary."""
+
+        def decide(key: SharePartitionKey, row: Any) -> Change:
+            if self._partition_exists(key.topic_id, key.partition):
+                return NO_CHANGE
+            return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+        return self._each(request, context, decide)
+
+    def _each(
+        self,
+        request: share_messages.StateRequest,
+        context: RequestContext,
+        decide: Callable[[SharePartitionKey, Any], Change],
+    ) -> Result:
+        """Decide about each share partition that a request names, and answer all of them.
+
+        A request that lacks a group, topics or partitions has an empty answer, as in Apache Kafka.
+        """
+        results = ResultsByPartition()
+        seen: set[SharePartitionKey] = set()
+        answered: list[tuple[uuid.UUID | None, list[Message]]] = []
+        is_whole = bool(request.group_id) and all(topic.partitions for topic in request.topics)
+        for topic in request.topics if is_whole else ():
+            rows: list[Message] = []
+            for row in topic.partitions:
+                if topic.topic_id is None or row.partition < 0:
+                    text = NO_TOPIC_ID if topic.topic_id is None else NEGATIVE_PARTITION
+                    change = Change(error_code=Code.INVALID_REQUEST, error_message=text)
+                    rows.append(share_messages.row(request, row, change, None))
+                    continue
+                key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
+                if key in seen:  # a second decision about it would not know the first one's record
+                    change = Change(error_code=Code.INVALID_REQUEST, error_message=NAMED_TWICE)
+                else:
+                    seen.add(key)
+                    change = decide(key, row)
+                if change.record is not None:
+                    results.of(change.log_partition).records.append(change.record)
+                rows.append(share_messages.row(request, row, change, self._states.get(key)))
+            answered.append((topic.topic_id, rows))
+        return results.as_one(Reply(context.ticket, share_messages.response(request, answered)))
+
+    # --- other events ----------------------------------------------------------------------------
+
+    def on_topics_deleted(self, topic_ids: set[bytes]) -> Result:
+        """Delete the states of deleted topics."""
+        results = ResultsByPartition()
+        for key, state in self._states.items():
+            if key.topic_id in topic_ids:
+                results.add(state.log_partition, (tombstone(key),))
+        return results.as_one()
+
+    def on_records_lost(self, log_end: LogEnd, now_ms: int) -> Result:
+        """Set states back to the end of their partitions, whose last records a power loss took.
+
+        Otherwise the records that are written there next would count as acknowledged.
+
+        Takes: log_end, which gives the end of a partition's log by topic id and index.
+        """
+        results = ResultsByPartition()
+        for key, state in self._states.items():
+            end_offset = log_end(key.topic_id, key.partition)
+            if end_offset is None:
+                continue
+            last_offset = state.batches[-1].last_offset if state.batches else UNINITIALIZED_OFFSET
+            if state.start_offset <= end_offset and last_offset < end_offset:
+                continue
+            kept = [
+                run._replace(last_offset=min(run.last_offset, end_offset - 1))
+                for run in state.batches
+                if run.first_offset < end_offset
+            ]
+            wall_ms = now_ms + self._wall.ahead_ms
+            snapshot = state.snapshot(state.snapshot_epoch + 1)._replace(
+                start_offset=min(state.start_offset, end_offset),
+                delivery_complete_count=complete_count(kept),
+                create_timestamp=wall_ms,
+                write_timestamp=wall_ms,
+                state_batches=kept,
+            )
+            results.add(state.log_partition, (snapshot_record(key, snapshot),))
+        return results.as_one()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_tick` has something to do; None: no state has changed."""
+        return self._next_cold_ms if self._changed else None
+
+    def on_tick(self, now_ms: int) -> Result:
+        """Snapshots of share partitions that have not changed for long, while others have: up to
+        COLD_AT_ONCE; the next tick continues.
+        """
+        results = ResultsByPartition()
+        if self._next_cold_ms is None or self._next_cold_ms > now_ms:
+            return results.as_one()
+        wall_ms = now_ms + self._wall.ahead_ms
+        left = COLD_AT_ONCE
+        for log_partition in sorted(self._changed):
+            cold = list(self._cold(log_partition, wall_ms - self._cold_interval_ms, left))
+            results.add(log_partition, cold)
+            left -= len(cold)
+            if not left:
+                return results.as_one()
+            self._changed.discard(log_partition)
+        self._next_cold_ms = now_ms + self._cold_interval_ms
+        return results.as_one()
+
+    def _cold(self, log_partition: int, before_ms: int, most: int) -> Iterator[CoordinatorRecord]:
+        """Snapshots of the share partitions whose last one is older than that wall time."""
+        for key in self._snapshots.get(log_partition, ()):
+            state = self._states[key]
+            if not most or state.write_timestamp > before_ms:
+                return
+            most -= 1
+            snapshot = state.snapshot(state.snapshot_epoch + 1)
+            wall_ms = before_ms + self._cold_interval_ms
+            yield snapshot_record(key, snapshot._replace(write_timestamp=wall_ms))
+
+    # --- the records -----------------------------------------------------------------------------
+
+    def replay(self, log_partition: int, offset: int, key: bytes, value: bytes | None) -> None:
+        """Take over one record: the only writer of the states."""
+        decoded = decode_key(key)
+        if decoded is None:
+            return
+        version, at = decoded
+        if version == SNAPSHOT_VERSION:
+            self._replay_snapshot(log_partition, offset, at, value)
+        elif value is not None:
+            state = self._states.get(at)
+            if state is None:  # its snapshot was deleted from the log before its tombstone
+                state = self._states[at] = ShareState(log_partition)
+            state.add(decode_update(value))
+            self._changed.add(log_partition)
+
+    def _replay_snapshot(
+        self, log_partition: int, offset: int, key: SharePartitionKey, value: bytes | None
+    ) -> None:
+        snapshots = self._snapshots.setdefault(log_partition, {})
+        snapshots.pop(key, None)
+        if value is None:
+            self._states.pop(key, None)
+            self._changed.add(log_partition)
+        else:
+            state = self._states.get(key)
+            if state is None:
+                state = self._states[key] = ShareState(log_partition)
+            state.replace(decode_snapshot(value))
+            snapshots[key] = offset
+            if state.create_timestamp == state.write_timestamp:  # else it is a cold snapshot
+                self._changed.add(log_partition)
+        self._redundant[log_partition] = next(iter(snapshots.values()), offset)
+
+    def on_loaded(self, now_ms: int) -> None:
+        """All records are replayed: cold snapshots are made from now on."""
+        self._next_cold_ms = now_ms + self._cold_interval_ms
+
+
+def complete_count(batches: Iterable[StateBatch]) -> int:
+    """The offsets of runs that are acknowledged or archived."""
+    return sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
+
+
+def _refused(code: Code) -> Change:
+    return Change(error_code=code, error_message=share_messages.TEXTS[code])

@@ -1,0 +1,107 @@
+"""What the share coordinator stores of one share partition, and what is decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.share.share_records import UNCHANGED, UNKNOWN_COUNT, Snapshot, Update
+from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.protocol.errors import Code
+
+UNINITIALIZED_OFFSET = -1
+ANY_EPOCH = -1
+
+
+class ShareState:
+    """The state of one share partition, as its records say.
+
+    highest_leader_epoch, highest_state_epoch: requests with a lower epoch are refused. updates: the
+    update records since the last snapshot. log_partition: of the internal topic.
+    """
+
+    __slots__ = (
+        "batches", "create_timestamp", "delivery_complete_count", "highest_leader_epoch",
+        "highest_state_epoch", "leader_epoch", "log_partition", "snapshot_epoch", "start_offset",
+        "state_epoch", "updates", "write_timestamp",
+    )  # fmt: skip
+
+    def __init__(self, log_partition: int) -> None:
+        self.log_partition = log_partition
+        self.snapshot_epoch = self.state_epoch = self.leader_epoch = 0
+        self.start_offset = UNINITIALIZED_OFFSET
+        self.delivery_complete_count = UNKNOWN_COUNT
+        self.create_timestamp = self.write_timestamp = 0
+        self.batches: list[StateBatch] = []
+        self.updates = 0
+        self.highest_leader_epoch = self.highest_state_epoch = ANY_EPOCH
+
+    def snapshot(self, snapshot_epoch: int) -> Snapshot:
+        """The whole state as a value."""
+        return Snapshot(
+            snapshot_epoch,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.delivery_complete_count,
+            self.create_timestamp,
+            self.write_timestamp,
+            tuple(self.batches),
+        )
+
+    def replace(self, one: Snapshot) -> None:
+        """Take over a snapshot."""
+        self.snapshot_epoch, self.state_epoch = one.snapshot_epoch, one.state_epoch
+        self.leader_epoch, self.start_offset = one.leader_epoch, one.start_offset
+        self.delivery_complete_count = one.delivery_complete_count
+        self.create_timestamp, self.write_timestamp = one.create_timestamp, one.write_timestamp
+        self.batches = list(one.state_batches)
+        self.updates = 0
+        self.highest_leader_epoch = max(self.highest_leader_epoch, one.leader_epoch)
+        self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
+
+    def add(self, one: Update) -> None:
+        """Take over an update."""
+        if one.leader_epoch != UNCHANGED:
+            self.leader_epoch = one.leader_epoch
+        if one.start_offset != UNCHANGED:
+            self.start_offset = one.start_offset
+        self.delivery_complete_count = one.delivery_complete_count
+        combine(self.batches, one.state_batches, self.start_offset)
+        self.updates += 1
+        self.highest_leader_epoch = max(self.highest_leader_epoch, one.leader_epoch)
+
+
+class Written(NamedTuple):
+    """A change of a share partition that its leader writes. start_offset of -1: unchanged."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: Sequence[StateBatch]
+
+
+class Change(NamedTuple):
+    """What is decided about one share partition: a record for the partition of the internal topic,
+    or none; or an error.
+    """
+
+    log_partition: int = -1
+    record: CoordinatorRecord | None = None
+    error_code: int = Code.NONE
+    error_message: str | None = None
+
+
+class Summary(NamedTuple):
+    """What DescribeShareGroupOffsets needs. start_offset of -1: not read yet."""
+
+    start_offset: int
+    delivery_complete_count: int
+    leader_epoch: int
+    state_epoch: int
+
+
+NO_SUMMARY = Summary(UNINITIALIZED_OFFSET, UNKNOWN_COUNT, 0, 0)
+NO_CHANGE = Change()

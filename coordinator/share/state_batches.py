@@ -1,0 +1,100 @@
+"""Runs of offsets with the same delivery state, as the records of share partitions contain them.
+
+A list of runs is sorted by offset, and no two runs overlap. A run that is added wins where it
+overlaps with others if its delivery count is higher, or its state where the counts are equal:
+a record's deliveries are only counted up, and the states are ordered from available to archived.
+Source: KIP-932, "Share group state".
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+"""The numbers of delivery states. A record that is acquired is stored as none of them: after a
+start it is available again."""
+
+_END = sys.maxsize
+
+
+class StateBatch(NamedTuple):
+    """A run of offsets; last_offset is inclusive."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
+    """Add runs to a list, in place, and remove what is before the start offset; -1: nothing is.
+
+    The cost depends on the runs that are added or removed, and not on the length of the list, but
+    for moving its memory.
+    """
+    for run in added:
+        if run.last_offset >= start_offset:
+            first_offset = max(run.first_offset, start_offset)
+            if first_offset <= run.last_offset:
+                _add(batches, run._replace(first_offset=first_offset))
+    if start_offset > 0:
+        _prune(batches, start_offset)
+
+
+def _add(batches: list[StateBatch], run: StateBatch) -> None:
+    begin = bisect_right(batches, (run.first_offset, _END))
+    if begin and batches[begin - 1].last_offset >= run.first_offset - 1:
+        begin -= 1
+    end = begin
+    while end < len(batches) and batches[end].first_offset <= run.last_offset + 1:
+        end += 1
+    batches[begin:end] = _overlaid(batches[begin:end], run)
+
+
+def _overlaid(earlier: list[StateBatch], run: StateBatch) -> list[StateBatch]:
+    """The runs of a part of the list and of `run`, which overlaps or touches each of them."""
+    made: list[StateBatch] = []
+    at = run.first_offset  # up to which `run` has been placed
+    for one in earlier:
+        if one.first_offset < at:
+            before = one._replace(last_offset=min(one.last_offset, at - 1))
+            _append(made, before)
+        if one.first_offset > at:
+            _append(made, run._replace(first_offset=at, last_offset=one.first_offset - 1))
+            at = one.first_offset
+        last_offset = min(one.last_offset, run.last_offset)
+        if at <= last_offset:
+            winner = one if _rank(one) > _rank(run) else run
+            _append(made, winner._replace(first_offset=at, last_offset=last_offset))
+            at = last_offset + 1
+        if one.last_offset > run.last_offset:
+            first_offset = max(one.first_offset, run.last_offset + 1)
+            _append(made, one._replace(first_offset=first_offset))
+    if at <= run.last_offset:
+        _append(made, run._replace(first_offset=at))
+    return made
+
+
+def _rank(run: StateBatch) -> tuple[int, int]:
+    return run.delivery_count, run.delivery_state
+
+
+def _append(made: list[StateBatch], run: StateBatch) -> None:
+    """Append a run, as a part of the last one where both have the same state and count."""
+    if made and made[-1][2:] == run[2:] and made[-1].last_offset + 1 == run.first_offset:
+        made[-1] = made[-1]._replace(last_offset=run.last_offset)
+    else:
+        made.append(run)
+
+
+def _prune(batches: list[StateBatch], start_offset: int) -> None:
+    end = bisect_right(batches, (start_offset, _END))
+    if end and batches[end - 1].last_offset >= start_offset:
+        end -= 1
+        batches[end] = batches[end]._replace(
+            first_offset=max(batches[end].first_offset, start_offset)
+        )
+    del batches[:end]

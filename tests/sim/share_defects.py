@@ -1,0 +1,170 @@
+"""Mistakes planted into share groups; they enter the list of `defects.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from barnabas.broker.share import share_fetch
+from barnabas.broker.share.loaded_partitions import LoadedPartitions
+from barnabas.broker.share.share_partition import SharePartition, Transition, _Staged
+from barnabas.broker.share.share_runtime import ShareRuntime
+from barnabas.broker.share.shares import Shares
+from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share.share_state import ShareState, Written
+from sim import focuses
+from sim.defects import changed, defect
+from sim.scenario import Scenario
+
+
+def shared(scenario: Scenario) -> None:
+    """Share groups, and few others."""
+    scenario.brokers, scenario.moves, scenario.kafka_epochs, scenario.outages = 1, 0, 0, 0
+    scenario.properties.pop("barnabas.brokers", None)
+    scenario.journal_damage, scenario.workers, scenario.consumers, scenario.meddlers = 0.0, 0, 0, 0
+    scenario.groups, scenario.quotas = (), {}
+    scenario.applications, scenario.idempotent_producers = 2, 1
+    scenario.use_sharers(3)
+
+
+def with_kills(scenario: Scenario) -> None:
+    focuses.with_kills(scenario)
+    shared(scenario)
+
+
+def with_power(scenario: Scenario) -> None:
+    focuses.with_power(scenario)
+    shared(scenario)
+    scenario.properties.pop("barnabas.transaction.durability", None)
+
+
+@defect("acknowledgements are answered before they are on the disk", "shares", tweak=with_power)
+def acknowledgements_do_not_wait() -> Iterator[None]:
+    append = ShareRuntime._append
+
+    def append_at_once(self: ShareRuntime, results: Any, then: Any, now_ms: int, **_: bool) -> None:
+        append(self, results, then, now_ms, waits=False)
+
+    with changed(ShareRuntime, "_append", append_at_once):
+        yield
+
+
+@defect("what was acknowledged is not stored", "shares", tweak=with_kills)
+def acknowledgements_are_not_stored() -> Iterator[None]:
+    write = ShareCoordinator.write
+
+    def write_nothing(self: ShareCoordinator, key: Any, written: Written, now_ms: int) -> Any:
+        return write(self, key, written._replace(state_batches=()), now_ms)
+
+    with changed(ShareCoordinator, "write", write_nothing):
+        yield
+
+
+@defect("an update replaces what earlier ones said", "shares", tweak=with_kills)
+def updates_replace() -> Iterator[None]:
+    add = ShareState.add
+
+    def replace(self: ShareState, one: Any) -> None:
+        self.batches.clear()
+        add(self, one)
+
+    with changed(ShareState, "add", replace):
+        yield
+
+
+@defect("a group of committed records gets aborted ones", "aborted-read", tweak=with_kills)
+def aborted_records_are_acquired() -> Iterator[None]:
+    with changed(share_fetch, "without", lambda partition, acquired, aborted: acquired):
+        yield
+
+
+@defect("a group of committed records reads beyond the last stable offset",
+        "precommitted-read", "aborted-read", tweak=with_kills)  # fmt: skip
+def open_transactions_are_acquired() -> Iterator[None]:
+    read = share_fetch.ShareFetch._read
+    candidates = share_fetch.ShareFetch._candidates
+
+    def as_uncommitted(method: Any) -> Any:
+        def call(self: Any, *args: Any) -> Any:
+            was, self._is_committed = self._is_committed, False
+            try:
+                return method(self, *args)
+            finally:
+                self._is_committed = was
+
+        return call
+
+    with (
+        changed(share_fetch.ShareFetch, "_read", as_uncommitted(read)),
+        changed(share_fetch.ShareFetch, "_candidates", as_uncommitted(candidates)),
+    ):
+        yield
+
+
+@defect("locks end too early", "owners", tweak=shared)
+def locks_end_early() -> Iterator[None]:
+    ended = SharePartition.on_locks_ended
+
+    def on_locks_ended(self: SharePartition, limits: Any, now_ms: int, **how: bool) -> Transition:
+        return ended(self, limits, now_ms + 300, **how)
+
+    tick = LoadedPartitions.on_tick
+
+    with (
+        changed(SharePartition, "on_locks_ended", on_locks_ended),
+        changed(LoadedPartitions, "on_tick", lambda self, now_ms: tick(self, now_ms + 300)),
+    ):
+        yield
+
+
+@defect("locks never end", "stuck", tweak=shared)
+def locks_never_end() -> Iterator[None]:
+    with changed(LoadedPartitions, "on_tick", lambda self, now_ms: None):
+        yield
+
+
+@defect("the end of a session releases what other members hold", "owners", tweak=shared)
+def sessions_release_all() -> Iterator[None]:
+    released = SharePartition.on_released
+
+    def on_released(self: SharePartition, member_id: str, limits: Any) -> Transition:
+        staged = _Staged(self, limits, 0)
+        for batch in self.batches():
+            for run in batch.runs:
+                if run.state == 1:
+                    staged.release(batch, run)
+        return staged.transition() if self else released(self, member_id, limits)
+
+    with changed(SharePartition, "on_released", on_released):
+        yield
+
+
+@defect("deliveries are not counted after a release", "shares", tweak=shared)
+def deliveries_are_not_counted() -> Iterator[None]:
+    released = _Staged._released
+
+    with changed(
+        _Staged, "_released", lambda self, run: released(self, run)._replace(delivery_count=0)
+    ):
+        yield
+
+
+@defect("records beyond the end of a log stay acknowledged", "skipped", "stuck",
+        tweak=with_power)  # fmt: skip
+def states_are_not_set_back() -> Iterator[None]:
+    with changed(Shares, "set_back", lambda self, now_ms: None):
+        yield
+
+
+@defect("the start offset passes records that are not done with", "skipped", tweak=with_kills)
+def starts_pass_records() -> Iterator[None]:
+    move = SharePartition._move_start
+
+    def move_one_more(self: SharePartition) -> bool:
+        moved = move(self)
+        if moved and self.in_flight_count > 1:
+            self._forget(self.start_offset + 1)
+        return moved
+
+    with changed(SharePartition, "_move_start", move_one_more):
+        yield

@@ -1,0 +1,158 @@
+"""What a member acquires. The expected answers are those of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share.in_flight import ACKNOWLEDGED, ARCHIVED
+from barnabas.broker.share.share_partition import (
+    ACCEPT,
+    Acknowledgement,
+    GroupLimits,
+    SharePartition,
+)
+from barnabas.coordinator.share.state_batches import StateBatch
+
+LIMITS = GroupLimits()
+ALL = Taker("m", 500, 500)
+
+
+def log(*lengths: int, first: int = 0) -> list[LogBatch]:
+    """Batches of the log that follow each other."""
+    ends = itertools.accumulate(lengths, initial=first)
+    return [LogBatch(begin, end - 1) for begin, end in itertools.pairwise(ends)]
+
+
+def take(
+    partition: SharePartition,
+    batches: list[LogBatch],
+    taker: Taker = ALL,
+    limits: GroupLimits = LIMITS,
+) -> list[tuple[int, int, int]]:
+    at = partition.next_offset
+    fetched = [batch for batch in batches if batch.last_offset >= at]
+    return [tuple(one) for one in acquire(partition, taker, fetched, at, limits, 0)]  # type: ignore[misc]
+
+
+def release_all(partition: SharePartition, limits: GroupLimits = LIMITS) -> None:
+    partition.apply(partition.on_released("m", limits))
+
+
+@pytest.mark.parametrize(
+    ("taker", "expected"),
+    [
+        (Taker("m", 3, 500), [(0, 4, 1)]),
+        (Taker("m", 5, 500), [(0, 4, 1)]),
+        (Taker("m", 6, 500), [(0, 9, 1)]),
+        (Taker("m", 3, 500, is_limited=True), [(0, 2, 1)]),
+        (Taker("m", 7, 2, is_limited=True), [(0, 6, 1)]),
+        (Taker("m", 500, 2), [(0, 4, 1), (5, 9, 1), (10, 14, 1)]),
+        (Taker("m", 500, 8), [(0, 9, 1), (10, 14, 1)]),
+        (Taker("m", 0, 500), []),
+    ],
+)
+def test_whole_batches_come_unless_the_member_wants_no_more(
+    taker: Taker, expected: list[tuple[int, int, int]]
+) -> None:
+    assert take(SharePartition(0), log(5, 5, 5), taker) == expected
+
+
+def test_the_rest_of_a_batch_comes_next() -> None:
+    partition = SharePartition(0)
+    batches = log(10)
+    limited = Taker("m", 4, 500, is_limited=True)
+    assert take(partition, batches, limited) == [(0, 3, 1)]
+    assert take(partition, batches, limited) == [(4, 7, 1)]
+    assert take(partition, batches, limited) == [(8, 9, 1)]
+
+
+def test_records_that_come_again_keep_their_batches() -> None:
+    partition = SharePartition(0)
+    batches = log(*[1] * 6)
+    assert take(partition, batches, Taker("m", 6, 2)) == [(0, 1, 1), (2, 3, 1), (4, 5, 1)]
+    release_all(partition)
+    assert take(partition, batches) == [(0, 1, 2), (2, 3, 2), (4, 5, 2)]
+
+
+def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
+    """Of 500 records with 10 deliveries: all of them five times, then 250, 125, 62, 31, and one."""
+    limits = GroupLimits(delivery_count=10)
+    partition = SharePartition(0)
+    batches = log(500)
+    for delivery in range(1, 6):
+        assert take(partition, batches, limits=limits) == [(0, 499, delivery)]
+        release_all(partition, limits)
+    for delivery, last in ((6, 249), (7, 124), (8, 61), (9, 30), (10, 0)):
+        assert take(partition, batches, limits=limits) == [(0, last, delivery)]
+        release_all(partition, limits)
+    assert partition.start_offset == 1
+    assert take(partition, batches, limits=limits) == [(1, 1, 10)], "each comes alone now"
+
+
+def test_what_a_start_leaves_unknown_comes_as_new_records_and_no_more_than_that() -> None:
+    stored = [StateBatch(5, 9, ACKNOWLEDGED, 1), StateBatch(20, 24, ACKNOWLEDGED, 1)]
+    partition = SharePartition(0, stored)
+    assert partition.next_offset == 0
+    batches = log(*[5] * 6)
+    assert take(partition, batches, Taker("m", 3, 500)) == [(0, 4, 1)]
+    assert take(partition, batches, Taker("m", 3, 500, is_limited=True)) == [(10, 12, 1)]
+    assert take(partition, batches) == [(13, 14, 1), (15, 19, 1), (25, 29, 1)]
+
+
+def test_a_start_offset_within_a_batch_of_the_log() -> None:
+    assert take(SharePartition(3), log(5, 5)) == [(3, 9, 1)]
+
+
+def test_a_partition_that_begins_later_begins_with_its_first_record() -> None:
+    partition = SharePartition(0)
+    assert take(partition, log(5, first=7)) == [(7, 11, 1)]
+    assert partition.start_offset == 7
+
+
+def test_what_was_compacted_away_is_archived() -> None:
+    partition = SharePartition(0)
+    take(partition, log(*[5] * 3), Taker("m", 500, 5))
+    release_all(partition)
+    assert take(partition, log(5, first=10)) == [(10, 14, 2)]
+    partition.settle()
+    assert partition.start_offset == 10
+
+
+def test_a_window_that_is_full_is_filled_from_within() -> None:
+    limits = GroupLimits(record_locks=10)
+    partition = SharePartition(0)
+    batches = log(*[1] * 20)
+    assert take(partition, batches, limits=limits) == [(0, 9, 1)]
+    assert not partition.may_acquire(10)
+    released = partition.on_acknowledged("m", [Acknowledgement(4, 5, [2])], limits, 0)
+    partition.apply(released)
+    assert partition.may_acquire(10)
+    assert take(partition, batches, limits=limits) == [(4, 5, 2)]
+
+
+def test_aborted_batches_are_cut_out() -> None:
+    partition = SharePartition(0)
+    batches = log(*[5] * 4)
+    got = acquire(partition, ALL, batches, 0, LIMITS, 0)
+    assert without(partition, got, [batches[0], batches[2]]) == [
+        Acquired(5, 9, 1),
+        Acquired(15, 19, 1),
+    ]
+    assert {run.state for batch in partition.batches() for run in batch.between(0, 4)} == {ARCHIVED}
+    assert partition.settle()
+    assert (partition.start_offset, partition.complete_count) == (5, 5)
+
+
+def test_the_cost_does_not_depend_on_the_number_of_locked_records() -> None:
+    """Runs and batches are kept, and no record by itself."""
+    partition = SharePartition(0)
+    limits = GroupLimits(record_locks=1_000_000)
+    take(partition, log(100_000), limits=limits)
+    assert len(partition) == 1
+    made = partition.on_acknowledged("m", [Acknowledgement(50_000, 50_999, [ACCEPT])], limits, 0)
+    partition.apply(made)
+    (batch,) = partition.batches()
+    assert len(batch.runs) == 3

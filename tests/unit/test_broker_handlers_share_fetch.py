@@ -1,0 +1,512 @@
+"""ShareFetch and ShareAcknowledge at a whole broker. The answers are those of Apache Kafka 4.3."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.disk_broker import READER, DiskBroker, Producer
+from helpers.share_member import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    SHARED,
+    ShareMember,
+    acquired,
+    begin_group,
+    configure,
+    topic_id,
+    values,
+)
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+
+LOCK_MS = 30_000
+
+
+def queue(records: int = 10, partitions: int = 1, **settings: str) -> DiskBroker:
+    """A topic of some records in batches of one each, and a group that begins at its start."""
+    b = DiskBroker(**SHARED, **settings)
+    b.topic("t", partitions=partitions)
+    for index in range(partitions):
+        for at in range(records):
+            b.produce("t", (b"%d" % at,), partition=index)
+    begin_group(b, "g", "t")
+    return b
+
+
+def two(b: DiskBroker) -> tuple[ShareMember, ShareMember]:
+    return ShareMember(b, "g", "one"), ShareMember(b, "g", "two")
+
+
+# --- acquiring and acknowledging ------------------------------------------------------------------
+
+
+def test_records_have_one_holder_and_come_again_when_they_are_released() -> None:
+    b = queue()
+    one, other = two(b)
+    assert one.take("t") == [(0, 9, 1)]
+    assert values(one.last) == [b"%d" % at for at in range(10)]
+    assert other.take("t") == []
+    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE
+    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE, "they are done with"
+    assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.INVALID_RECORD_STATE
+    assert one.acknowledge("t", (2, 3, RELEASE)) == Code.NONE
+    assert other.take("t") == [(2, 3, 2)]
+    assert values(other.last) == [b"2", b"3"]
+    assert one.acknowledge("t", (5, 7, [ACCEPT, RELEASE, REJECT])) == Code.NONE
+    assert other.take("t") == [(6, 6, 2)]
+
+
+def test_a_fetch_acknowledges_first() -> None:
+    b = queue(4)
+    one, _ = two(b)
+    one.take("t")
+    assert one.take("t", acknowledged={("t", 0): [(2, 3, RELEASE)]}) == [(2, 3, 2)]
+    row = one.last.responses[0].partitions[0]
+    assert (row.error_code, row.acknowledge_error_code) == (0, 0)
+    one.fetch(("t", 0), acknowledged={("t", 0): [(9, 9, ACCEPT)]})
+    assert one.last.responses[0].partitions[0].acknowledge_error_code == Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("batches", "code"),
+    [
+        ([(10, 12, ACCEPT)], Code.INVALID_REQUEST),
+        ([(8, 9, [ACCEPT] * 3)], Code.INVALID_REQUEST),
+        ([(8, 8, 9)], Code.INVALID_REQUEST),
+        ([(9, 8, ACCEPT)], Code.INVALID_REQUEST),
+        ([(8, 8, [])], Code.INVALID_REQUEST),
+        ([(5, 6, ACCEPT), (3, 4, ACCEPT)], Code.INVALID_REQUEST),
+        ([(8, 9, ACCEPT), (9, 9, ACCEPT)], Code.INVALID_RECORD_STATE),
+        ([(8, 8, RENEW)], Code.INVALID_REQUEST),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    batches: list[tuple[int, int, int | list[int]]], code: Code
+) -> None:
+    b = queue()
+    one, _ = two(b)
+    one.take("t")
+    assert one.acknowledge("t", *batches) == code
+    assert one.acknowledge("t", (0, 9, ACCEPT)) == Code.NONE
+
+
+def test_a_record_is_given_up_after_so_many_deliveries() -> None:
+    b = queue(2)
+    configure(b, "g", share_delivery_count_limit="3")
+    one, _ = two(b)
+    for delivery in (1, 2, 3):
+        assert one.take("t", max_records=1, mode=1) == [(0, 0, delivery)]
+        assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
+    assert one.take("t") == [(1, 1, 1)]
+
+
+def test_no_more_records_are_locked_than_the_group_allows() -> None:
+    b = queue(150)
+    configure(b, "g", share_partition_max_record_locks="100")
+    one, other = two(b)
+    assert one.take("t", max_records=1000) == [(0, 99, 1)]
+    assert other.take("t") == []
+    assert one.acknowledge("t", (50, 99, ACCEPT)) == Code.NONE
+    assert other.take("t") == [], "the window begins at the first record that is not done with"
+    assert one.acknowledge("t", (0, 29, ACCEPT)) == Code.NONE
+    assert other.take("t") == [(100, 129, 1)]
+
+
+# --- durability -----------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_is_answered_when_it_is_on_the_disk() -> None:
+    b = queue()
+    one, _ = two(b)
+    one.take("t")
+    b.sync("t-0")
+    b.hold_flushes()
+    one.send_acknowledge("t", (0, 4, ACCEPT))
+    assert one.acknowledged() is None
+    b.flush()
+    assert one.acknowledged() == Code.NONE
+    b.lose_power()
+    assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
+
+
+def test_without_durable_transactions_it_is_answered_at_once() -> None:
+    b = queue(barnabas_transaction_durability="os")
+    one, _ = two(b)
+    one.take("t")
+    b.hold_flushes()
+    assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NONE
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
+
+
+def test_a_fetch_with_acknowledgements_is_answered_when_they_are_on_the_disk() -> None:
+    b = queue()
+    one, _ = two(b)
+    one.take("t", max_records=5, batch_size=1)
+    b.sync("t-0")
+    b.hold_flushes()
+    one.send_fetch(("t", 0), acknowledged={("t", 0): [(0, 4, ACCEPT)]})
+    assert one.answer() is None
+    b.flush()
+    assert acquired(one.answer()) == [(5, 9, 1)]
+    b.lose_power()
+    assert ShareMember(b, "g", "m").take("t") == [(5, 9, 1)]
+
+
+def test_a_kill_releases_what_was_not_acknowledged_and_keeps_the_counts() -> None:
+    b = queue(4)
+    one, _ = two(b)
+    one.take("t")
+    one.acknowledge("t", (0, 1, ACCEPT), (2, 2, RELEASE))
+    assert one.take("t") == [(2, 2, 2)]
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(2, 2, 2), (3, 3, 1)]
+
+
+def test_where_a_group_begins_is_stored_before_it_reads() -> None:
+    b = DiskBroker(**SHARED)
+    b.topic("t")
+    b.produce("t", (b"before",))
+    begin_group(b, "g", "t", start=-1)
+    m = ShareMember(b, "g", "m")
+    assert m.take("t") == [], "the group begins behind the last record"
+    b.produce("t", (b"after",))
+    assert m.take("t") == [(1, 1, 1)]
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(1, 1, 1)], "it was not acknowledged"
+
+
+def test_a_group_begins_with_an_age_of_records() -> None:
+    b = queue(3)
+    begin_group(b, "old", "t", start=-1)
+    configure(b, "old", share_auto_offset_reset="by_duration:PT1H")
+    answer = ShareMember(b, "old", "m").fetch(("t", 0))
+    assert answer.responses[0].partitions[0].error_code in (0, Code.OFFSET_NOT_AVAILABLE)
+    b.now_ms += 7_200_000
+    answer = ShareMember(b, "old", "n").fetch(("t", 0))
+    assert answer.responses[0].partitions[0].error_code in (0, Code.OFFSET_NOT_AVAILABLE)
+
+
+# --- locks ----------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_ends_releases_the_records() -> None:
+    b = queue(3)
+    one, other = two(b)
+    assert one.take("t") == [(0, 2, 1)]
+    assert one.last.acquisition_lock_timeout_ms == LOCK_MS
+    b.tick(LOCK_MS - 1)
+    assert other.take("t") == []
+    b.tick(1)
+    assert other.take("t") == [(0, 2, 2)]
+    assert one.acknowledge("t", (0, 0, ACCEPT)) == Code.INVALID_RECORD_STATE
+
+
+def test_the_broker_wakes_up_when_a_lock_ends() -> None:
+    b = queue(1)
+    one, other = two(b)
+    one.take("t")
+    other.send_fetch(("t", 0), max_wait_ms=LOCK_MS + 5)
+    deadline_ms = b.broker.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms <= b.now_ms + LOCK_MS
+    b.tick(LOCK_MS)
+    assert acquired(other.answer()) == [(0, 0, 2)]
+
+
+def test_a_lock_is_renewed_and_others_end_one_by_one_while_members_wait() -> None:
+    b = queue(3)
+    one, other = two(b)
+    one.take("t")
+    b.tick(10_000)
+    assert one.acknowledge("t", (0, 0, RENEW), is_renewal=True) == Code.NONE
+    other.send_fetch(("t", 0), max_wait_ms=LOCK_MS)
+    b.tick(20_000)
+    assert acquired(other.answer()) == [(1, 1, 2)]
+    assert other.take("t") == [(2, 2, 2)]
+    b.tick(10_000)
+    assert other.take("t") == [(0, 0, 2)]
+
+
+def test_a_group_may_forbid_renewals() -> None:
+    b = queue(1)
+    configure(b, "g", share_renew_acknowledge_enable="false")
+    one, _ = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 0, RENEW), is_renewal=True) == Code.INVALID_RECORD_STATE
+
+
+def test_a_fetch_that_renews_fetches_nothing() -> None:
+    b = queue(2)
+    one, _ = two(b)
+    one.take("t", max_records=1, mode=1)
+    renewal = {("t", 0): [(0, 0, RENEW)]}
+    assert one.fetch(acknowledged=renewal, is_renewal=True).error_code == Code.INVALID_REQUEST
+    answer = one.fetch(
+        acknowledged=renewal, is_renewal=True, max_bytes=0, min_bytes=0, max_records=0
+    )
+    row = answer.responses[0].partitions[0]
+    assert (row.acknowledge_error_code, row.acquired_records) == (Code.NONE, [])
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_records_until_its_time_is_up() -> None:
+    b = queue(0)
+    one, other = two(b)
+    for member in (one, other):
+        member.send_fetch(("t", 0), max_wait_ms=500)
+        assert member.answer() is None
+    b.produce("t", (b"a",))
+    assert acquired(one.answer()) == [(0, 0, 1)]
+    assert other.answer() is None
+    b.tick(500)
+    assert acquired(other.answer()) == []
+    assert len(other.last.responses[0].partitions) == 1, "a new session has all its partitions"
+    other.send_fetch(max_wait_ms=500)
+    b.tick(500)
+    assert other.answer().responses == [], "the others are known"
+
+
+def test_a_fetch_waits_for_what_another_member_releases() -> None:
+    b = queue(1)
+    one, other = two(b)
+    one.take("t")
+    other.take("t")
+    other.send_fetch(("t", 0), max_wait_ms=500)
+    one.acknowledge("t", (0, 0, RELEASE))
+    assert acquired(other.answer()) == [(0, 0, 2)]
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
+    b = queue(0, partitions=2)
+    one, _ = two(b)
+    one.send_fetch(("t", 0), ("t", 1), max_wait_ms=500, min_bytes=200)
+    b.produce("t", (bytes(70),))
+    assert one.answer() is None
+    b.produce("t", (bytes(70),), partition=1)
+    assert acquired(one.answer()) == [(0, 0, 1), (0, 0, 1)]
+
+
+def test_a_client_that_hangs_up_while_it_waits_gets_nothing() -> None:
+    b = queue(0)
+    one, other = two(b)
+    one.send_fetch(("t", 0), max_wait_ms=500)
+    one.hang_up()
+    b.produce("t", (b"a",))
+    assert other.take("t") == [(0, 0, 1)]
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def test_sessions_are_counted() -> None:
+    b = queue()
+    one, _ = two(b)
+    assert one.fetch(("t", 0), session=1).error_code == Code.SHARE_SESSION_NOT_FOUND
+    assert one.acknowledge("t", (0, 0, ACCEPT)) == Code.INVALID_SHARE_SESSION_EPOCH
+    one.take("t", max_records=2, batch_size=1)
+    assert one.fetch(session=5).error_code == Code.INVALID_SHARE_SESSION_EPOCH
+    opened = one.fetch(acknowledged={("t", 0): [(0, 0, ACCEPT)]}, session=0)
+    assert opened.error_code == Code.INVALID_REQUEST
+    assert one.acknowledge("t", (0, 0, ACCEPT), session=-1) == Code.NONE
+    assert one.acknowledge("t", (1, 1, ACCEPT), session=-1) == Code.SHARE_SESSION_NOT_FOUND
+
+
+@pytest.mark.parametrize("member_id", ["", "m" * 37])
+def test_a_member_needs_an_id(member_id: str) -> None:
+    b = queue()
+    assert ShareMember(b, "g", member_id).fetch(("t", 0)).error_code == Code.INVALID_REQUEST
+
+
+def test_a_session_that_is_closed_releases_what_it_has() -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 1, ACCEPT), session=-1) == Code.NONE
+    assert other.take("t") == [(2, 5, 2)]
+    other.fetch(session=-1)
+    third = ShareMember(b, "g", "three")
+    assert third.take("t") == [(2, 5, 3)]
+    third.hang_up()
+    assert not len(b.broker.shares.get().sessions)
+    assert not len(b.broker.shares.get().partitions), "no member reads it"
+    fourth = ShareMember(b, "g", "four")
+    assert fourth.take("t") == [(2, 3, 4)], "after three deliveries they come in smaller parts"
+    assert fourth.take("t") == [(4, 5, 4)]
+
+
+def test_there_are_no_more_sessions_than_the_settings_allow() -> None:
+    b = queue(1, group_share_max_share_sessions="1", group_share_max_size="1")
+    one, other = two(b)
+    one.take("t")
+    other.send_fetch(("t", 0), max_wait_ms=500)
+    assert other.answer() is None, "it would come again at once"
+    b.tick(500)
+    assert other.answer().error_code == Code.SHARE_SESSION_LIMIT_REACHED
+    one.hang_up()
+    assert other.fetch(("t", 0)).error_code == Code.NONE
+
+
+def test_a_session_forgets_partitions() -> None:
+    b = queue(1, partitions=2)
+    one, _ = two(b)
+    assert one.take("t", 0) == [(0, 0, 1)]
+    assert one.take("t", 1, forgotten=(("t", 0),)) == [(0, 0, 1)]
+    one.acknowledge("t", (0, 0, RELEASE))
+    one.acknowledge("t", (0, 0, RELEASE), index=1)
+    answer = one.fetch()
+    assert [row.partition_index for row in answer.responses[0].partitions] == [1]
+
+
+def test_each_partition_gets_its_turn() -> None:
+    b = queue(4, partitions=3)
+    one, _ = two(b)
+    seen = []
+    places = (("t", 0), ("t", 1), ("t", 2))
+    for _ in range(6):
+        answer = one.fetch(*places, max_records=1, mode=1)
+        seen += [
+            row.partition_index for row in answer.responses[0].partitions if row.acquired_records
+        ]
+    assert sorted(seen[:3]) == sorted(seen[3:]) == [0, 1, 2]
+
+
+def test_errors_of_partitions_are_in_their_rows() -> None:
+    b = queue(1)
+    one, _ = two(b)
+    one.send_fetch(("t", 0), ("t", 9), max_wait_ms=500)
+    rows = {row.partition_index: row for row in one.answer().responses[0].partitions}
+    assert {index: row.error_code for index, row in rows.items()} == {
+        0: Code.NONE,
+        9: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    unknown = ShareMember(b, "none", "m").fetch(("t", 0))
+    assert unknown.responses[0].partitions[0].error_code == Code.UNKNOWN_SERVER_ERROR
+    assert one.acknowledge("t", (0, 0, ACCEPT), index=9) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_that_is_deleted_is_unknown_to_who_waits() -> None:
+    b = queue(0)
+    one, _ = two(b)
+    one.send_fetch(("t", 0), max_wait_ms=500)
+    b.send(READER, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+    for _ in range(3):
+        b.tick()
+    answer = one.answer()
+    assert answer is not None
+    assert answer.responses[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_ID
+    assert not len(b.broker.shares.get().partitions)
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def test_a_group_of_committed_records_sees_no_others() -> None:
+    b = queue(1)
+    configure(b, "g", share_isolation_level="read_committed")
+    m = ShareMember(b, "g", "m")
+    assert m.take("t") == [(0, 0, 1)]
+    p = Producer(b, "txn")
+    p.send("t", 0, b"aborted")
+    b.produce("t", (b"plain",))
+    assert m.take("t") == [], "the transaction is open"
+    p.end(False)
+    assert m.take("t") == [(2, 3, 1)]
+    assert values(m.last) == [b"plain"]
+    p.send("t", 0, b"committed")
+    p.end(True)
+    assert m.take("t") == [(4, 5, 1)]
+    assert values(m.last) == [b"committed"]
+    assert m.acknowledge("t", (0, 0, ACCEPT), (2, 5, ACCEPT)) == Code.NONE
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == []
+
+
+def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
+    b = queue(0)
+    configure(
+        b, "g", share_isolation_level="read_committed", share_partition_max_record_locks="100"
+    )
+    p = Producer(b, "txn")
+    for _ in range(40):
+        p.send("t", 0, *(b"aborted" for _ in range(10)))
+    p.end(False)
+    b.produce("t", (b"plain",))
+    m = ShareMember(b, "g", "m")
+    found: list[bytes] = []
+    for _ in range(10):
+        m.take("t")
+        found += values(m.last)
+    assert found == [b"plain"]
+
+
+def test_records_that_are_deleted_are_not_waited_for() -> None:
+    b = queue()
+    one, _ = two(b)
+    assert one.take("t", max_records=4, batch_size=1) == [(at, at, 1) for at in range(4)]
+    rows = [DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 6)])]
+    b.call(DeleteRecordsRequest(topics=rows, timeout_ms=100), 2)
+    assert one.take("t") == [(6, 9, 1)]
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NONE
+    assert one.acknowledge("t", (6, 9, ACCEPT)) == Code.NONE
+
+
+def test_a_fetch_gets_no_more_bytes_than_it_wants_but_one_batch() -> None:
+    b = queue(0)
+    for _ in range(10):
+        b.produce("t", (bytes(100),))
+    one, other = two(b)
+    assert one.take("t", max_bytes=400) == [(0, 1, 1)]
+    assert other.take("t", max_bytes=1) == [(2, 2, 1)]
+
+
+# --- the whole group ------------------------------------------------------------------------------
+
+
+def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
+    b = queue()
+    one, _ = two(b)
+    one.take("t")
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
+    assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
+    assert one.take("t") == [(7, 9, 1)], "it is loaded again"
+
+
+def test_a_group_without_a_name_is_refused() -> None:
+    b = queue()
+    request = ShareFetchRequest(group_id=None, member_id="m")
+    assert b.call(request, 2).error_code == Code.INVALID_REQUEST
+
+
+def test_many_partitions_are_loaded_in_slices() -> None:
+    b = DiskBroker(**SHARED)
+    b.topic_after_flushes("t", partitions=450)
+    begin_group(b, "g", "t")
+    b.produce("t", (b"x",), partition=449)
+    one, _ = two(b)
+    places = tuple(("t", index) for index in range(450))
+    one.send_fetch(*places)
+    assert one.answer() is None
+    while one.answer() is None:
+        b.tick()
+    rows = [row for topic in one.last.responses for row in topic.partitions]
+    assert len(rows) == 450
+    assert acquired(one.last) == [(0, 0, 1)]
+    session = next(iter(b.broker.shares.get().sessions))
+    one.take("t", 449)
+    assert len(session.ready) <= 1, "partitions without records are not visited"
+    b.produce("t", (b"y",), partition=3)
+    assert one.take("t", 3) == [(0, 0, 1)]
+    assert topic_id(b, "t")

@@ -1,0 +1,444 @@
+"""Share groups at a whole broker: members, where they read, and what is left after a kill, by what
+Apache Kafka 4.3 answered (`offsets_of_share_groups_are_set`, `kinds_of_groups_do_not_mix`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.admin_host import NODE_ID, AdminHost
+from helpers.disk_broker import READER, DiskBroker
+
+from barnabas.broker.console.groups import describe_members
+from barnabas.broker.group_topics import short_text
+from barnabas.broker.handlers.coordinators import share_key
+from barnabas.broker.observation.observe import (
+    CommittedOffsetState,
+    GroupState,
+    look_at_groups,
+)
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share.share_state import Written
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+FEW = {
+    "share_coordinator_state_topic_num_partitions": "4",
+    "group_share_assignment_interval_ms": "0",
+}
+RECORDS = 20
+
+
+def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
+    """A broker with a topic of some records, and its id."""
+    b = DiskBroker(**{**FEW, **settings})
+    b.broker.topics.create_topic("t", partitions, {"retention.ms": "-1"}, now_ms=b.now_ms)
+    for _ in range(RECORDS):
+        b.produce("t", (b"x",))
+    b.sync("t-")
+    topic = b.broker.metadata.topic("t")
+    assert topic is not None
+    return b, topic.topic_id
+
+
+def beat(b: DiskBroker, epoch: int = 0, member: str = "m", group: str = "g") -> Any:
+    names = ["t"] if epoch == 0 else None
+    answer = b.call(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
+    for _ in range(50):  # what the group decided about its partitions, and its flushes
+        b.tick()
+    return answer
+
+
+def join(b: DiskBroker, group: str = "g") -> list[int]:
+    """A member joins; its partitions."""
+    first = beat(b, group=group)
+    assert first.error_code == Code.NONE, first
+    answer = beat(b, first.member_epoch, group=group)
+    rows = (answer.assignment or first.assignment).topic_partitions
+    return [index for row in rows for index in row.partitions]
+
+
+def leave(b: DiskBroker, group: str = "g") -> None:
+    assert beat(b, -1, group=group).error_code == Code.NONE
+
+
+def offsets(b: DiskBroker, topics: dict[str, list[int]] | None, group: str = "g") -> Any:
+    """(start, lag, code) by topic and partition."""
+    rows = (
+        None
+        if topics is None
+        else [DescribeShareGroupOffsetsRequestTopic(*row) for row in topics.items()]
+    )
+    request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, rows)])
+    b.send(READER, request, 1)
+    for _ in range(50):
+        if b.answer(READER) is None:
+            b.tick()
+    (answer,) = b.answer(READER).groups
+    assert (answer.group_id, answer.error_code) == (group, Code.NONE)
+    return {
+        (topic.topic_name, row.partition_index): (row.start_offset, row.lag, row.error_code)
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+
+
+def alter_request(group: str = "g", **starts: int) -> AlterShareGroupOffsetsRequest:
+    rows = [
+        AlterShareGroupOffsetsRequestPartition(int(name.removeprefix("p")), start)
+        for name, start in starts.items()
+    ]
+    return AlterShareGroupOffsetsRequest(group, [AlterShareGroupOffsetsRequestTopic("t", rows)])
+
+
+def alter(b: DiskBroker, group: str = "g", **starts: int) -> Any:
+    b.send(READER, alter_request(group, **starts), 0)
+    b.tick()
+    answer = b.answer(READER)
+    assert answer is not None
+    return answer.error_code or [row.error_code for row in answer.responses[0].partitions]
+
+
+def delete_offsets(b: DiskBroker, name: str = "t", group: str = "g") -> int:
+    topics = [DeleteShareGroupOffsetsRequestTopic(name)]
+    b.send(READER, DeleteShareGroupOffsetsRequest(group, topics), 0)
+    b.tick()
+    answer = b.answer(READER)
+    assert answer is not None
+    code: int = answer.error_code or answer.responses[0].error_code
+    return code
+
+
+def delete_groups(b: DiskBroker, *names: str) -> dict[str, int]:
+    b.send(READER, DeleteGroupsRequest(list(names)), 2)
+    for _ in range(50):
+        b.tick()
+    answer = b.answer(READER)
+    assert answer is not None
+    return {row.group_id: row.error_code for row in answer.results}
+
+
+def state(b: DiskBroker, topic_id: uuid.UUID, partition: int = 0, group: str = "g") -> Any:
+    key = SharePartitionKey(group, topic_id.bytes, partition)
+    return b.broker.shares.get().coordinator.state(key)
+
+
+def test_a_member_s_partitions_have_states_that_outlive_a_kill_and_a_power_loss() -> None:
+    b, topic_id = broker()
+    assert join(b) == [0, 1]
+    for crash in (b.kill, b.lose_power):
+        crash()
+        for partition in (0, 1):
+            assert state(b, topic_id, partition).start_offset == -1
+        described = b.call(ShareGroupDescribeRequest(["g"]), 1).groups[0]
+        assert described.group_state == "Stable"
+        initialized = b.broker.groups.share_requests.initialized_partitions("g")
+        assert initialized == {"t": (0, 1)}, "else the states would begin again"
+        assert join(b) == [0, 1]
+
+
+def test_start_offsets_and_lags() -> None:
+    b, topic_id = broker()
+    join(b)
+    assert offsets(b, None) == {("t", 0): (-1, -1, 0), ("t", 1): (-1, -1, 0)}
+    leave(b)
+    assert alter(b, p0=7, p9=1) == [Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert offsets(b, {"t": [0]}) == {("t", 0): (7, RECORDS - 7, 0)}
+    shares = b.broker.shares.get()
+    key = SharePartitionKey("g", topic_id.bytes, 0)
+    shares.runtime.store(
+        [shares.coordinator.write(key, Written(-1, -1, 10, 2, []), b.now_ms)],
+        lambda _: None,
+        b.now_ms,
+    )
+    assert offsets(b, {"t": [0]}) == {("t", 0): (10, RECORDS - 12, 0)}
+    unknown = (-1, -1, 0)
+    assert offsets(b, {"t": [9], "none": [0]}) == {("t", 9): unknown, ("none", 0): unknown}
+    assert offsets(b, {}) == {}
+    assert offsets(b, {"t": [0]}, "other") == {("t", 0): unknown}
+    assert offsets(b, None, "other") == {}
+
+
+def seen_groups(b: DiskBroker) -> tuple[GroupState, ...]:
+    """What metrics and the console see."""
+    look = look_at_groups(b.broker.groups, b.broker.topics, b.broker.shares)
+    while True:
+        try:
+            next(look)
+        except StopIteration as end:
+            found: tuple[GroupState, ...] = end.value
+            return found
+
+
+def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
+    b, topic_id = broker()
+    join(b)
+    (group,) = seen_groups(b)
+    assert group == GroupState("g", "Stable", 1, (), 0), "it has read nothing yet"
+    (member,) = describe_members(b.broker.groups, "g")
+    assert (member["member_id"], member["assignment"]) == ("m", [["t", 0], ["t", 1]])
+    shares = b.broker.shares.get()
+    key = SharePartitionKey("g", topic_id.bytes, 0)
+    written = Written(-1, 0, 10, 2, [])
+    change = shares.coordinator.write(key, written, b.now_ms)
+    shares.runtime.store([change], lambda _: None, b.now_ms)
+    (group,) = seen_groups(b)
+    assert group.offsets == (CommittedOffsetState("t", 0, 10, RECORDS - 12),)
+    shares.runtime.store(
+        [shares.coordinator.write(key, written._replace(delivery_complete_count=-1), b.now_ms)],
+        lambda _: None,
+        b.now_ms,
+    )
+    assert seen_groups(b)[0].offsets[0].lag is None, "it did not say how many it has finished"
+
+
+def test_the_lag_of_a_partition_that_is_off_line_is_unknown() -> None:
+    b, _ = broker()
+    assert alter(b, p0=7) == [Code.NONE]
+    b.broker.topics._partitions["t"][0] = None
+    assert offsets(b, {"t": [0]}) == {("t", 0): (0, -1, Code.KAFKA_STORAGE_ERROR)}
+
+
+def test_offsets_are_set_and_deleted_while_no_member_is_there() -> None:
+    b, topic_id = broker()
+    join(b)
+    assert alter(b, p0=7) == Code.NON_EMPTY_GROUP
+    assert delete_offsets(b) == Code.NON_EMPTY_GROUP
+    leave(b)
+    assert alter(b, p0=7) == [Code.NONE]
+    b.lose_power()
+    assert state(b, topic_id).start_offset == 7, "what is answered is on the disk"
+    assert delete_offsets(b) == Code.NONE
+    b.lose_power()
+    assert state(b, topic_id) is None
+    assert offsets(b, {"t": [0]}) == {("t", 0): (-1, -1, 0)}
+    assert delete_offsets(b) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_offsets(b, group="none") == Code.GROUP_ID_NOT_FOUND
+    assert join(b) == [0, 1]
+
+
+def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> None:
+    b, topic_id = broker()
+    b.hold_flushes()
+    b.send(READER, alter_request(p0=7), 0)
+    assert b.answer(READER) is None and state(b, topic_id).start_offset == 7
+    b.release_flushes()
+    b.tick()
+    assert b.answer(READER).responses[0].partitions[0].error_code == Code.NONE
+
+
+def test_a_group_is_deleted_with_the_states_of_its_partitions() -> None:
+    b, topic_id = broker()
+    join(b)
+    assert delete_groups(b, "g") == {"g": Code.NON_EMPTY_GROUP}
+    leave(b)
+    assert delete_groups(b, "none", "g") == {
+        "none": Code.GROUP_ID_NOT_FOUND,
+        "g": Code.NONE,
+    }
+    assert state(b, topic_id) is None and b.broker.groups.group("g") is None
+    b.kill()
+    assert state(b, topic_id) is None and b.broker.groups.group("g") is None
+    assert join(b) == [0, 1]
+
+
+def test_a_topic_that_is_deleted_takes_its_states_with_it() -> None:
+    b, topic_id = broker()
+    join(b)
+    b.send(READER, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    for _ in range(20):
+        b.tick()
+    group = b.broker.groups.group("g")
+    assert group is not None and group.typed.states.initialized == {}  # type: ignore[union-attr]
+    assert state(b, topic_id) is None
+    assert offsets(b, None) == {}
+    b.topic("t", partitions=1)
+    answer = beat(b, 3)
+    answer = beat(b, answer.member_epoch)
+    assert [row.partitions for row in answer.assignment.topic_partitions] == [[0]]
+
+
+def test_a_thousand_partitions_go_in_slices() -> None:
+    b, _ = broker(partitions=1000)
+    b.hold_flushes()
+    b.call(ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"]), 1)
+    coordinator = b.broker.shares.get().coordinator
+    counts = [len(coordinator)]
+    while len(coordinator) < 1000:
+        assert b.flush_one(), "a slice waits for the disk"
+        assert b.broker.next_deadline_ms() == 0
+        b.tick()
+        counts.append(len(coordinator))
+    assert counts == [250, 500, 750, 1000]
+    b.release_flushes()
+    b.tick()
+    assert len(beat(b, 2).assignment.topic_partitions[0].partitions) == 1000
+    assert len(offsets(b, None)) == 1000
+    leave(b)
+    b.send(READER, DeleteGroupsRequest(["g"]), 2)
+    for _ in range(20):
+        b.tick()
+    assert b.answer(READER).results[0].error_code == Code.NONE
+    assert len(coordinator) == 0
+
+
+def test_a_clean_stop_while_a_group_is_deleted_ends_it() -> None:
+    b, topic_id = broker(partitions=600)
+    join(b)
+    leave(b)
+    b.hold_flushes()
+    b.send(READER, DeleteGroupsRequest(["g"]), 2)
+    assert state(b, topic_id, 0) is not None, "first the group's record is on the disk"
+    b.flush_one()
+    b.tick()
+    assert state(b, topic_id, 0) is None and state(b, topic_id, 599) is not None
+    b.stop()
+    assert b.broker.groups.group("g") is None
+    assert len(b.broker.shares.get().coordinator) == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"]), 1),
+        (alter_request(p0=1), 0),
+        (DeleteShareGroupOffsetsRequest("g", []), 0),
+    ],
+)
+def test_without_the_feature_share_groups_are_not_spoken(request_: Any, version: int) -> None:
+    b, _ = broker(barnabas_features="share.version=0")
+    assert b.call(request_, version).error_code == Code.UNSUPPORTED_VERSION
+    assert b.broker.shares.made is None
+    described = b.call(ShareGroupDescribeRequest(["g"]), 1).groups[0]
+    assert described.error_code == Code.UNSUPPORTED_VERSION
+    row = DescribeShareGroupOffsetsRequestGroup("g", None)
+    (group,) = b.call(DescribeShareGroupOffsetsRequest([row]), 0).groups
+    assert (group.group_id, group.error_code) == ("g", Code.UNSUPPORTED_VERSION)
+
+
+def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> None:
+    """Where a record of the group were on the disk later than what relies on it, the group would
+    have states that do not exist, or would begin states again that have acknowledgements.
+    """
+    for flushes in range(8):
+        b, topic_id = broker()
+        join(b)
+        leave(b)
+        b.hold_flushes()
+        b.send(READER, DeleteGroupsRequest(["g"]), 2)
+        for _ in range(flushes):
+            b.flush_one()
+            b.tick()
+        b.lose_power()
+        partitions = b.broker.groups.share_requests.initialized_partitions("g").get("t", ())
+        for index in partitions:
+            assert state(b, topic_id, index) is not None, flushes
+        b.release_flushes()
+        assert join(b) == [0, 1]
+
+
+def test_offsets_are_deleted_in_order() -> None:
+    """First the group's record says so on the disk, then the states go."""
+    for flushes in range(6):
+        b, topic_id = broker()
+        join(b)
+        leave(b)
+        b.hold_flushes()
+        topics = [DeleteShareGroupOffsetsRequestTopic("t")]
+        b.send(READER, DeleteShareGroupOffsetsRequest("g", topics), 0)
+        for _ in range(flushes):
+            b.flush_one()
+            b.tick()
+        b.lose_power()
+        for index in b.broker.groups.share_requests.initialized_partitions("g").get("t", ()):
+            assert state(b, topic_id, index) is not None, flushes
+
+
+def test_states_with_acknowledgements_do_not_begin_again_after_a_power_loss() -> None:
+    for flushes in range(6):
+        b, topic_id = broker()
+        b.hold_flushes()
+        b.call(ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"]), 1)
+        for _ in range(flushes):
+            b.flush_one()
+            b.tick()
+        acknowledged: list[int] = []
+        group = b.broker.groups.group("g")
+        if group is not None and group.typed.states.initialized:  # type: ignore[union-attr]
+            shares = b.broker.shares.get()
+            key = SharePartitionKey("g", topic_id.bytes, 0)
+            change = shares.coordinator.write(key, Written(-1, -1, 10, 0, []), b.now_ms)
+            shares.runtime.store([change], acknowledged.append, b.now_ms)
+            while not acknowledged:
+                b.flush_one()
+        b.lose_power()
+        b.release_flushes()
+        join(b)
+        assert state(b, topic_id).start_offset == (10 if acknowledged else -1), flushes
+
+
+# --- the coordinator of a share partition -------------------------------------------------------
+
+ID = uuid.UUID(int=0xABC)
+
+
+def test_a_share_partition_has_a_coordinator_since_version_6(tmp_path: Path) -> None:
+    host = AdminHost(tmp_path)
+    key = f"my:group:{short_text(ID)}:3"
+    keys = [key, f"{key}x", "g:0", f" :{short_text(ID)}:0"]
+    answer = host.call(FindCoordinatorRequest(key_type=2, coordinator_keys=keys), 6)
+    assert [(row.key, row.error_code, row.node_id) for row in answer.coordinators] == [
+        (key, Code.NONE, NODE_ID),
+        *((wrong, Code.INVALID_REQUEST, -1) for wrong in keys[1:]),
+    ]
+    assert SHARE_STATE_TOPIC in host.broker.topics
+    index = partition_for(key, host.broker.topics.internal_partition_count(SHARE_STATE_TOPIC))
+    log = host.broker.topics.partition(SHARE_STATE_TOPIC, index)
+    assert log is not None and log.files.are_made
+    answer = host.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 5)
+    assert answer.coordinators[0].error_code == Code.INVALID_REQUEST
+    host.close()
+
+
+def test_the_release_before_share_groups_has_no_coordinator_of_them(tmp_path: Path) -> None:
+    host = AdminHost(tmp_path, barnabas_emulate="3.9")
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{short_text(ID)}:3"])
+    assert host.call(request, 6).coordinators[0].error_code == Code.INVALID_REQUEST
+    assert SHARE_STATE_TOPIC not in host.broker.topics
+    host.close()
+
+
+def test_the_key_of_a_share_partition_is_read_from_its_end() -> None:
+    written = short_text(ID)
+    assert share_key(f"g:{written}:0") == f"g:{written}:0"
+    assert share_key(f"a:b:c:{written}==:+07") == f"a:b:c:{written}:7"
+    assert share_key(f"g:{written}:-1") == f"g:{written}:-1"
+    for wrong in (
+        "", "g", f"g:{written}", f"g:{written}:", f"g:{written}:x", f":{written}:0",
+        f"g:{written[:-1]}:0", f"g:{written[:-1]}!:0", f"g:{written}:2147483648", "g::0",
+        f"g:{written}A:0",
+    ):  # fmt: skip
+        assert share_key(wrong) is None, wrong

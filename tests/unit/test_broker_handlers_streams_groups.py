@@ -1,0 +1,256 @@
+"""Streams groups at a whole broker: internal topics, names, rights, the feature."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
+from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE
+from barnabas.coordinator.groups.streams.topic_plan import Status
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    KeyValue,
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+AT_ONCE = {
+    "group_streams_initial_rebalance_delay_ms": "0",
+    "group_streams_assignment_interval_ms": "0",
+}
+SECURED = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:admin"}
+CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
+HEARTBEAT_MS = 5_000
+
+
+def counting(
+    source: str = "lines", *, changelog: str = "log", repartition: int = 0, **configs: str
+) -> Topology:
+    settings = [KeyValue(name.replace("_", "."), value) for name, value in configs.items()]
+    return Topology(
+        0,
+        [
+            Subtopology("0", [source], [], [], ["words"], [], []),
+            Subtopology(
+                "1", [], [], [TopicInfo(changelog, 0, 0, settings)], [],
+                [TopicInfo("words", repartition, 0, [])], [],
+            ),
+        ],
+    )  # fmt: skip
+
+
+def heartbeat(
+    epoch: int = 0, topology: Topology | None = None, member: str = "m"
+) -> StreamsGroupHeartbeatRequest:
+    if epoch != 0:
+        return StreamsGroupHeartbeatRequest("g", member, epoch)
+    return StreamsGroupHeartbeatRequest(
+        "g", member, 0, rebalance_timeout_ms=10_000, topology=topology or counting(),
+        process_id=member, active_tasks=[], standby_tasks=[], warmup_tasks=[],
+    )  # fmt: skip
+
+
+class Streams(CoreHost):
+    """A broker with the topic "lines" of three partitions, and a client of it."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        super().__init__(directory, **{**AT_ONCE, **settings})
+        self.create("lines", 3)
+        self.connect(1)
+
+    def beat(self, *fields: Any, **more: Any) -> Any:
+        """The answer to a heartbeat. The modules of streams groups are loaded by the first."""
+        before = len(self.answers[1])
+        self.ask(1, heartbeat(*fields, **more), 0)
+        if len(self.answers[1]) == before:
+            self.finish_work()
+        return self.answers[1][-1]
+
+    def partitions(self, *names: str) -> list[int]:
+        return [len(self.broker.topics.partitions_of(name)) for name in names]
+
+    def allow(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        authorizer = self.parts.access.authorizer
+        assert authorizer is not None
+        acl = Acl(
+            kind, name, PatternType.LITERAL, "User:ANONYMOUS", "*", operation, Permission.ALLOW
+        )
+        authorizer.add({uuid.uuid4(): acl})
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Streams:
+    return Streams(tmp_path)
+
+
+def statuses(answer: Any) -> list[int]:
+    return [status.status_code for status in answer.status]
+
+
+def detail(answer: Any) -> str:
+    (status,) = answer.status
+    return str(status.status_detail)
+
+
+def test_the_worker_loads_streams_groups_while_others_are_served(host: Streams) -> None:
+    host.connect(2)
+    host.ask(1, heartbeat(), 0)
+    assert host.answers[1] == [] and len(host.work) == 1
+    described = host.call(2, StreamsGroupDescribeRequest(["g"]), 0)
+    assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
+    host.finish_work()
+    assert host.answers[1][0].member_epoch == 2
+    assert host.call(1, heartbeat(2), 0).error_code == Code.NONE
+
+
+def test_a_client_that_is_gone_joins_no_group(host: Streams) -> None:
+    host.ask(1, heartbeat(), 0)
+    host.broker.on_closed(1)
+    host.finish_work()
+    host.connect(1)
+    described = host.call(1, StreamsGroupDescribeRequest(["g"]), 0)
+    assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
+
+
+def test_internal_topics_are_made_after_the_answer(host: Streams) -> None:
+    answer = host.beat(0, counting(cleanup_policy="compact", repartition=5))
+    assert statuses(answer) == [Status.MISSING_INTERNAL_TOPICS]
+    assert host.partitions("log", "words") == [5, 5]
+    made = host.broker.metadata.topic("log")
+    assert made is not None and made.configs == {"cleanup.policy": "compact"}
+    assert not made.internal, "they are deleted like any other"
+    after = host.beat(2)
+    assert (after.member_epoch, after.status) == (3, [])
+    assert {row.subtopology_id: row.partitions for row in after.active_tasks} == {
+        "0": [0, 1, 2], "1": [0, 1, 2, 3, 4],
+    }  # fmt: skip
+
+
+def test_a_topic_that_cannot_be_made_is_explained_and_tried_again_later(host: Streams) -> None:
+    first = host.beat(0, counting(cleanup_policy="burn"))
+    assert "cleanup.policy" not in detail(first)
+    assert host.partitions("log", "words") == [0, 3], "one error does not affect the others"
+    explained = host.beat(2)
+    assert statuses(explained) == [Status.MISSING_INTERNAL_TOPICS]
+    assert "log: " in detail(explained) and "cleanup.policy" in detail(explained)
+    host.tick(2 * HEARTBEAT_MS)
+    assert "cleanup.policy" not in detail(host.beat(3)), "it was tried again after this answer"
+    assert "cleanup.policy" in detail(host.beat(3))
+
+
+def test_a_name_that_differs_by_a_dot_alone_is_not_made(host: Streams) -> None:
+    host.create("my_log", 1)
+    host.beat(0, counting(changelog="my.log"))
+    assert host.partitions("my.log", "words") == [0, 3]
+    assert "my_log" in detail(host.beat(2))
+
+
+def test_too_many_partitions_at_once_are_not_made(host: Streams) -> None:
+    host.beat(0, counting(repartition=MOST_PARTITIONS_AT_ONCE + 1))
+    assert host.partitions("log", "words") == [0, 0]
+    assert "more than" in detail(host.beat(2))
+
+
+def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.parts.disk_space, "reserve", lambda count: False)
+    host.beat()
+    assert host.partitions("log", "words") == [0, 0]
+    assert "no room" in detail(host.beat(2))
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "a b", "..", "x" * 250])
+def test_names_that_no_topic_may_have_are_refused(host: Streams, name: str) -> None:
+    for topology in (counting(name), counting(changelog=name)):
+        answer = host.beat(0, topology)
+        assert (answer.error_code, answer.status) == (Code.STREAMS_INVALID_TOPOLOGY, [])
+    assert host.partitions("words") == [0]
+
+
+def test_without_the_feature_there_are_no_streams_groups(host: Streams) -> None:
+    off = UpdateFeaturesRequest(1000, [FeatureUpdateKey("streams.version", 0, False, 3)])
+    host.call(1, off, 1)
+    assert host.call(1, heartbeat(), 0).error_code == Code.UNSUPPORTED_VERSION
+    described = host.call(1, StreamsGroupDescribeRequest(["g"]), 0)
+    assert [row.error_code for row in described.groups] == [Code.UNSUPPORTED_VERSION]
+
+
+def test_an_emulated_3_9_has_no_such_requests(tmp_path: Path) -> None:
+    host = Streams(tmp_path, barnabas_emulate="3.9")
+    host.ask(1, heartbeat(), 0)
+    assert 1 in host.closed
+
+
+def test_settings_of_a_group_hold_from_its_next_heartbeat(host: Streams) -> None:
+    assert host.beat().heartbeat_interval_ms == HEARTBEAT_MS
+    changed = [AlterableConfig("streams.heartbeat.interval.ms", 0, "7000")]
+    for config in (
+        AlterableConfig("streams.num.standby.replicas", 0, "3"),
+        AlterableConfig("streams.session.timeout.ms", 0, "1000"),
+        AlterableConfig("streams.initial.rebalance.delay.ms", 0, "-1"),
+    ):
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(32, "g", [config])])
+        assert host.call(1, request, 1).responses[0].error_code == Code.INVALID_CONFIG
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(32, "g", changed)])
+    assert host.call(1, request, 1).responses[0].error_code == Code.NONE
+    assert host.beat(2).heartbeat_interval_ms == 7_000
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+def test_a_member_needs_the_group_and_the_topics_of_its_topology(tmp_path: Path) -> None:
+    host = Streams(tmp_path, **SECURED)
+    assert host.call(1, heartbeat(), 0).error_code == Code.GROUP_AUTHORIZATION_FAILED
+    host.allow(Operation.READ, GROUP, "g")
+    for name in ("lines", "words", "log"):
+        refused = host.call(1, heartbeat(), 0)
+        assert (refused.error_code, refused.status) == (Code.TOPIC_AUTHORIZATION_FAILED, [])
+        host.allow(Operation.DESCRIBE, TOPIC, name)
+    assert host.beat().error_code == Code.NONE
+    invalid = host.beat(0, counting("a b"))
+    assert invalid.error_code == Code.STREAMS_INVALID_TOPOLOGY
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_topics_that_the_client_may_not_create_are_not_made(tmp_path: Path, whole: bool) -> None:
+    host = Streams(tmp_path, **SECURED)
+    host.allow(Operation.READ, GROUP, "g")
+    for name in ("lines", "words", "log"):
+        host.allow(Operation.DESCRIBE, TOPIC, name)
+    host.allow(Operation.CREATE, TOPIC, "words")
+    assert "may not create log" in detail(host.beat())
+    assert host.partitions("log", "words") == [0, 0]
+    host.allow(Operation.CREATE, CLUSTER if whole else TOPIC, "kafka-cluster" if whole else "log")
+    assert "may not create" not in detail(host.beat(2))
+    assert host.partitions("log", "words") == [3, 3]
+
+
+def test_a_group_with_a_hidden_topic_is_not_described(tmp_path: Path) -> None:
+    host = Streams(tmp_path, **SECURED)
+    host.allow(Operation.READ, GROUP, "g")
+    for name in ("lines", "words", "log"):
+        host.allow(Operation.DESCRIBE, TOPIC, name)
+    host.beat()
+    (row,) = host.call(1, StreamsGroupDescribeRequest(["g"]), 0).groups
+    assert (row.error_code, len(row.members)) == (Code.NONE, 1)
+    hidden = Streams(tmp_path / "other", **SECURED)
+    hidden.allow(Operation.DESCRIBE, GROUP, "h")
+    refused = hidden.call(1, StreamsGroupDescribeRequest(["g", "h"]), 0).groups
+    assert {row.group_id: row.error_code for row in refused} == {
+        "g": Code.GROUP_AUTHORIZATION_FAILED, "h": Code.GROUP_ID_NOT_FOUND,
+    }  # fmt: skip

@@ -1,0 +1,213 @@
+"""The requests about the state of share partitions, at a whole broker: what is answered is on the
+disk, and is there after a kill, a power loss and the deletion of its topic.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from helpers.disk_broker import READER, DiskBroker, Producer
+
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+
+FEW = {"share_coordinator_state_topic_num_partitions": "4"}
+
+
+def broker(records: int = 20, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
+    """A broker with a topic of some records on the disk, and its id."""
+    b = DiskBroker(**FEW, **settings)
+    b.topic("t", partitions=2)
+    for _ in range(records):
+        b.produce("t", (b"x",))
+    b.sync("t-0")
+    topic = b.broker.metadata.topic("t")
+    assert topic is not None
+    return b, topic.topic_id
+
+
+def initialize(b: DiskBroker, topic_id: uuid.UUID, *partitions: int, start: int = 0) -> list[int]:
+    made = initialize_share_group_state
+    rows = [made.PartitionData(index, 0, start) for index in partitions]
+    request = made.InitializeShareGroupStateRequest("g", [made.InitializeStateData(topic_id, rows)])
+    return [row.error_code for row in b.call(request, 0).results[0].partitions]
+
+
+def write_request(
+    topic_id: uuid.UUID, *runs: tuple[int, int, int, int], start: int = -1
+) -> write_share_group_state.WriteShareGroupStateRequest:
+    made = write_share_group_state
+    row = made.PartitionData(0, 0, 0, start, 3, [made.StateBatch(*run) for run in runs])
+    return made.WriteShareGroupStateRequest("g", [made.WriteStateData(topic_id, [row])])
+
+
+def read(b: DiskBroker, topic_id: uuid.UUID, partition: int = 0) -> Any:
+    made = read_share_group_state
+    rows = [made.PartitionData(partition, 0)]
+    request = made.ReadShareGroupStateRequest("g", [made.ReadStateData(topic_id, rows)])
+    return b.call(request, 0).results[0].partitions[0]
+
+
+def summary(b: DiskBroker, topic_id: uuid.UUID, partition: int = 0) -> Any:
+    made = read_share_group_state_summary
+    rows = [made.PartitionData(partition, -1)]
+    topics = [made.ReadStateSummaryData(topic_id, rows)]
+    request = made.ReadShareGroupStateSummaryRequest("g", topics)
+    return b.call(request, 1).results[0].partitions[0]
+
+
+def runs_of(row: Any) -> list[tuple[int, int, int, int]]:
+    return [
+        (run.first_offset, run.last_offset, run.delivery_state, run.delivery_count)
+        for run in row.state_batches
+    ]
+
+
+def test_a_start_without_share_groups_makes_nothing_of_them() -> None:
+    b, _ = broker()
+    assert b.broker.shares.made is None
+    b.kill()
+    assert b.broker.shares.made is None
+    assert SHARE_STATE_TOPIC not in b.broker.topics
+
+
+def test_a_write_is_answered_when_it_is_on_the_disk() -> None:
+    b, topic_id = broker()
+    assert initialize(b, topic_id, 0) == [Code.NONE]
+    b.hold_flushes()
+    connection = b.connect()
+    b.send(connection, write_request(topic_id, (0, 4, 2, 1)), 1)
+    assert b.answer(connection) is None
+    b.flush()
+    assert b.answer(connection).results[0].partitions[0].error_code == Code.NONE
+    b.lose_power()
+    assert runs_of(read(b, topic_id)) == [(0, 4, 2, 1)]
+
+
+def test_a_state_that_begins_is_durable_also_where_transactions_are_not() -> None:
+    b, topic_id = broker(barnabas_transaction_durability="os")
+    assert initialize(b, topic_id, 0) == [Code.NONE]
+    b.lose_power()
+    assert read(b, topic_id).error_code == Code.NONE
+
+
+def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:
+    b, topic_id = broker()
+    initialize(b, topic_id, 0, 1)
+    for at in range(5):
+        b.call(write_request(topic_id, (2 * at, 2 * at, 2, 1), start=0), 1)
+    before = runs_of(read(b, topic_id)), summary(b, topic_id)
+    for again in (b.kill, b.stop):
+        again()
+        after = runs_of(read(b, topic_id)), summary(b, topic_id)
+        assert after == before
+    assert before[1].delivery_complete_count == 3
+    assert summary(b, topic_id, 1).start_offset == 0
+
+
+def test_records_that_a_power_loss_took_are_not_acknowledged_when_they_are_written_again() -> None:
+    b, topic_id = broker(10)
+    initialize(b, topic_id, 0)
+    for _ in range(10):
+        b.produce("t", (b"lost",))  # not flushed
+    b.call(write_request(topic_id, (3, 15, 2, 1), (18, 19, 2, 1), start=3), 1)
+    b.lose_power()
+    assert b.end_offset("t") == 10
+    assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)]
+    b.lose_power()
+    assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)], "the state that was set back is durable"
+
+
+def test_the_states_of_a_deleted_topic_are_deleted() -> None:
+    b, topic_id = broker()
+    initialize(b, topic_id, 0, 1)
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    b.send(READER, request, 4)
+    for _ in range(3):
+        b.tick()
+    assert b.answer(READER).responses[0].error_code == Code.NONE
+    assert len(b.broker.shares.get().coordinator) == 0
+    b.kill()
+    assert len(b.broker.shares.get().coordinator) == 0
+    assert summary(b, topic_id).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_deletion_that_was_cut_short_deletes_the_states_at_the_next_start() -> None:
+    b, topic_id = broker()
+    initialize(b, topic_id, 0, 1)
+    b.broker.metadata.delete_topics(["t"])
+    b.kill()
+    b.tick()
+    assert len(b.broker.shares.get().coordinator) == 0
+
+
+def test_records_that_snapshots_replace_are_deleted_from_the_log() -> None:
+    updates = "share_coordinator_snapshot_update_records_per_snapshot"
+    b, topic_id = broker(**{updates: "100", "share_coordinator_state_topic_prune_interval_ms": "9"})
+    initialize(b, topic_id, 0)
+    for at in range(1200):
+        b.call(write_request(topic_id, (at % 20, at % 20, 2, 1), start=0), 1)
+    (log,) = [log for log in b.broker.topics.logs_of(SHARE_STATE_TOPIC) if log.log_end_offset]
+    b.tick(10)
+    assert log.log_start_offset >= 1000
+    before = runs_of(read(b, topic_id))
+    b.kill()
+    assert runs_of(read(b, topic_id)) == before == [(0, 19, 2, 1)]
+
+
+def test_a_deleted_state_is_not_read() -> None:
+    b, topic_id = broker()
+    initialize(b, topic_id, 0, start=-1)
+    assert (read(b, topic_id).start_offset, summary(b, topic_id).delivery_complete_count) == (
+        -1,
+        -1,
+    )
+    made = delete_share_group_state
+    topics = [made.DeleteStateData(topic_id, [made.PartitionData(0), made.PartitionData(9)])]
+    rows = b.call(made.DeleteShareGroupStateRequest("g", topics), 0).results[0].partitions
+    assert [row.error_code for row in rows] == [Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert read(b, topic_id).error_code == Code.INVALID_REQUEST
+
+
+def test_a_request_that_lacks_its_group_or_topics_has_an_empty_answer() -> None:
+    b, topic_id = broker()
+    made = read_share_group_state
+    rows = [made.PartitionData(0, 0)]
+    for request in (
+        made.ReadShareGroupStateRequest("", [made.ReadStateData(topic_id, rows)]),
+        made.ReadShareGroupStateRequest("g", []),
+        made.ReadShareGroupStateRequest("g", [made.ReadStateData(topic_id, [])]),
+    ):
+        assert b.call(request, 0).results == []
+
+
+def test_a_share_partition_that_is_named_twice_is_refused_the_second_time() -> None:
+    b, topic_id = broker()
+    assert initialize(b, topic_id, 0, 0, -1) == [
+        Code.NONE,
+        Code.INVALID_REQUEST,
+        Code.INVALID_REQUEST,
+    ]
+
+
+def test_transactions_and_share_states_become_durable_beside_each_other() -> None:
+    b, topic_id = broker()
+    initialize(b, topic_id, 0)
+    p = Producer(b, "txn")
+    p.send("t", 1, b"a")
+    b.hold_flushes()
+    p.start_end(True)
+    connection = b.connect()
+    b.send(connection, write_request(topic_id, (0, 4, 2, 1)), 1)
+    b.release_flushes()
+    assert p.ended() == Code.NONE
+    assert b.answer(connection).results[0].partitions[0].error_code == Code.NONE

@@ -1,0 +1,234 @@
+"""The share coordinator, by itself: what it refuses, and that a fresh one replays to the same."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.share.share_coordinator import (
+    COLD_SNAPSHOT_INTERVAL_MS,
+    ShareCoordinator,
+)
+from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share.share_state import NO_SUMMARY, Change, Summary, Written
+from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.protocol.errors import Code
+from barnabas.protocol.wall_clock import WallClock
+
+TOPIC = uuid.UUID(int=5)
+PARTITIONS = 4
+
+
+def hard_state(coordinator: ShareCoordinator) -> Any:
+    """The states as plain values, and where the log of each partition may begin."""
+    states = {}
+    for at in list(coordinator.keys()):
+        state = coordinator.state(at)
+        assert state is not None
+        states[at] = {name: getattr(state, name) for name in state.__slots__}
+    return states, [coordinator.redundant_offset(index) for index in range(PARTITIONS)]
+
+
+class Host:
+    """It appends, replays, and compares with a coordinator that replays the whole log."""
+
+    def __init__(self, partitions: int = 10, updates: int = 3) -> None:
+        self.partitions, self.updates = partitions, updates
+        self.log: list[tuple[int, bytes, bytes | None]] = []
+        self.now_ms = 1_000_000
+        self.made = self.new()
+        self.made.on_loaded(self.now_ms)
+
+    def new(self) -> ShareCoordinator:
+        return ShareCoordinator(
+            partition_count=PARTITIONS,
+            partition_exists=lambda topic_id, index: (
+                topic_id == TOPIC.bytes and index < self.partitions
+            ),
+            wall=WallClock(),
+            updates_per_snapshot=self.updates,
+        )
+
+    def _append(self, partition: int, record: Any) -> None:
+        self.made.replay(partition, len(self.log), *record)
+        self.log.append((partition, *record))
+
+    def take(self, change: Change) -> int:
+        if change.record is not None:
+            self._append(change.log_partition, change.record)
+        self.check()
+        return change.error_code
+
+    def run(self, result: Result) -> int:
+        rows = [(each.partition, row) for each in (result, *result.more) for row in each.records]
+        for partition, record in rows:
+            self._append(partition, record)
+        self.check()
+        return len(rows)
+
+    def check(self) -> None:
+        fresh = self.new()
+        for offset, (partition, key, value) in enumerate(self.log):
+            fresh.replay(partition, offset, key, value)
+        assert hard_state(fresh) == hard_state(self.made)
+
+    def begin(self, key: SharePartitionKey, state_epoch: int = 0, start: int = -1) -> int:
+        return self.take(self.made.initialize(key, state_epoch, start, self.now_ms))
+
+    def write(self, key: SharePartitionKey, *runs: tuple[int, int, int, int], **more: int) -> int:
+        fields = {"state_epoch": 0, "leader_epoch": 0, "start_offset": -1, "count": -1} | more
+        written = Written(*fields.values(), [StateBatch(*run) for run in runs])  # type: ignore[arg-type]
+        return self.take(self.made.write(key, written, self.now_ms))
+
+
+def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
+    return SharePartitionKey(group, TOPIC.bytes, partition)
+
+
+def test_a_key_goes_to_kafkas_partition() -> None:
+    expected = partition_for("g:AAAAAAAAAAAAAAAAAAAABQ:7", PARTITIONS)
+    assert Host().made.partition_of(key(7)) == expected
+
+
+def test_nothing_is_read_or_written_before_it_is_initialized() -> None:
+    h = Host()
+    assert h.write(key(), (0, 1, 2, 1)) == Code.INVALID_REQUEST
+    assert h.take(h.made.read(key(), 0, 0)) == Code.INVALID_REQUEST
+    assert h.made.summary(key()) == NO_SUMMARY
+    assert h.begin(key(99)) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert h.begin(key()) == Code.NONE
+    assert h.made.summary(key()) == Summary(-1, -1, 0, 0)
+    assert h.write(key(), (0, 1, 2, 1), start_offset=0, count=2) == Code.NONE
+    assert h.made.summary(key()) == Summary(0, 2, 0, 0)
+
+
+def test_a_start_offset_that_is_given_has_no_delivered_records() -> None:
+    h = Host()
+    h.begin(key(), start=7)
+    assert h.made.summary(key()) == Summary(7, 0, 0, 0)
+
+
+def test_updates_add_up_and_a_snapshot_follows_them() -> None:
+    h = Host(updates=2)
+    h.begin(key())
+    for at in range(5):
+        assert h.write(key(), (10 * at, 10 * at + 4, 2, 1), start_offset=0) == Code.NONE
+    state = h.made.state(key())
+    assert state is not None
+    assert [run[:2] for run in state.batches] == [(10 * at, 10 * at + 4) for at in range(5)]
+    versions = [row[1][1] for row in h.log]
+    assert versions == [0, 1, 1, 0, 1, 1]
+    assert state.snapshot_epoch == 1
+
+
+def test_a_start_offset_drops_what_is_before_it() -> None:
+    h = Host()
+    h.begin(key())
+    h.write(key(), (0, 9, 2, 1), (10, 19, 0, 2), start_offset=0)
+    h.write(key(), start_offset=15)
+    state = h.made.state(key())
+    assert state is not None
+    assert state.batches == [(15, 19, 0, 2)]
+
+
+def test_a_leader_that_was_replaced_is_fenced() -> None:
+    h = Host()
+    h.begin(key())
+    assert h.take(h.made.read(key(), 5, 0)) == Code.NONE
+    assert h.made.summary(key()).leader_epoch == 5
+    assert h.take(h.made.read(key(), 4, 0)) == Code.FENCED_LEADER_EPOCH
+    assert h.write(key(), leader_epoch=4) == Code.FENCED_LEADER_EPOCH
+    assert h.write(key(), leader_epoch=-1) == Code.NONE
+    size = len(h.log)
+    assert h.take(h.made.read(key(), 5, 0)) == Code.NONE
+    assert len(h.log) == size, "a leader that reads again changes nothing"
+
+
+def test_a_state_that_is_initialized_again_fences_writers_of_the_one_before() -> None:
+    h = Host()
+    h.begin(key())
+    h.write(key(), (0, 3, 2, 1), start_offset=0)
+    assert h.begin(key(), state_epoch=2, start=30) == Code.NONE
+    state = h.made.state(key())
+    assert state is not None
+    assert (state.start_offset, state.batches, state.snapshot_epoch) == (30, [], 1)
+    assert h.write(key(), state_epoch=1) == Code.FENCED_STATE_EPOCH
+    assert h.begin(key(), state_epoch=1) == Code.FENCED_STATE_EPOCH
+    assert h.write(key(), state_epoch=2) == Code.NONE
+
+
+def test_a_deleted_state_is_gone_and_deleting_it_again_changes_nothing() -> None:
+    h = Host()
+    h.begin(key())
+    assert h.take(h.made.delete(key())) == Code.NONE
+    size = len(h.log)
+    assert h.take(h.made.delete(key())) == Code.NONE
+    assert len(h.log) == size
+    assert h.write(key()) == Code.INVALID_REQUEST
+
+
+def test_states_of_deleted_topics_are_deleted() -> None:
+    h = Host()
+    for at in range(6):
+        h.begin(key(at))
+    assert h.run(h.made.on_topics_deleted({uuid.UUID(int=6).bytes})) == 0
+    assert h.run(h.made.on_topics_deleted({TOPIC.bytes})) == 6
+    assert not len(h.made)
+
+
+def test_the_redundant_records_are_before_the_oldest_of_the_last_snapshots() -> None:
+    h = Host(updates=1)
+    one = key(0)
+    log_partition = h.made.partition_of(one)
+    other = next(key(at) for at in range(1, 10) if h.made.partition_of(key(at)) == log_partition)
+    h.begin(one)  # offset 0
+    h.begin(other)  # 1
+    h.write(one)  # 2, an update
+    h.write(one)  # 3, a snapshot
+    assert h.made.redundant_offset(log_partition) == 1
+    h.write(other)
+    h.write(other)  # 5, a snapshot
+    assert h.made.redundant_offset(log_partition) == 3
+    h.take(h.made.delete(one))
+    assert h.made.redundant_offset(log_partition) == 5
+    h.take(h.made.delete(other))
+    assert h.made.redundant_offset(log_partition) == 7
+
+
+def test_a_cold_partition_gets_a_snapshot_while_others_change() -> None:
+    h = Host(updates=500)
+    for at in range(4):
+        h.begin(key(at))
+    h.write(key(1), (0, 0, 2, 1), start_offset=0)
+    h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
+    deadline_ms = h.made.next_deadline_ms()
+    assert deadline_ms == h.now_ms
+    assert h.run(h.made.on_tick(h.now_ms)) == 4
+    state = h.made.state(key(1))
+    assert state is not None
+    assert state.batches == [(0, 0, 2, 1)]
+    assert h.made.next_deadline_ms() is None, "nothing has changed since"
+    h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
+    assert h.run(h.made.on_tick(h.now_ms)) == 0
+    h.write(key(1), start_offset=1)
+    h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
+    others = [at for at in range(4) if h.made.partition_of(key(at)) == state.log_partition]
+    assert h.run(h.made.on_tick(h.now_ms)) == len(others)
+
+
+def test_states_beyond_the_end_of_a_log_are_set_back() -> None:
+    h = Host()
+    h.begin(key(0))
+    h.write(key(0), (10, 19, 2, 1), (25, 29, 2, 1), start_offset=5)
+    h.begin(key(1), start=30)
+    h.begin(key(2), start=3)
+    ends = {0: 15, 1: 20, 2: 20}
+    result = h.made.on_records_lost(lambda _, index: ends[index], h.now_ms)
+    assert h.run(result) == 2
+    states = [h.made.state(key(at)) for at in range(3)]
+    assert [state and state.start_offset for state in states] == [5, 20, 3]
+    assert states[0] is not None
+    assert states[0].batches == [(10, 14, 2, 1)]
+    assert states[0].delivery_complete_count == 5
+    assert h.run(h.made.on_records_lost(lambda _, index: ends[index], h.now_ms)) == 0

@@ -1,0 +1,212 @@
+"""Setting and deleting where share groups read, by what Apache Kafka 4.3 answered
+(`offsets_of_share_groups_are_set`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.group_host import GroupHost
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from barnabas.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequestTopic,
+)
+
+
+@pytest.fixture
+def host() -> GroupHost:
+    return GroupHost(topics={"t": 2, "u": 1})
+
+
+def alter(host: GroupHost, offsets: dict[str, dict[int, int]], group: str = "g") -> Any:
+    topics = [
+        AlterShareGroupOffsetsRequestTopic(
+            name, [AlterShareGroupOffsetsRequestPartition(*row) for row in of_topic.items()]
+        )
+        for name, of_topic in offsets.items()
+    ]
+    answer = host.call("AlterShareGroupOffsets", 0, group_id=group, topics=topics)
+    if answer.error_code:
+        assert answer.responses == [] and answer.error_message
+        return answer.error_code
+    return {
+        (topic.topic_name, row.partition_index): row.error_code
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+
+
+def delete(host: GroupHost, *names: str, group: str = "g") -> Any:
+    topics = [DeleteShareGroupOffsetsRequestTopic(name) for name in names]
+    answer = host.call("DeleteShareGroupOffsets", 0, group_id=group, topics=topics)
+    if answer.error_code:
+        assert answer.responses == [] and answer.error_message
+        return answer.error_code
+    return {topic.topic_name: topic.error_code for topic in answer.responses}
+
+
+def starts(host: GroupHost) -> dict[tuple[str | None, int], int]:
+    return {
+        (host.directory.name(topic_id), index): offset
+        for (_, topic_id, index), offset in host.share_states.offsets.items()
+    }
+
+
+def read_once(host: GroupHost) -> None:
+    """A member joins, gets partitions, and leaves."""
+    host.share_heartbeat("m")
+    host.share_heartbeat("m", 2)
+    host.share_heartbeat("m", -1)
+
+
+def test_offsets_of_a_group_that_does_not_exist_make_it(host: GroupHost) -> None:
+    assert alter(host, {"t": {0: 7, 1: -1}}) == {("t", 0): 0, ("t", 1): 0}
+    assert starts(host) == {("t", 0): 7, ("t", 1): -1}
+    assert host.list_groups() == {"g": ("share", "Empty")}
+    described = host.describe_share_group()
+    assert (described.group_state, described.group_epoch) == ("Empty", 1)
+    assert host.coordinator.share_requests.initialized_partitions("g") == {"t": (0, 1)}
+    host.restart()
+    assert host.coordinator.share_requests.initialized_partitions("g") == {"t": (0, 1)}
+    answer = host.share_heartbeat("m")
+    assert host.assigned(answer) == {"t": [0, 1]}  # nothing is left to be initialised
+    assert answer.member_epoch == 2
+
+
+def test_offsets_are_set_again(host: GroupHost) -> None:
+    read_once(host)
+    assert alter(host, {"t": {1: 5}}) == {("t", 1): 0}
+    assert starts(host) == {("t", 0): -1, ("t", 1): 5}
+
+
+def test_only_a_group_without_members_is_changed(host: GroupHost) -> None:
+    host.share_heartbeat("m")
+    assert alter(host, {"t": {0: 7}}) == Code.NON_EMPTY_GROUP
+    assert delete(host, "t") == Code.NON_EMPTY_GROUP
+    host.commit("classic", {"t": {0: 1}})
+    assert alter(host, {"t": {0: 7}}, "classic") == Code.GROUP_ID_NOT_FOUND
+    assert delete(host, "t", group="classic") == Code.GROUP_ID_NOT_FOUND
+    assert delete(host, "t", group="none") == Code.GROUP_ID_NOT_FOUND
+    assert alter(host, {"t": {0: 7}}, "") == Code.INVALID_GROUP_ID
+    assert delete(host, "t", group="") == Code.INVALID_GROUP_ID
+
+
+def test_what_does_not_exist_is_refused_by_itself(host: GroupHost) -> None:
+    answer = alter(host, {"t": {0: 1, 9: 1}, "none": {0: 1}, "u": {0: -2, -1: 0}})
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer == {
+        ("t", 0): 0,
+        ("t", 9): unknown,
+        ("none", 0): unknown,
+        ("u", 0): Code.INVALID_REQUEST,
+        ("u", -1): unknown,
+    }
+    assert starts(host) == {("t", 0): 1}
+    assert alter(host, {"none": {0: 1}}, "h") == {("none", 0): unknown}
+    assert host.list_groups().keys() == {"g"}
+
+
+def test_offsets_are_deleted_by_topics(host: GroupHost) -> None:
+    read_once(host)
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(host, "t", "u", "none") == {"t": 0, "u": unknown, "none": unknown}
+    assert starts(host) == {}
+    assert host.coordinator.share_requests.initialized_partitions("g") == {}
+    assert delete(host, "t") == {"t": unknown}
+    host.share_heartbeat("m")
+    answer = host.share_heartbeat("m", 5)
+    assert host.assigned(answer) == {"t": [0, 1]}
+
+
+def test_a_request_waits_until_the_states_are_changed(host: GroupHost) -> None:
+    read_once(host)
+    host.share_states.at_once = False
+    topics = [
+        AlterShareGroupOffsetsRequestTopic("t", [AlterShareGroupOffsetsRequestPartition(0, 7)])
+    ]
+    ticket = host.send("AlterShareGroupOffsets", 0, group_id="g", topics=topics)
+    assert ticket not in host.answers
+    host.change_states()
+    assert host.answers[ticket].responses[0].partitions[0].error_code == Code.NONE
+    ticket = host.send(
+        "DeleteShareGroupOffsets",
+        0,
+        group_id="g",
+        topics=[DeleteShareGroupOffsetsRequestTopic("t")],
+    )
+    assert ticket not in host.answers
+    host.change_states()
+    assert host.answers[ticket].responses[0].error_code == Code.NONE
+
+
+def test_what_the_share_coordinator_refuses_is_in_the_answer(host: GroupHost) -> None:
+    read_once(host)
+    host.share_states.failing = Code.FENCED_STATE_EPOCH
+    assert alter(host, {"t": {0: 7}}) == {("t", 0): Code.FENCED_STATE_EPOCH}
+    assert delete(host, "t") == {"t": Code.FENCED_STATE_EPOCH}
+    host.share_states.failing = Code.NONE
+    assert delete(host, "t") == {"t": Code.NONE}, "an earlier deletion is done again"
+    assert starts(host) == {}
+
+
+def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_again(
+    host: GroupHost,
+) -> None:
+    read_once(host)
+    host.share_states.at_once = False
+    ticket = host.send(
+        "DeleteShareGroupOffsets",
+        0,
+        group_id="g",
+        topics=[DeleteShareGroupOffsetsRequestTopic("t")],
+    )
+    host.share_states.pending.clear()
+    host.restart()
+    host.share_states.at_once = True
+    assert ticket not in host.answers and len(starts(host)) == 2
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    assert starts(host) == {}
+
+
+def test_a_group_that_is_deleted_while_its_states_are_set_stays_deleted(host: GroupHost) -> None:
+    read_once(host)
+    host.share_states.at_once = False
+    topics = [
+        AlterShareGroupOffsetsRequestTopic("t", [AlterShareGroupOffsetsRequestPartition(0, 7)])
+    ]
+    ticket = host.send("AlterShareGroupOffsets", 0, group_id="g", topics=topics)
+    waiting = list(host.share_states.pending)
+    host.share_states.pending.clear()
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    host.share_states.pending = waiting
+    host.change_states()
+    assert ticket in host.answers
+    assert host.coordinator.all_groups() == []
+    assert not [key for key, offset in host.share_states.offsets.items() if offset == 7]
+
+
+def test_states_that_an_earlier_group_of_the_name_left_are_deleted(host: GroupHost) -> None:
+    """They have a higher epoch than the new group, which the share coordinator refuses."""
+    host.share_states.failing = Code.FENCED_STATE_EPOCH
+    known = host.directory.topic("t")
+    assert known is not None
+    host.share_states.offsets = {("g", known[0], 0): 7}
+    host.share_states.at_once = False
+    host.share_heartbeat("m")
+    change = host.share_states.pending.pop()
+    codes = host.share_states.carry_out(change, host.directory)
+    host.share_states.failing = Code.NONE
+    host.handle(host.coordinator.share_offsets.on_states_changed(change, codes))
+    (deletion,) = host.share_states.pending
+    assert deletion.is_deletion and [row.partition for row in deletion.rows] == [0, 1]
+    host.change_states()
+    assert starts(host) == {}
+    host.share_states.at_once = True
+    host.share_heartbeat("m", 2)
+    assert host.assigned(host.share_heartbeat("m", 2)) == {"t": [0, 1]}

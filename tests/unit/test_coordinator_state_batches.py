@@ -1,0 +1,82 @@
+"""Runs of offsets with a delivery state: the result of adding is that of a map from each offset."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.coordinator.share.state_batches import StateBatch, combine
+
+Rows = list[tuple[int, int, int, int]]
+
+
+def combined(current: Rows, added: Rows, start_offset: int = -1) -> Rows:
+    batches = [StateBatch(*row) for row in current]
+    combine(batches, [StateBatch(*row) for row in added], start_offset)
+    return [tuple(run) for run in batches]
+
+
+# From KIP-932 and Apache Kafka 4.3: the higher delivery count wins, then the higher state.
+@pytest.mark.parametrize(
+    ("current", "added", "start_offset", "expected"),
+    [
+        ([(100, 130, 0, 1)], [], 120, [(120, 130, 0, 1)]),
+        ([], [(100, 130, 0, 1)], 120, [(120, 130, 0, 1)]),
+        ([(100, 110, 0, 1)], [(100, 110, 0, 2)], -1, [(100, 110, 0, 2)]),
+        ([(100, 110, 0, 3)], [(100, 110, 0, 1)], -1, [(100, 110, 0, 3)]),
+        ([(100, 110, 0, 1)], [(100, 105, 0, 2)], -1, [(100, 105, 0, 2), (106, 110, 0, 1)]),
+        ([(100, 110, 0, 1)], [(111, 120, 0, 1)], -1, [(100, 120, 0, 1)]),
+        ([(100, 110, 0, 1)], [(111, 120, 2, 1)], -1, [(100, 110, 0, 1), (111, 120, 2, 1)]),
+        (
+            [(111, 120, 0, 1)],
+            [(111, 113, 0, 2), (114, 114, 2, 1), (115, 119, 0, 2)],
+            -1,
+            [(111, 113, 0, 2), (114, 114, 2, 1), (115, 119, 0, 2), (120, 120, 0, 1)],
+        ),
+        (
+            [(100, 110, 0, 1), (121, 130, 0, 1)],
+            [(111, 119, 2, 2), (116, 123, 2, 2)],
+            120,
+            [(120, 123, 2, 2), (124, 130, 0, 1)],
+        ),
+        ([(100, 109, 0, 1)], [(105, 104, 2, 1)], -1, [(100, 109, 0, 1)]),
+    ],
+)
+def test_the_higher_delivery_wins(
+    current: Rows, added: Rows, start_offset: int, expected: Rows
+) -> None:
+    assert combined(current, added, start_offset) == expected
+
+
+runs = st.builds(
+    lambda first, length, state, count: (first, first + length, state, count),
+    st.integers(0, 40),
+    st.integers(0, 12),
+    st.sampled_from([0, 2, 4]),
+    st.integers(1, 3),
+)
+
+
+@given(st.lists(st.tuples(st.lists(runs, max_size=4), st.integers(-1, 45)), max_size=8))
+def test_a_list_of_runs_is_a_map_of_offsets(steps: list[tuple[Rows, int]]) -> None:
+    batches: list[StateBatch] = []
+    model: dict[int, tuple[int, int]] = {}
+    for added, start_offset in steps:
+        combine(batches, [StateBatch(*row) for row in added], start_offset)
+        for first, last, state, count in added:
+            for offset in range(first, last + 1):
+                model[offset] = max(model.get(offset, (0, 0)), (count, state))
+        model = {offset: run for offset, run in model.items() if offset >= start_offset}
+        spread = {
+            offset: (run.delivery_count, run.delivery_state)
+            for run in batches
+            for offset in range(run.first_offset, run.last_offset + 1)
+        }
+        assert spread == model
+        assert sum(run.last_offset - run.first_offset + 1 for run in batches) == len(model)
+        for before, after in itertools.pairwise(batches):
+            assert before.last_offset < after.first_offset
+            assert before.last_offset + 1 < after.first_offset or before[2:] != after[2:]

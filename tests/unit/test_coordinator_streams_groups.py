@@ -1,0 +1,643 @@
+"""Members of streams groups (KIP-1071), by what Apache Kafka 4.3.2 answered to the same requests.
+
+The host feeds a fresh coordinator with the log after each event: it must come to the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.group_host import GroupHost, topology_of_topics
+
+from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.streams_groups import LONGEST_NAME_BYTES
+from barnabas.coordinator.groups.streams.topic_plan import Status
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    CopartitionGroup,
+    Endpoint,
+    KeyValue,
+    Subtopology,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+    Topology,
+)
+
+SESSION_MS, INTERVAL_MS, REBALANCE_MS = 45_000, 5_000, 10_000
+LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+
+
+def new_host(**more: Any) -> GroupHost:
+    return GroupHost(topics={"t": 3, "u": 2, "s": 4}, **more)
+
+
+def counting(repartition: int = 0) -> Topology:
+    """A word count: it reads "s", repartitions, and keeps counts."""
+    return Topology(
+        0,
+        [
+            Subtopology("0", ["s"], [], [], ["rep"], [], []),
+            Subtopology(
+                "1", [], [], [TopicInfo("log", 0, 0, [KeyValue("cleanup.policy", "compact")])], [],
+                [TopicInfo("rep", repartition, 0, [])], [],
+            ),
+        ],
+    )  # fmt: skip
+
+
+def stateful() -> Topology:
+    return Topology(0, [Subtopology("0", ["u"], [], [TopicInfo("log", 0, 0, [])], [], [], [])])
+
+
+def rows(tasks: Any) -> dict[str, list[int]] | None:
+    return None if tasks is None else {row.subtopology_id: row.partitions for row in tasks}
+
+
+def given(answer: Any) -> Any:
+    """The error code, the epoch and the active tasks of an answer."""
+    return answer.error_code, answer.member_epoch, rows(answer.active_tasks)
+
+
+def statuses(answer: Any) -> list[int]:
+    return [status.status_code for status in answer.status]
+
+
+def state(host: GroupHost, group: str = "g") -> tuple[str, int, int]:
+    described = host.describe_streams_group(group)
+    return described.group_state, described.group_epoch, described.assignment_epoch
+
+
+def two_members(host: GroupHost) -> None:
+    """Two members that have their tasks: "m" those of partitions 0 and 1, "n" that of 2."""
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("n")
+    host.streams_heartbeat("m", 2)
+    host.streams_heartbeat("m", 2, owned={"0": [0, 1]})
+    assert given(host.streams_heartbeat("n", 3)) == (0, 3, {"0": [2]})
+
+
+# --- joining and leaving ------------------------------------------------------------------------
+
+
+def test_a_member_joins_alone() -> None:
+    host = new_host()
+    answer = host.streams_heartbeat("m")
+    assert given(answer) == (0, 2, {"0": [0, 1, 2]})
+    assert (answer.standby_tasks, answer.warmup_tasks, answer.status) == ([], [], [])
+    assert (answer.member_id, answer.heartbeat_interval_ms) == ("m", INTERVAL_MS)
+    assert (answer.acceptable_recovery_lag, answer.task_offset_interval_ms) == (0, 0)
+    assert state(host) == ("Stable", 2, 2)
+    assert host.list_groups() == {"g": ("streams", "Stable")}
+    assert host.list_groups(types_filter=["Streams"]) == {"g": ("streams", "Stable")}
+    assert host.list_groups(types_filter=["classic"]) == {}
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, None)
+    assert given(host.streams_heartbeat("m", 0)) == (0, 2, {"0": [0, 1, 2]})
+
+
+def test_tasks_move_to_a_member_that_joins_once_they_are_given_up() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    assert given(host.streams_heartbeat("n")) == (0, 3, {})
+    assert state(host) == ("Reconciling", 3, 3)
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, {"0": [0, 1]})
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, None)
+    assert given(host.streams_heartbeat("n", 3)) == (0, 3, None)
+    assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1]})) == (0, 3, None)
+    assert given(host.streams_heartbeat("n", 3)) == (0, 3, {"0": [2]})
+    assert given(host.streams_heartbeat("n", 3)) == (0, 3, None)
+    assert state(host) == ("Stable", 3, 3)
+
+
+def test_a_member_that_leaves_releases_its_tasks() -> None:
+    host = new_host()
+    two_members(host)
+    answer = host.streams_heartbeat("n", LEAVE)
+    assert (given(answer), answer.member_id, answer.status) == ((0, LEAVE, None), "n", [])
+    assert host.streams_heartbeat("n", LEAVE).error_code == Code.UNKNOWN_MEMBER_ID
+    assert state(host) == ("Assigning", 4, 3)
+    assert given(host.streams_heartbeat("m", 3)) == (0, 4, {"0": [0, 1, 2]})
+
+
+def test_an_empty_group_keeps_its_topology_until_it_is_deleted() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    assert host.delete_groups("g") == [("g", Code.NON_EMPTY_GROUP)]
+    host.streams_heartbeat("m", LEAVE)
+    assert host.list_groups() == {"g": ("streams", "Empty")}
+    for other in (topology_of_topics("u"), topology_of_topics("u", epoch=1)):
+        assert host.streams_heartbeat("m", topology=other).error_code == Code.INVALID_REQUEST
+    assert given(host.streams_heartbeat("m")) == (0, 4, {"0": [0, 1, 2]})
+    host.streams_heartbeat("m", LEAVE)
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    assert host.list_groups() == {}
+    assert given(host.streams_heartbeat("m", topology=topology_of_topics("u")))[2] == {"0": [0, 1]}
+
+
+def test_a_group_has_a_greatest_size() -> None:
+    host = new_host(streams_settings=StreamsGroupSettings(max_size=1))
+    host.streams_heartbeat("m")
+    assert host.streams_heartbeat("n").error_code == Code.GROUP_MAX_SIZE_REACHED
+    assert host.streams_heartbeat("m", 2).error_code == Code.NONE
+
+
+@pytest.mark.parametrize(
+    ("epoch", "fields", "code"),
+    [
+        (0, {"group": ""}, Code.INVALID_REQUEST),
+        (0, {"group": "g" * 40_000}, Code.INVALID_REQUEST),
+        (0, {"instance_id": "i"}, Code.INVALID_REQUEST),
+        (0, {"rack_id": ""}, Code.INVALID_REQUEST),
+        (0, {"rebalance_timeout_ms": -1}, Code.INVALID_REQUEST),
+        (0, {"owned": {"0": [0]}}, Code.INVALID_REQUEST),
+        (0, {"active_tasks": None}, Code.INVALID_REQUEST),
+        (0, {"warmup_tasks": [TaskIds("0", [0])]}, Code.INVALID_REQUEST),
+        (0, {"task_offsets": [TaskOffset("0", 0, 0)]}, Code.INVALID_REQUEST),
+        (0, {"task_end_offsets": []}, Code.INVALID_REQUEST),
+        (1, {"group": "unknown"}, Code.GROUP_ID_NOT_FOUND),
+        (-1, {"group": "unknown"}, Code.GROUP_ID_NOT_FOUND),
+        (1, {}, Code.UNKNOWN_MEMBER_ID),
+        (-1, {}, Code.UNKNOWN_MEMBER_ID),
+        (-2, {}, Code.INVALID_REQUEST),
+        (-3, {}, Code.INVALID_REQUEST),
+        (2, {"topology": topology_of_topics("t")}, Code.INVALID_REQUEST),
+        (2, {"active_tasks": []}, Code.INVALID_REQUEST),
+    ],
+)
+def test_a_request_that_is_refused(epoch: int, fields: dict[str, Any], code: Code) -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    before = len(host.log)
+    answer = host.streams_heartbeat("n", epoch, **fields)
+    assert (answer.error_code, answer.status) == (code, [])
+    assert answer.error_message
+    assert len(host.log) == before
+    assert LONGEST_NAME_BYTES == (1 << 15) - 1
+
+
+def test_a_member_without_an_id_or_a_topology_is_refused() -> None:
+    host = new_host()
+    assert host.streams_heartbeat("").error_code == Code.INVALID_REQUEST
+    fields = {"rebalance_timeout_ms": 1, "active_tasks": [], "standby_tasks": []}
+    answer = host.call(
+        "StreamsGroupHeartbeat", 0, group_id="g", member_id="m", warmup_tasks=[], **fields
+    )
+    assert answer.error_code == Code.INVALID_REQUEST
+    assert host.list_groups() == {}
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        topology_of_topics("t", epoch=-2),
+        topology_of_topics(),
+        Topology(0, [Subtopology("0", ["t"]), Subtopology("0", ["u"])]),
+        Topology(0, [Subtopology("0", ["t"], state_changelog_topics=[TopicInfo("log", 3)])]),
+        Topology(0, [Subtopology("0", ["t"], repartition_source_topics=[TopicInfo("rep")])]),
+        Topology(0, [Subtopology("0", ["t"], repartition_source_topics=[TopicInfo("rep", -1)])]),
+        Topology(0, [Subtopology("0", ["t"], copartition_groups=[CopartitionGroup([5])])]),
+    ],
+)
+def test_a_topology_that_is_refused_makes_no_group(topology: Topology) -> None:
+    host = new_host()
+    answer = host.streams_heartbeat("m", topology=topology)
+    assert answer.error_code == Code.STREAMS_INVALID_TOPOLOGY
+    assert (host.log, host.list_groups(), host.coordinator.next_deadline_ms()) == ([], {}, None)
+
+
+def test_patterns_of_source_topics_are_not_supported() -> None:
+    topology = Topology(0, [Subtopology("0", ["t"], source_topic_regex=["x.*"])])
+    assert new_host().streams_heartbeat(topology=topology).error_code == Code.INVALID_REQUEST
+
+
+def test_epochs_are_checked() -> None:
+    host = new_host()
+    two_members(host)
+    for epoch in (1, 9):
+        answer = host.streams_heartbeat("n", epoch)
+        assert answer.error_code == Code.FENCED_MEMBER_EPOCH
+    # the answer with the epoch 3 may have been lost: its tasks show that it does no harm
+    assert given(host.streams_heartbeat("m", 2, owned={"0": [0]}))[:2] == (0, 3)
+    refused = host.streams_heartbeat("m", 2, owned={"0": [0, 2]})
+    assert refused.error_code == Code.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_whose_answer_was_lost_gets_its_tasks_again() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("n")
+    host.streams_heartbeat("m", 2)  # it was to give up a task, and does not know it
+    assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1, 2]})) == (0, 2, {"0": [0, 1]})
+    assert given(host.streams_heartbeat("m", 2, owned={"0": [0, 1]})) == (0, 3, None)
+    host.streams_heartbeat("n", 3)  # it got a task, and does not know it
+    assert given(host.streams_heartbeat("n", 3, owned={})) == (0, 3, {"0": [2]})
+    assert given(host.streams_heartbeat("n", 3, owned={"0": [2]})) == (0, 3, None)
+
+
+def test_tasks_that_the_topology_has_not_are_refused() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    for owned in ({"7": [0]}, {"0": [3]}, {"0": [-1]}):
+        answer = host.streams_heartbeat("m", 2, owned=owned)
+        assert answer.error_code == Code.INVALID_REQUEST
+
+
+def test_a_member_with_an_older_topology_is_told_so() -> None:
+    host = new_host()
+    host.streams_heartbeat("m", topology=topology_of_topics("t", epoch=3))
+    older = host.streams_heartbeat("n", topology=topology_of_topics("t", epoch=1))
+    assert (older.error_code, statuses(older)) == (0, [Status.STALE_TOPOLOGY])
+    assert statuses(host.streams_heartbeat("n", 3)) == [Status.STALE_TOPOLOGY]
+    later = host.streams_heartbeat("o", topology=topology_of_topics("t", epoch=4))
+    assert later.error_code == Code.INVALID_REQUEST
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+def test_internal_topics_are_made_and_then_tasks_are_assigned() -> None:
+    host = new_host()
+    answer = host.streams_heartbeat("m", topology=counting())
+    assert (given(answer), statuses(answer)) == ((0, 2, {}), [Status.MISSING_INTERNAL_TOPICS])
+    assert state(host) == ("NotReady", 2, 2)
+    assert [(one.name, one.partition_count, one.configs) for one in host.missing_topics] == [
+        ("log", 4, (("cleanup.policy", "compact"),)), ("rep", 4, ()),
+    ]  # fmt: skip
+    assert statuses(host.streams_heartbeat("m", 2)) == [Status.MISSING_INTERNAL_TOPICS]
+    host.make_missing_topics()
+    everything = {"0": [0, 1, 2, 3], "1": [0, 1, 2, 3]}
+    assert given(host.streams_heartbeat("m", 2)) == (0, 3, everything)
+    assert (state(host), host.missing_topics) == (("Stable", 3, 3), [])
+    topology = host.describe_streams_group().topology
+    changelog, repartition = (
+        topology.subtopologies[1].state_changelog_topics,
+        topology.subtopologies[1].repartition_source_topics,
+    )
+    assert [(topic.name, topic.partitions) for topic in (*changelog, *repartition)] == [
+        ("log", 4), ("rep", 4),
+    ]  # fmt: skip
+
+
+def test_a_source_topic_may_come_and_go() -> None:
+    host = new_host()
+    answer = host.streams_heartbeat("m", topology=topology_of_topics("later"))
+    assert (given(answer), statuses(answer)) == ((0, 2, {}), [Status.MISSING_SOURCE_TOPICS])
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, None)
+    host.topics["later"] = 2
+    assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": [0, 1]})
+    host.delete_topics("later")
+    gone = host.streams_heartbeat("m", 3)
+    assert (given(gone), statuses(gone)) == ((0, 3, {}), [Status.MISSING_SOURCE_TOPICS])
+    assert given(host.streams_heartbeat("m", 3, owned={})) == (0, 4, None)
+    assert state(host) == ("NotReady", 4, 4)
+
+
+def test_a_topic_that_grows_brings_tasks() -> None:
+    host = new_host()
+    host.streams_heartbeat("m", topology=topology_of_topics("u"))
+    host.topics["u"] = 4
+    assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": [0, 1, 2, 3]})
+
+
+def test_a_topic_that_the_group_does_not_use_changes_nothing() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.topics["other"] = 1
+    before = len(host.log)
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, None)
+    assert len(host.log) == before
+
+
+def test_wrong_numbers_of_partitions_are_told() -> None:
+    topology = Topology(
+        0, [Subtopology("0", ["s", "u"], copartition_groups=[CopartitionGroup([0, 1])])]
+    )
+    host = new_host()
+    answer = host.streams_heartbeat("m", topology=topology)
+    assert (given(answer), statuses(answer)) == (
+        (0, 2, {}), [Status.INCORRECTLY_PARTITIONED_TOPICS],
+    )  # fmt: skip
+    assert host.missing_topics == []
+
+
+# --- when assignments are computed --------------------------------------------------------------
+
+
+def test_a_new_group_waits_for_its_first_members() -> None:
+    host = new_host()
+    host.overrides["g"] = {"streams.initial.rebalance.delay.ms": 3_000}
+    first = host.streams_heartbeat("m")
+    assert (given(first), statuses(first)) == ((0, 1, {}), [Status.ASSIGNMENT_DELAYED])
+    assert given(host.streams_heartbeat("n")) == (0, 1, {})
+    assert state(host) == ("Assigning", 3, 1)
+    host.pass_time(2_999)
+    assert given(host.streams_heartbeat("m", 1)) == (0, 1, None)
+    host.pass_time(1)
+    assert state(host) == ("Reconciling", 3, 3)
+    assert given(host.streams_heartbeat("m", 1)) == (0, 3, {"0": [0, 2]})
+    assert given(host.streams_heartbeat("n", 1)) == (0, 3, {"0": [1]})
+
+
+def test_a_group_that_was_left_before_its_first_assignment_is_forgotten_by_the_delay() -> None:
+    host = new_host()
+    host.overrides["g"] = {"streams.initial.rebalance.delay.ms": 3_000}
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("m", LEAVE)
+    host.pass_time(3_000)
+    assert state(host) == ("Empty", 3, 1)
+    host.streams_heartbeat("m")
+    host.restart()  # the delay is over with the broker
+    assert given(host.streams_heartbeat("m", 1)) == (0, 4, {"0": [0, 1, 2]})
+
+
+def test_assignments_are_an_interval_apart() -> None:
+    host = new_host()
+    host.overrides["g"] = {"streams.assignment.interval.ms": 1_000}
+    host.streams_heartbeat("m")
+    late = host.streams_heartbeat("n")
+    assert (given(late), statuses(late)) == ((0, 2, {}), [Status.ASSIGNMENT_DELAYED])
+    assert state(host) == ("Assigning", 3, 2)
+    host.pass_time(999)
+    assert statuses(host.streams_heartbeat("m", 2)) == [Status.ASSIGNMENT_DELAYED]
+    host.pass_time(1)
+    assert given(host.streams_heartbeat("m", 2)) == (0, 2, {"0": [0, 1]})
+
+
+def test_standby_tasks_follow_the_setting() -> None:
+    host = new_host()
+    host.topics["log"] = 2
+    for member in ("m", "n"):
+        host.streams_heartbeat(member, topology=stateful())
+    for _ in range(3):
+        for member, epoch, mine in (("m", 2, [0]), ("m", 3, [0]), ("n", 3, [1])):
+            host.streams_heartbeat(member, epoch, owned={"0": mine})
+    assert state(host)[0] == "Stable"
+    host.overrides["g"] = {"streams.num.standby.replicas": 1}
+    answer = host.streams_heartbeat("m", 3)
+    assert (given(answer), rows(answer.standby_tasks)) == ((0, 4, {"0": [0]}), {"0": [1]})
+    answer = host.streams_heartbeat("n", 3)
+    assert (given(answer), rows(answer.standby_tasks)) == ((0, 4, {"0": [1]}), {"0": [0]})
+
+
+def test_a_standby_task_becomes_active_where_it_is_kept() -> None:
+    host = new_host()
+    host.topics["log"] = 2
+    host.overrides["g"] = {"streams.num.standby.replicas": 1}
+    host.streams_heartbeat("m", topology=stateful())
+    host.streams_heartbeat("n", topology=stateful())
+    host.streams_heartbeat("m", 2)
+    host.streams_heartbeat("m", 2, owned={"0": [0]})
+    assert rows(host.streams_heartbeat("n", 3).active_tasks) == {"0": [1]}
+    assert rows(host.streams_heartbeat("m", 3).standby_tasks) == {"0": [1]}
+    host.streams_heartbeat("n", LEAVE)
+    answer = host.streams_heartbeat("m", 3)
+    assert (given(answer), answer.standby_tasks) == ((0, 3, {"0": [0]}), [])
+    assert given(host.streams_heartbeat("m", 3, owned={"0": [0]})) == (0, 4, None)
+    assert given(host.streams_heartbeat("m", 4)) == (0, 4, {"0": [0, 1]})
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
+def test_a_silent_member_is_removed() -> None:
+    host = new_host()
+    two_members(host)
+    host.pass_time(SESSION_MS - 1)
+    host.streams_heartbeat("m", 3)
+    host.pass_time(1)
+    assert [member.member_id for member in host.describe_streams_group().members] == ["m"]
+    assert host.streams_heartbeat("n", 3).error_code == Code.UNKNOWN_MEMBER_ID
+    assert given(host.streams_heartbeat("m", 3)) == (0, 4, {"0": [0, 1, 2]})
+
+
+def test_a_group_has_its_own_session_and_interval() -> None:
+    host = new_host()
+    host.overrides["g"] = {
+        "streams.session.timeout.ms": 50_000, "streams.heartbeat.interval.ms": 7_000,
+    }  # fmt: skip
+    assert host.streams_heartbeat("m").heartbeat_interval_ms == 7_000
+    host.pass_time(49_999)
+    assert host.list_groups() == {"g": ("streams", "Stable")}
+    host.pass_time(1)
+    assert host.list_groups() == {"g": ("streams", "Empty")}
+
+
+def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("n")
+    host.streams_heartbeat("m", 2)
+    host.pass_time(REBALANCE_MS - 1)
+    assert host.streams_heartbeat("m", 2).error_code == Code.NONE
+    host.pass_time(1)
+    assert host.streams_heartbeat("m", 2).error_code == Code.UNKNOWN_MEMBER_ID
+    assert given(host.streams_heartbeat("n", 3)) == (0, 4, {"0": [0, 1, 2]})
+
+
+def test_a_restart_begins_sessions_and_the_time_to_give_up() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("n")
+    host.streams_heartbeat("m", 2)
+    host.restart()
+    host.pass_time(REBALANCE_MS)
+    assert [member.member_id for member in host.describe_streams_group().members] == ["n"]
+    host.pass_time(SESSION_MS - REBALANCE_MS)
+    assert state(host)[0] == "Empty"
+
+
+def test_a_power_loss_lets_all_members_join_again() -> None:
+    host = new_host()
+    two_members(host)
+    host.lose_power({})
+    assert state(host)[0] == "Empty"
+    assert host.streams_heartbeat("m", 3).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_an_application_that_is_shut_down_hears_it() -> None:
+    host = new_host()
+    two_members(host)
+    requested = host.streams_heartbeat("m", 3, shutdown_application=True)
+    assert statuses(requested) == [Status.SHUTDOWN_APPLICATION]
+    assert statuses(host.streams_heartbeat("n", 3)) == [Status.SHUTDOWN_APPLICATION]
+    host.streams_heartbeat("m", LEAVE)
+    assert statuses(host.streams_heartbeat("n", 3)) == [Status.SHUTDOWN_APPLICATION]
+    host.streams_heartbeat("n", LEAVE)
+    assert statuses(host.streams_heartbeat("m")) == []
+
+
+def test_members_see_each_others_endpoints() -> None:
+    host = new_host()
+
+    def endpoints(answer: Any) -> Any:
+        rows = answer.partitions_by_user_endpoint
+        return answer.endpoint_information_epoch, rows and {
+            (row.user_endpoint.host, row.user_endpoint.port): {
+                topic.topic: topic.partitions for topic in row.active_partitions
+            }
+            for row in rows
+        }
+
+    joined = host.streams_heartbeat(
+        "m", user_endpoint=Endpoint("h", 1), endpoint_information_epoch=-1
+    )
+    assert endpoints(joined) == (0, {("h", 1): {"t": [0, 1, 2]}})
+    assert endpoints(host.streams_heartbeat("m", 2, endpoint_information_epoch=0)) == (0, None)
+    other = host.streams_heartbeat(
+        "n", user_endpoint=Endpoint("i", 2), endpoint_information_epoch=-1
+    )
+    assert endpoints(other) == (1, {("h", 1): {"t": [0, 1, 2]}, ("i", 2): {}})
+    answer = host.streams_heartbeat("m", 2, endpoint_information_epoch=0)
+    assert endpoints(answer) == (2, {("i", 2): {}, ("h", 1): {"t": [0, 1]}})
+
+
+# --- groups of other kinds ----------------------------------------------------------------------
+
+
+def test_groups_of_other_kinds_are_not_mixed() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    assert host.join("g").error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert host.consumer_heartbeat("c").error_code == Code.GROUP_ID_NOT_FOUND
+    assert host.heartbeat("g", 2, "m") == Code.UNKNOWN_MEMBER_ID
+    assert host.sync("g", 2, "m").error_code == Code.UNKNOWN_MEMBER_ID
+    assert host.describe("g", version=6).error_code == Code.GROUP_ID_NOT_FOUND
+    host.consumer_heartbeat("c", group="c")
+    assert host.streams_heartbeat("m", group="c").error_code == Code.GROUP_ID_NOT_FOUND
+    host.consumer_heartbeat("c", LEAVE, group="c")
+    assert host.streams_heartbeat("m", group="c").error_code == Code.GROUP_ID_NOT_FOUND
+    assert host.describe_streams_group("c").error_code == Code.GROUP_ID_NOT_FOUND
+    assert host.describe_streams_group("").error_code == Code.INVALID_GROUP_ID
+
+
+def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:
+    host = new_host()
+    member = host.join("g", protocols={"range": b""}).member_id
+    joined = host.join("g", member)
+    assert host.streams_heartbeat("m").error_code == Code.GROUP_ID_NOT_FOUND
+    host.sync("g", joined.generation_id, member, {member: b""})
+    host.commit("g", {"t": {0: 5}}, generation=joined.generation_id, member=member)
+    host.leave("g", (member, None))
+    assert given(host.streams_heartbeat("m")) == (0, 2, {"0": [0, 1, 2]})
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (5, "")}
+    host.restart()
+    assert host.list_groups() == {"g": ("streams", "Stable")}
+    host.streams_heartbeat("m", LEAVE)
+    assert host.join("g", protocols={"range": b""}).error_code == Code.MEMBER_ID_REQUIRED
+    assert host.list_groups()["g"][0] != "streams"
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (5, "")}
+
+
+# --- offsets ------------------------------------------------------------------------------------
+
+
+def test_commits_are_checked_by_member_epoch_and_task() -> None:
+    host = new_host()
+    two_members(host)
+
+    def commit(member: str, epoch: int, topic: str = "t", number: int = 0, version: int = 9) -> int:
+        codes = host.commit(
+            "g", {topic: {number: 1}}, generation=epoch, member=member, version=version
+        )
+        return codes[(topic, number)]
+
+    assert commit("m", 3) == Code.NONE
+    assert commit("m", 2) == Code.NONE, "it has had the task since epoch 2"
+    assert commit("m", 1) == Code.STALE_MEMBER_EPOCH
+    assert commit("m", 9) == Code.STALE_MEMBER_EPOCH
+    assert commit("n", 2, number=2) == Code.STALE_MEMBER_EPOCH, "it got the task in epoch 3"
+    assert commit("m", 2, topic="u") == Code.STALE_MEMBER_EPOCH, "no task reads the topic"
+    assert commit("z", 3) == Code.UNKNOWN_MEMBER_ID
+    assert commit("", -1) == Code.UNKNOWN_MEMBER_ID
+    assert commit("m", 3, version=8) == Code.UNSUPPORTED_VERSION
+    host.streams_heartbeat("m", LEAVE)
+    host.streams_heartbeat("n", LEAVE)
+    assert commit("", -1) == Code.NONE
+
+
+def test_commits_in_transactions_are_fenced_by_the_member_epoch() -> None:
+    host = new_host()
+    two_members(host)
+
+    def commit(member: str, epoch: int, number: int = 0) -> int:
+        return host.txn_commit("g", {"t": {number: 1}}, generation=epoch, member=member)[
+            ("t", number)
+        ]
+
+    assert commit("m", 3) == Code.NONE
+    assert commit("m", 2) == Code.NONE
+    assert commit("m", 1) == Code.ILLEGAL_GENERATION
+    assert commit("n", 2, number=2) == Code.ILLEGAL_GENERATION
+    assert commit("m", 4) == Code.ILLEGAL_GENERATION
+    assert commit("z", 3) == Code.UNKNOWN_MEMBER_ID
+    assert commit("", -1) == Code.NONE, "a request may name no member"
+
+
+def test_offsets_are_fetched_in_the_members_epoch() -> None:
+    host = new_host()
+    two_members(host)
+
+    def fetch(member: str | None, epoch: int) -> int:
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        group = OffsetFetchRequestGroup(
+            group_id="g", member_id=member, member_epoch=epoch, topics=topics
+        )
+        code = host.call("OffsetFetch", 9, groups=[group], require_stable=True).groups[0]
+        return int(code.error_code)
+
+    assert fetch("m", 3) == Code.NONE
+    assert fetch("m", 2) == Code.STALE_MEMBER_EPOCH
+    assert fetch(None, -1) == Code.NONE
+    assert fetch("z", 3) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.commit("g", {"t": {0: 1}, "u": {0: 1}}, generation=2, member="m")
+    assert host.delete_offsets("g", {"t": [0], "u": [0]}) == {
+        ("t", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 0): Code.NONE,
+    }  # fmt: skip
+    host.streams_heartbeat("m", LEAVE)
+    assert host.delete_offsets("g", {"t": [0]}) == {("t", 0): Code.NONE}
+    assert host.list_groups() == {}, "it goes with the last of its offsets"
+
+
+def test_a_description_has_the_members_and_their_tasks() -> None:
+    host = new_host()
+    host.streams_heartbeat(
+        "m", user_endpoint=Endpoint("h", 1), client_tags=[KeyValue("zone", "a")], rack_id="r"
+    )
+    (member,) = host.describe_streams_group().members
+    assert (member.member_id, member.member_epoch, member.topology_epoch) == ("m", 2, 0)
+    assert (member.process_id, member.rack_id, member.client_id) == ("of-m", "r", "client")
+    assert (member.user_endpoint.host, member.user_endpoint.port) == ("h", 1)
+    assert [(tag.key, tag.value) for tag in member.client_tags] == [("zone", "a")]
+    for assignment in (member.assignment, member.target_assignment):
+        assert rows(assignment.active_tasks) == {"0": [0, 1, 2]}
+        assert (assignment.standby_tasks, assignment.warmup_tasks) == ([], [])
+    assert host.coordinator.streams_requests.assigned_partitions(host.coordinator.group("g")) == {
+        "m": [("t", 0), ("t", 1), ("t", 2)]
+    }
+
+
+def test_records_that_are_not_written_are_decided_again() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.topics["t"] = 5
+    dropped = host.coordinator.streams_requests
+    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+    request = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=2)
+    result = dropped.on_heartbeat(
+        request, RequestContext(0, 0, "client", "/192.0.2.7"), host.now_ms
+    )
+    assert result.records
+    host.coordinator.on_records_dropped("g")
+    assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": [0, 1, 2, 3, 4]})

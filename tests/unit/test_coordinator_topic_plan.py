@@ -1,0 +1,192 @@
+"""The plan of a topology's topics, by what Apache Kafka 4.3 answered and made (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan, plan_topics
+from barnabas.coordinator.groups.streams.topology import (
+    CopartitionGroup,
+    InternalTopic,
+    Subtopology,
+    Topology,
+)
+from barnabas.protocol.errors import Code, KafkaError
+
+
+def internal(name: str, count: int = 0) -> InternalTopic:
+    return InternalTopic(name, count, 0, ())
+
+
+def sub(
+    name: str,
+    sources: Iterable[str] = (),
+    *,
+    reads: Iterable[InternalTopic] = (),
+    writes: Iterable[str] = (),
+    changelogs: Iterable[str] = (),
+    joined: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
+) -> Subtopology:
+    return Subtopology(
+        name, tuple(sources), (), tuple(map(internal, changelogs)), tuple(writes), tuple(reads),
+        tuple(CopartitionGroup(sources_, (), repartition) for sources_, repartition in joined),
+    )  # fmt: skip
+
+
+def plan(topics: dict[str, int], *subtopologies: Subtopology) -> TopicPlan:
+    return plan_topics(Topology(0, subtopologies), topics.get)
+
+
+def missing(made: TopicPlan) -> dict[str, int]:
+    return {topic.name: topic.partition_count for topic in made.missing}
+
+
+def tasks(made: TopicPlan) -> dict[str, int]:
+    return {name: one.task_count for name, one in made.subtopologies.items()}
+
+
+def status(made: TopicPlan) -> Status | None:
+    return None if made.problem is None else made.problem[0]
+
+
+def test_a_subtopology_has_as_many_tasks_as_its_largest_topic_has_partitions() -> None:
+    made = plan({"s": 4, "u": 2}, sub("0", ["s", "u"]))
+    assert (made.is_ready, tasks(made), missing(made)) == (True, {"0": 4}, {})
+
+
+def test_internal_topics_that_are_missing_get_their_partitions() -> None:
+    counting = sub("1", reads=[internal("rep")], changelogs=["log"])
+    made = plan({"s": 4}, sub("0", ["s"], writes=["rep"]), counting)
+    assert status(made) is Status.MISSING_INTERNAL_TOPICS
+    assert missing(made) == {"log": 4, "rep": 4}
+    there = plan({"s": 4, "log": 4, "rep": 4}, sub("0", ["s"], writes=["rep"]), counting)
+    assert (there.is_ready, tasks(there)) == (True, {"0": 4, "1": 4})
+    assert [one.is_stateful for one in there.subtopologies.values()] == [False, True]
+
+
+def test_source_topics_are_not_made() -> None:
+    made = plan({"s": 1}, sub("0", ["s", "x", "y", "a", "b"]))
+    assert (status(made), made.subtopologies, made.missing) == (
+        Status.MISSING_SOURCE_TOPICS, {}, (),
+    )  # fmt: skip
+    assert made.problem is not None and "a, b, x and 1 more" in made.problem[1]
+
+
+def test_a_chain_of_repartition_topics_is_followed_from_its_source() -> None:
+    last_first = [
+        sub("0", reads=[internal("c")]),
+        sub("1", reads=[internal("b")], writes=["c"]),
+        sub("2", reads=[internal("a")], writes=["b"]),
+        sub("3", ["s"], writes=["a"]),
+    ]
+    assert missing(plan({"s": 5}, *last_first)) == {"a": 5, "b": 5, "c": 5}
+
+
+def test_a_long_chain_against_its_order_takes_a_step_for_each() -> None:
+    count = 2_000
+    chain = [
+        sub(f"{number:04}", reads=[internal(f"r{number}")], writes=[f"r{number + 1}"])
+        for number in reversed(range(count))
+    ]
+    asked = []
+
+    def existing(name: str) -> int | None:
+        asked.append(name)
+        return 3 if name == "s" else None
+
+    made = plan_topics(Topology(0, (*chain, sub("z", ["s"], writes=["r0"]))), existing)
+    assert set(missing(made).values()) == {3}
+    assert len(asked) < 10 * count
+
+
+def test_a_topic_that_two_subtopologies_read_counts_for_both() -> None:
+    made = plan(
+        {"s": 2, "big": 6},
+        sub("0", ["s"], writes=["rep"]),
+        sub("1", ["big"], reads=[internal("rep")], changelogs=["log"]),
+    )
+    assert missing(made) == {"rep": 2, "log": 6}
+
+
+def test_a_fixed_number_of_partitions_is_kept() -> None:
+    made = plan({"s": 4}, sub("0", ["s"], writes=["f"]), sub("1", reads=[internal("f", 7)]))
+    assert (missing(made), tasks(made)) == ({"f": 7}, {"0": 4, "1": 7})
+
+
+def test_topics_that_are_joined_have_as_many_partitions_each() -> None:
+    mismatch = plan({"s": 4, "u": 2}, sub("0", ["s", "u"], joined=[((0, 1), ())]))
+    assert (status(mismatch), mismatch.missing) == (Status.INCORRECTLY_PARTITIONED_TOPICS, ())
+    flexible = plan(
+        {"s": 4, "u": 2},
+        sub("0", ["s"], writes=["f"]),
+        sub("1", ["u"], reads=[internal("f")], joined=[((0,), (0,))]),
+    )
+    assert missing(flexible) == {"f": 2}
+    fixed = plan(
+        {"s": 4, "u": 2},
+        sub("0", ["s"], writes=["f"]),
+        sub("1", ["u"], reads=[internal("f", 7)], joined=[((0,), (0,))]),
+    )
+    assert status(fixed) is Status.INCORRECTLY_PARTITIONED_TOPICS
+
+
+def test_repartition_topics_that_are_joined_take_the_fixed_number_or_the_most() -> None:
+    def joined(*reads: InternalTopic) -> TopicPlan:
+        return plan(
+            {"s": 4, "u": 2},
+            sub("0", ["s"], writes=["f"]),
+            sub("1", ["u"], writes=["g"]),
+            sub("2", reads=reads, joined=[((), (0, 1))]),
+        )
+
+    assert missing(joined(internal("f"), internal("g"))) == {"f": 4, "g": 4}
+    assert missing(joined(internal("f"), internal("g", 3))) == {"f": 3, "g": 3}
+    both = joined(internal("f", 5), internal("g", 3))
+    assert status(both) is Status.INCORRECTLY_PARTITIONED_TOPICS
+
+
+def test_a_fixed_topic_elsewhere_does_not_count_in_a_copartition_group() -> None:
+    made = plan(
+        {"s": 4},
+        sub("0", ["s"], writes=["f", "g"]),
+        sub("1", reads=[internal("f")], joined=[((), (0,))]),
+        sub("2", reads=[internal("g", 9)]),
+    )
+    assert missing(made) == {"f": 4, "g": 9}
+
+
+@pytest.mark.parametrize("topic", ["rep", "log"])
+def test_an_internal_topic_that_exists_must_have_its_partitions(topic: str) -> None:
+    made = plan(
+        {"s": 4, topic: 9},
+        sub("0", ["s"], writes=["rep"]),
+        sub("1", ["s"], reads=[internal("rep")], changelogs=["log"], joined=[((0,), (0,))]),
+    )
+    assert (status(made), made.missing) == (Status.INCORRECTLY_PARTITIONED_TOPICS, ())
+
+
+@pytest.mark.parametrize(
+    "subtopologies",
+    [
+        [sub("0")],
+        [sub("0", ["s"], reads=[internal("x")])],
+        [sub("0", reads=[internal("x")], writes=["x"])],
+        [sub("0", ["s"], joined=[((5,), ())])],
+        [sub("0", ["s"], joined=[((), (0,))])],
+    ],
+)
+def test_a_topology_that_no_topics_can_serve_is_refused(subtopologies: list[Subtopology]) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        plan({"s": 1}, *subtopologies)
+    assert refusal.value.code is Code.STREAMS_INVALID_TOPOLOGY
+
+
+def test_a_loop_that_a_source_feeds_gets_the_sources_partitions() -> None:
+    made = plan({"s": 3}, sub("0", ["s"], reads=[internal("x")], writes=["x"]))
+    assert missing(made) == {"x": 3}
+
+
+def test_a_topology_without_subtopologies_is_ready() -> None:
+    assert plan({}).is_ready
