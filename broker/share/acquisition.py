@@ -21,7 +21,7 @@ from barnabas.broker.share.in_flight import (
 )
 from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 
-BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+RECORD_LIMIT = 1  # the mode of acquisition in which a member gets no more records than it asks for
 FEWEST_THROTTLED = 2
 LEAST_LIMIT = 2  # with fewer deliveries none is the last one that a record gets alone
 

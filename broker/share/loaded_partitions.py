@@ -60,7 +60,6 @@ class LoadedPartitions:
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._timers: Timers[SharePartitionKey] = Timers()
         self._limits: dict[str, tuple[Any, GroupLimits]] = {}
-        self.expired_count = 0  # records whose lock ended
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -307,7 +306,6 @@ class LoadedPartitions:
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
                 continue
-            self.expired_count += sum(one.last_offset - one.first_offset + 1 for one in made.stored)
             try:
                 self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
             except KafkaError as error:

@@ -122,7 +122,6 @@ class ShareSessions:
         self._by_connection: dict[int, dict[SessionKey, None]] = {}
         self._by_group: dict[str, int] = {}
         self.partition_count = 0
-        self.eviction_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -106,7 +106,6 @@ class Shares:
         closed, self._closed = self._closed, []
         for connection_id in closed:
             for session in self.sessions.of_connection(connection_id):
-                self.sessions.eviction_count += 1
                 self.close_session(session.key, now_ms)
                 if not self.sessions.has_group(session.key.group_id):
                     self.partitions.drop_group(session.key.group_id, now_ms)
