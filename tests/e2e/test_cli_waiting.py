@@ -40,6 +40,7 @@ VERBS: dict[str, Sequence[str]] = {
     "quota list": (),
     "quota remove": ("--user", "alice", "--yes"),
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
+    "share consume": (TOPIC, "--group", "kitchen"),
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),

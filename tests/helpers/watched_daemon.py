@@ -50,7 +50,7 @@ KNOWN_SYNCS = {
     # no batch may have an epoch that a power loss lets a start give again
     (
         "storage/directory/log_manager.py",
-        "reserve_leader_epoch",
+        "begin_leader_epoch",
     ): "of several brokers another one leads",
 }
 """What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
