@@ -147,7 +147,7 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of the internal topic that keeps the key.
 
-    Kafka's: Utils.abs of the hash, modulo the count.
+    Source: Apache Kafka's `partitionFor`, Utils.abs of the key's hash, modulo the partition count.
     """
     hashed = java_string_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count

@@ -19,7 +19,7 @@ _BEFORE = """\
     pip install './barnabas[metrics]'
     barnabas start --metrics-port 9404
 
-No release yet: `./barnabas` is a clone of the repository, or a wheel that `make dist` built.
+No release yet: `./barnabas` is your clone (inside it write `.`), or the wheel of `make dist`.
 
 In Prometheus' configuration
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = (
-    "No release yet: `./barnabas` is a clone of the repository, or a wheel that `make dist` built."
+    "No release yet: `./barnabas` is your clone (inside it write `.`), or the wheel of `make dist`."
 )
 CHECKOUT = re.compile(r"(pip install (?:-q )?'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
 """A command that installs a checkout; without `./` it installs from an index."""

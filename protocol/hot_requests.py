@@ -173,7 +173,11 @@ def _read_rows(
 def produce_reader(
     most_other_bytes: int,
 ) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
-    """`read_produce` with a bound on what is no record."""
+    """`read_produce` with a bound on the bytes of a request that are not records.
+
+    Takes: most_other_bytes, the bound: it limits topics, partitions and other fields.
+    Gives: the function for the table of requests, called with data, position and version.
+    """
     return partial(read_produce, most_other_bytes=most_other_bytes)
 
 

@@ -431,6 +431,12 @@ class _Verifier:
             return None
 
     def _check_indexes(self, facts: SegmentFacts) -> None:
+        """Check the three indexes of a segment against its batches.
+
+        A segment whose batches have faults is skipped, since nothing can be checked against them.
+        Its index of aborted transactions is also skipped where the log may have gaps, or the state
+        of its producers is not reliable.
+        """
         if not facts.is_sound:
             return  # the batches are not reliable
         for suffix, check in ((".index", check_offset_index), (".timeindex", check_time_index)):

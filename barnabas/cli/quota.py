@@ -161,7 +161,7 @@ def remove(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Remove quotas: those that are named, or all of exactly that entity."""
+    """Remove the named quotas; without names, every quota set for exactly this entity."""
     if not keys:
         keys = [
             key

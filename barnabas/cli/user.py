@@ -29,8 +29,8 @@ FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
 def user() -> None:
     """Users with SCRAM passwords: list, add, remove.
 
-    On any Kafka broker. A broker salts and iterates a password once more than the client that sends
-    it; it cannot be read back.
+    Works with any Kafka broker. The client sends the salted and iterated password, and the broker
+    stores keys that it derives from this: the password cannot be read back.
     """
 
 
@@ -142,7 +142,7 @@ def _password(name: str, file: TextIO | None) -> str:
 
 @user.command("remove", epilog=examples("barnabas user remove alice --yes"))
 @click.argument("name", metavar="USER")
-@mechanism_option(help="Only that one; by default all that the user has.")
+@mechanism_option(help="Only this mechanism; by default all mechanisms that the user has.")
 @yes_option
 @connection_options
 @json_option

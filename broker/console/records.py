@@ -1,7 +1,7 @@
-"""The records at one place of a log, as the page shows them: bounded in number and in bytes.
+"""The records from an offset of a log on, as the page shows them: bounded in number and in bytes.
 
-In two steps, as in `spans`: `take_records` gives slices of files, in the loop's thread;
-`read_records` reads and decompresses them, in another.
+There are two steps, as in `spans`: `take_records` runs in the loop's thread, and gives slices of
+files; `read_records` runs in another thread, reads the slices and decompresses the batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_READ_BYTES = 4 << 20
 MOST_DECOMPRESSED_BYTES = 8 << 20
 MOST_RECORDS = 100
 MOST_SHOWN_BYTES = 8 * 1024
-"""Of one key, value or header: what is longer is cut there, and its length is said."""
+"""The most bytes shown of a key, value or header: a longer one is cut, and its length is shown."""
 MOST_HEADERS = 50
 _READ_AT_FIRST_BYTES = 64 * 1024
 
@@ -45,9 +45,9 @@ class Place(NamedTuple):
 
 
 def take_records(log: Log, offset: int) -> Place:
-    """The place of the records from an offset on; of the log's first ones where it begins later.
+    """The place of the records from an offset on, or from the log's start if that is later.
 
-    Raises: KafkaError OFFSET_OUT_OF_RANGE beyond its end, KAFKA_STORAGE_ERROR.
+    Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the log's end, KAFKA_STORAGE_ERROR.
     """
     offset = max(offset, log.log_start_offset)
     data = log.read(offset, max_bytes=_READ_AT_FIRST_BYTES, min_one_batch=True)
@@ -55,7 +55,13 @@ def take_records(log: Log, offset: int) -> Place:
 
 
 def read_records(place: Place, count: int) -> dict[str, Any]:
-    """The records from a place on, as plain values, and what could not be read. Raises: OSError."""
+    """The records from a place on, as plain values for JSON.
+
+    Gives:  a dict. records: at most `count` rows; next_offset: where the next call continues, None
+            at the end, or at a batch too large to read here; problem: why a batch was not read,
+            empty if all were.
+    Raises: OSError.
+    """
     rows: list[dict[str, Any]] = []
     if place.slice is None:
         return {"records": rows, "next_offset": None, "problem": ""}

@@ -1,4 +1,4 @@
-"""Requests counted by API, between the connections and the core, while the page is shown."""
+"""Counts the requests of each API between connections and core, while the page is shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OnFrame = Callable[[int, memoryview, int], None]
 
 
 class RequestCounts:
-    """How many requests of each API came since the counting began.
+    """How many requests of each API were received since the counting began.
 
     Only the second byte of the API key is read: all keys are below 256.
     """

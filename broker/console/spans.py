@@ -1,18 +1,19 @@
 """The recent log of one partition as spans: committed, aborted and open data, and markers.
 
-In two steps. `take_window` runs in the loop's thread, reads no batch and gives a value: slices of
-files, and the log's open and aborted transactions. `read_strip` reads the headers of batches from
-those slices, in any thread. It classifies a batch as a read_committed consumer does (KIP-98,
-"Fetch"), and knows the open transactions, too:
+There are two steps. `take_window` runs in the loop's thread, reads no batch and gives a value:
+slices of files, and the log's open and aborted transactions. `read_strip` reads the headers of
+batches from those slices, in any thread. It classifies a batch as a read_committed consumer does
+(KIP-98, "Fetch"), and also distinguishes batches of open transactions:
 
     batch                                        kind
     a control batch                              COMMIT_MARKER or ABORT_MARKER
-    of no transaction                            PLAIN
-    from the first offset of its producer's
-      open transaction on                        OPEN
-    of a producer with an aborted transaction
-      that began, and has no abort marker yet    ABORTED
-    else                                         COMMITTED
+    a batch without a transaction                PLAIN
+    its producer has an open transaction that
+      began at this offset or before             OPEN
+    its producer has an aborted transaction that
+      began at this offset or before, and whose
+      abort marker comes after the batch         ABORTED
+    any other batch of a transaction             COMMITTED
 
 A span is a run of batches of one kind and one transaction. It never crosses the last stable offset
 or the high watermark; a run without a transaction is divided at fixed offsets, so that spans do not
@@ -323,6 +324,11 @@ class _Walk:
         )
 
     def _append(self, span: Span) -> None:
+        """Join a span to the last one, or add it after the last one.
+
+        Spans of markers, of different kinds and of different transactions stay apart, as do spans
+        on both sides of the last stable offset, the high watermark, or a fixed division of PLAIN.
+        """
         last = self._spans[-1] if self._spans else None
         bounds = (self._window.last_stable_offset, self._window.high_watermark)
         if (

@@ -1,7 +1,7 @@
-"""What the page shows, as plain values for JSON, made from looks at the broker.
+"""The rows that the page shows, as plain values for JSON, made from observations of the broker.
 
-Pure: looks (`observation.observe`) and strips (`spans`) are values, and so are the results. All
-lists are bounded: a page asks for the rows that it has room for.
+Pure: observations (`observation.observe`) and strips (`spans`) are values, and so are the results.
+All lists are bounded: a page requests as many rows as it has room for.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Broker:
         return sorted(rows, key=lambda row: -self.age_ms(row))
 
     def age_ms(self, row: OpenRow) -> int:
-        """How long it has been open; if no coordinator knows it, since its last batch."""
+        """How long it has been open; if no coordinator knows it, the time since its last batch."""
         if row.id_state is not None and row.id_state.age_ms is not None:
             return row.id_state.age_ms
         last = max((transaction.last_timestamp for _, transaction in row.places), default=-1)
@@ -326,7 +326,7 @@ class Page(NamedTuple):
 
 
 def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
-    """One page; the last one where there are fewer pages."""
+    """One page of a list; the last page if the list has fewer pages."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(page, 0), pages - 1)
     return Page(rows[page * size : (page + 1) * size], len(rows), page, pages)
@@ -384,7 +384,7 @@ def groups_by_need(broker: Broker) -> list[GroupState]:
 
 
 def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup]) -> Answer:
-    """What `barnabas.why_stuck` needs for its sentence on a partition."""
+    """The values from which `barnabas.why_stuck` makes its sentence on a partition."""
     return Answer(
         TopicPartition(row.topic, row.partition),
         row.last_stable_offset,

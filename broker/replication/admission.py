@@ -1,14 +1,16 @@
-"""Which of the connections to a leader's replication port is that of its standby; sans-IO.
+"""Decides which connection to a leader's replication port is the standby's; sans-IO.
 
     event                           effect on the connection
     it connects                     it is greeting; the standby's place is not taken
-    too many are greeting           the oldest one is closed, of the host that has most of them
+    too many are greeting           the oldest one of the host with the most of them is closed
     it sends unexpected bytes       it is closed without an error, since it may be a stranger's
-    it proves the secret            it is the standby's; or it is refused with an error, and closed
+    it proves that it knows the     it becomes the standby's, or is refused with an error and closed
+      common secret
     GREETING_MS have passed         it is closed, if it is still greeting (the rim has the timer)
     it is closed                    its place is free
 
-Without these bounds strangers with many connections could keep the standby out.
+Without these bounds hosts that do not know the secret could open many connections and so keep the
+standby out.
 """
 
 from __future__ import annotations
@@ -55,10 +57,10 @@ class _Greeting(NamedTuple):
 class Admission(Generic[Peer]):
     """The connections of one leader, each identified by a value of the rim.
 
-    standby: the standby's one.
+    standby: the standby's connection; None without one.
 
-    Takes: most_greeting, how many may not have shown the secret, where that is less than
-    MOST_GREETING.
+    Takes: most_greeting, how many connections may be greeting at a time, if less than
+           MOST_GREETING.
     """
 
     def __init__(self, leading: Leading, most_greeting: int = sys.maxsize) -> None:
@@ -73,8 +75,10 @@ class Admission(Generic[Peer]):
         return list(self._greeting)
 
     def on_accepted(self, peer: Peer, host: str) -> MadeRoom[Peer] | None:
-        """Add a connection, before its TLS handshake. Gives: the one that has to be closed for
-        it."""
+        """Add a connection, before its TLS handshake.
+
+        Gives: the connection that has to be closed to make room for it.
+        """
         made_room = self._make_room() if len(self._greeting) >= self._most_greeting else None
         self._greeting[peer] = _Greeting(host, None)
         return made_room
@@ -90,7 +94,7 @@ class Admission(Generic[Peer]):
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:
         """A connection is set up; bytes may arrive from now on."""
         greeting = self._greeting.get(peer)
-        if greeting is not None:  # otherwise it has made room meanwhile
+        if greeting is not None:  # None: it was closed to make room for another one
             self._greeting[peer] = greeting._replace(link=self._leading.new_link(nonce, now_ms))
 
     def on_bytes(self, peer: Peer, data: bytes, now_ms: int) -> Reply:
@@ -110,7 +114,7 @@ class Admission(Generic[Peer]):
         return self._admit(peer, greeting.link)
 
     def _admit(self, peer: Peer, link: StandbyLink) -> Reply:
-        """Admit or refuse a connection that has proved the secret."""
+        """Make a connection that proved the secret the standby's, or refuse it with an error."""
         try:
             self._leading.admit(link)
         except WireError as error:

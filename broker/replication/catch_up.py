@@ -1,8 +1,9 @@
 """Brings a copy of a data directory up to date while the directory is written to.
 
-The leader visits the entries of its directory one after the other. Data that the copy has are
-compared by checksums of their pieces, and the rest is sent. Operations continue meanwhile. Each is
-either sent at its place in the stream, or omitted because a later visit includes its effect:
+The leader visits the entries (files and directories) of its directory one after the other. It
+compares the data that the copy has by checksums of their pieces, and sends the rest. The broker
+changes its files meanwhile. Each such operation is either sent at its place in the stream, or
+omitted because a later visit includes its effect:
 
     the operation concerns          it is
     an entry not visited yet        omitted

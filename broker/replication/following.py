@@ -1,14 +1,14 @@
 """The standby's side of the link, sans-IO: bytes of the leader go in, and answers come out.
 
-The directory's note `barnabas-standby` has the state of the copy in one line: `catching up`, on
-which no broker starts, or `following`: everything that the leader had done up to some moment. A
-standby that connects and compares changes nothing yet: the state of its copy is unchanged until the
-first operation arrives.
+The file `barnabas-standby` of the directory (the note) has the state of the copy in one line. With
+`catching up` no broker starts on the copy. With `following` the copy has everything that the leader
+had done up to some moment. While a standby connects and compares, it changes neither its copy nor
+the note: both change when the first operation arrives.
 
-With `following` the note has which answers of the leader waited for this copy (`AnswersWait`). A
-broker that starts on it begins
+A note with `following` also says which answers of the leader waited for this copy (`AnswersWait`).
+It decides how a broker starts on the copy:
 
-    the note has        by hand                      by a claim of the lease
+    answers waited      started by hand              started by a claim of the lease
     never               as after a power loss        as after a power loss
     while in sync       as after a power loss        as after a kill: the claimer is in the set
     always              as after a kill              as after a kill
@@ -69,7 +69,7 @@ class StandbyNote:
         return FOLLOWING if text.partition(":")[0] == FOLLOWING else CATCHING_UP
 
     def answers_wait(self) -> AnswersWait:
-        """Which answers of the leader waited for this copy; NEVER where the note has none."""
+        """Which answers of the leader waited for this copy; NEVER if the note does not say so."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
             return AnswersWait(text.partition(": answers wait ")[2])
@@ -98,10 +98,10 @@ class StandbyNote:
         self._disk.fsync_dir(self._data_dir)
 
     def check(self) -> bool:
-        """Whether a standby had the directory.
+        """Whether the directory is a standby's, from which a broker may start.
 
-        Raises: LogDirectoryError where its copy is not whole, or may not be any more: while it
-                follows, a standby lets the system decide when data are written to the disk.
+        Raises: LogDirectoryError where the copy is not whole, or a power loss may have damaged it:
+                a standby that follows does not flush, and the system decides when data are written.
         """
         state = self.read()
         if state == CATCHING_UP:
@@ -254,7 +254,7 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """The bounded text of a leader that has not proved the secret yet, for the log."""
+    """A value from a leader that has not proved the secret yet, as bounded text for the log."""
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
@@ -275,10 +275,13 @@ def cluster_id_of(disk: Disk, data_dir: str) -> str:
 
 
 def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
-    """Refuse to follow with a directory whose whole content would be removed.
+    """Check that a directory may become a copy of the leader's.
 
-    Raises: LogDirectoryError where it belongs to another cluster, or has no cluster id: the file
-            may have been lost. A copy that was catching up may lack it.
+    Following removes all data that the leader does not have. So the directory has to belong to the
+    leader's cluster, or be empty.
+
+    Raises: LogDirectoryError where the directory belongs to another cluster, or has data and no
+            cluster id: `meta.properties` may have been lost. An unfinished copy may lack this file.
     """
     own = cluster_id_of(disk, data_dir)
     is_begun = StandbyNote(disk, data_dir).read() == CATCHING_UP

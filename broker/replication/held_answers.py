@@ -1,7 +1,7 @@
-"""Answers to clients that may not be sent yet.
+"""Holds the answers to clients that may not be sent yet.
 
-They wait until the standby has everything that was done before them, and are sent only within the
-lease.
+An answer waits until the standby has everything that the leader did before it. With a lease it is
+sent only while the leader's right to answer lasts (`leadership`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which of two nodes leads: decided by one record with compare-and-swap, in an external engine.
+"""Decides which of two nodes leads, by compare-and-swap of one record in an external engine.
 
 Sans-IO: answers of the engine and the clock go in; requests to the engine come out. Neither node
 decides by the other's silence. The engine needs no clock and no leases of its own: it has one
 record (`lease_record`) with a version, which can be read (linearizably), and replaced if its
-version is still the one that was read. etcd and Kubernetes have that.
+version is still the one that was read. etcd and Kubernetes support this.
 
 **The right to answer.** A leader renews: it writes the record again. Its right ends `ttl - margin`
 after it SENT the last write that is known to be in the record. Another node claims when it has seen
@@ -44,10 +44,10 @@ A directory that was found WHOLE, but has only had lower leader epochs than the 
 (`held_epochs`), is an older copy, and counts as NOTHING until it has followed.
 
 When both machines lose power the standby leaves the set, and the leader continues with the data of
-its disk. The first node creates a missing record; one with an empty directory does so only after a
-`ttl`, so that one with data comes first. A record without a `cluster_id` belongs to a first leader
-that died before it had opened its
-directory: a node that is alone in its set claims, with NOTHING.
+its disk. The first node creates a missing record. A node with an empty directory does so only after
+a `ttl`, so that a node with data comes first. If a record has no `cluster_id`, its first leader
+died before it had opened its directory: then a node that is alone in the record's set may claim
+with NOTHING, too.
 
     role      after                              requests to the engine
     WATCHING  the start                          a read each `ttl / 12`; a claim
@@ -201,7 +201,7 @@ class Leadership:
         self._must_read, self._wants_release = True, False
         self._next_ms = self._renew_ms = now_ms
 
-    # --- what is asked of it ---------------------------------------------------------------------
+    # --- reading its state -----------------------------------------------------------------------
 
     @property
     def holding(self) -> Holding:
@@ -219,7 +219,7 @@ class Leadership:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of this node's claim: it leads its partitions in no lower one."""
+        """The epoch of this node's claim: the node leads its partitions in no lower epoch."""
         assert self.record is not None, "there is no claim"
         return self.record.leader_epoch
 
@@ -275,8 +275,8 @@ class Leadership:
         """Record that the leader's directory is open, and that its partitions are led in
         `leader_epoch`.
 
-        It is that of the claim, or a higher one if the directory had one before the lease. It is
-        stored in the record, so that the next claim is above it.
+        This epoch is the claim's, or a higher one if the directory had one before the lease. It is
+        stored in the record, so that the next claim has a higher epoch.
         """
         self.has_opened, self._opened_epoch = True, leader_epoch
         self.holding = Holding.WHOLE
@@ -384,7 +384,7 @@ class Leadership:
         return self._claimed(record)
 
     def _is_worth_less(self, record: LeaseRecord) -> bool:
-        """Whether another node of the set has more: of two that lost power, the last leader.
+        """Whether another node of the set has more data: if both lost power, the last leader has.
 
         A standby that claimed and lost power before its directory was a leader's has NOTHING.
         """

@@ -1,14 +1,15 @@
-"""The leader's side of the link: the order of operations, the standby, and the waiting answers.
+"""The leader's side of the link to a standby: what is sent to it, and which answers wait for it.
 
 Sans-IO: bytes of the standby, operations of the disk and the clock (`now_ms`) go in; bytes to send
 come out of `take_output`.
 
-    state         entered by                     sent bytes
+    state         entered by                     the leader sends
     GREETING      a connection                   a challenge; the standby's place is not taken
-    PROVEN        a right proof                  none: it waits until its copy may be changed
-    COMPARING     not being in the in-sync set   a welcome; the standby sends its inventory
+    PROVEN        a proof of the secret          nothing, until the standby's copy may be changed
+    COMPARING     the standby is not in the      a welcome; the standby sends its inventory
+                  in-sync set (any more)
     CATCHING_UP   the end of the inventory       missing data, and operations (`catch_up`)
-    FOLLOWING     nothing is missing             each operation
+    FOLLOWING     the copy lacks nothing         each operation
 
 With `sync` an answer to a client waits until the standby has applied everything that was done
 before the answer was ready (`position`). Answers wait from the time when the standby has first
@@ -57,8 +58,8 @@ PING_PARTS = 4  # of the timeout, between two pings
 class ReplicationSettings(NamedTuple):
     """The settings of a leader.
 
-    is_sync: answers wait for the standby. may_be_alone: they are sent while there is none.
-    timeout_ms: how long a standby may be silent. secret: the one that both sides know.
+    is_sync: whether answers wait for the standby. may_be_alone: whether answers are sent while
+    there is no standby. timeout_ms: how long a standby may be silent. secret: the common secret.
     """
 
     is_sync: bool
@@ -212,7 +213,7 @@ class StandbyLink:
     def ping(self) -> None:
         """Send a ping, which the standby answers: both sides see that the other one is alive.
 
-        Also during a catch-up: while equal data are compared nothing is sent.
+        Pings are also sent during a catch-up: while equal data are compared nothing else is sent.
         """
         if self.state in (State.CATCHING_UP, State.FOLLOWING) and not self._operations:
             self._control.append(frame(["ping"]))

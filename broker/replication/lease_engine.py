@@ -1,7 +1,7 @@
-"""The engines with the lease's record, asked over HTTP with the standard library.
+"""The HTTP clients of the engines that store the lease's record, with the standard library.
 
-A thread that may block uses them (`lease_keeper`). `lease_exchange` decides the requests and
-endpoints.
+A call may block, so it is made in the thread of `lease_keeper`. `lease_exchange` decides which
+requests are sent to which endpoint.
 """
 
 from __future__ import annotations

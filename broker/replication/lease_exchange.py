@@ -1,16 +1,18 @@
 """The HTTP requests to the engines of the lease, etcd and Kubernetes, and their answers.
 
-Sans-IO: an exchange is a generator that yields HTTP requests and gets the result of each. A request
-of the lease is one exchange. An endpoint that refuses the connection is skipped. A request without
-an answer in time is Unknown, and the next request is sent to the next endpoint.
+Sans-IO: an exchange is a generator that yields HTTP requests and gets the result of each. A read
+or write of the lease's record is one exchange. An endpoint that refuses the connection is skipped.
+If there is no answer in time the result is Unknown, and the next request is sent to the next
+endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
-                                 POST /v3/kv/txn             put, if mod_revision is that
+                                 POST /v3/kv/txn             put, if mod_revision is as read
                                  POST /v3/auth/authenticate  a token, where there is a user
 Kubernetes (coordination.k8s.io/v1, one Lease):
                                  GET .../leases/NAME         404: it does not exist
                                  POST .../leases             create it; 409: it exists
-                                 PUT .../leases/NAME         with its resourceVersion; 409: another
+                                 PUT .../leases/NAME         with the resourceVersion as read;
+                                                             409: the Lease has another one
 
 The Lease has the record in an annotation; its spec shows the leader to people.
 """

@@ -4,9 +4,9 @@
     cluster_id   of the data; empty until the first leader has opened its directory
     leader       the leader's node id; null: the last one has released it
     session      of the leader's process; a restarted node has another one
-    leader_epoch of the leader: each claim raises it, and all partitions are led in it
+    leader_epoch of the leader: each claim raises it; it is the leader epoch of all partitions
     in_sync      the node ids that have all acknowledged writes: no other node may claim
-    nodes        by node id, the addresses: for the other node, and for clients by listener
+    nodes        by node id: its address for the other node, and those for clients by listener
     write_id     the unique id of this write
     opened_by    the node id of the last leader that has opened its directory; null: none has
     held_epochs  by node id, a leader epoch that its directory is known to have had since the node
@@ -27,7 +27,7 @@ HIGHEST_LEADER_EPOCH = 2**31 - 1
 
 
 class LeaseRecordError(Exception):
-    """The record in the engine cannot be read: it is not that of a pair, or of another version."""
+    """The record in the engine cannot be read: it is not a pair's, or of another version."""
 
 
 class NodeAddresses(NamedTuple):

@@ -1,4 +1,4 @@
-"""How a leader uses its lease: the nodes that clients see, and when it has to end; sans-IO."""
+"""How a leader uses its lease: which nodes clients see, and when the leader has to end; sans-IO."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LeasedLead:
     def on_lease_changed(self) -> bool:
         """Called after each answer of the lease's engine. Gives: whether this node leads.
 
-        Once it does not, it never leads again.
+        After it has returned False once, this node never leads again in this process.
         """
         keeper = self._keeper
         if keeper.failure is not None:

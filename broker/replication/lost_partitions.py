@@ -1,15 +1,16 @@
-"""Partitions whose directory a leader has lost, and a standby's copy still has.
+"""Finds the partitions whose directory a leader has lost, but a standby's copy still has.
 
 During a catch-up the leader sends removals of directories that it does not have. The removal of a
 partition with records waits until the copy has everything else, including the metadata journal. If
-the journal has the partition, of the same topic, it was not deleted: the leader has lost the
-directory, and this may be its last copy. The exception is a directory with the mark of
-`replicated_disk`: this node made it while it led, no standby got it, and so its successor never had
-it.
+the journal has the partition, with the same topic id, the partition was not deleted: the leader has
+lost the directory, and the copy's directory may be the last one. The exception is a directory with
+the mark of `replicated_disk`: the node that follows now made it while it led, and no standby got
+it, so that the present leader never had it.
 
-The mark is on the disk with the first flush of the directory's own files. A power loss before that
-may keep the directory, and some of its records, and lose the mark. Such a directory stops no
-return, and is not removed either: it is set aside, as `<name>.<32 hex digits>-stray`.
+The first flush of the directory's files also writes the mark to the disk. A power loss before that
+may keep the directory and some of its records, but lose the mark. Such a directory does not keep
+the node from following again, and is not removed either: it is renamed, with the suffix
+`.<32 hex digits>-stray`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _SHOWN = 10
 
 
 class LostPartitions:
-    """The directories whose removal waits for the end of the catch-up."""
+    """The directories of the copy whose removal waits for the end of the catch-up."""
 
     def __init__(self, disk: Disk, data_dir: str, *, is_copy: bool) -> None:
         """Takes: is_copy, whether all of the directory came from a leader."""

@@ -1,6 +1,6 @@
-"""The steps of a node of a pair until it leads: it follows the leader, or waits; sans-IO.
+"""The steps of a node of a pair until the node leads: it follows the leader, or waits; sans-IO.
 
-The steps are those of `standby_steps`.
+A generator yields the same steps as in `standby_steps`.
 """
 
 from __future__ import annotations

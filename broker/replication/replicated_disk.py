@@ -1,13 +1,13 @@
-"""A disk that publishes each change of the data directory after it was made.
+"""A disk that publishes each change of the data directory after the change is made.
 
 Files that another process writes (the cleaner's new segments) are published when they are renamed:
-their bytes before their names. The files of a new log, which a thread makes, are published once the
-log has them.
+first their bytes, then their names. The files of a new log, which a thread makes, are published
+once the log uses them.
 
-The directory of a partition that is made here has the file `barnabas-not-sent` until a standby has
-the directory (`leading`). After a take-over the node can so distinguish directories that its
-successor never had from those that the successor lost (`lost_partitions`). The sync that makes the
-names in the directory durable includes the mark.
+When this node makes the directory of a partition it adds the file `barnabas-not-sent`, the mark,
+which is removed when a standby has the directory (`leading`). After a take-over the node can thus
+distinguish directories that the new leader never had from those that it lost (`lost_partitions`).
+The sync that makes the names in the directory durable includes the mark.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReplicatedFile:
         return position
 
     def truncate(self, size: int) -> None:
-        """Cut it. Raises: OSError."""
+        """Cut the file to a size. Raises: OSError."""
         self._file.truncate(size)
         self._disk.tell(Operation(Kind.TRUNCATE, self._name, size))
 
@@ -107,7 +107,10 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does, and mark it. Another thread makes those of new logs."""
+        """Make a directory, as `Disk` does, and mark it.
+
+        Another thread makes the directories of new logs.
+        """
         is_inside = path.startswith(self._inside)
         is_partitions = is_inside and "/" not in path[len(self._inside) :].lstrip("/")
         is_marked = is_partitions and not self._disk.is_dir(path)

@@ -1,9 +1,9 @@
 """The note `barnabas-lease-session`: the process of this node that last led from this directory.
 
 A restarted node need not wait for the end of a lease that its own dead process had. The reader of
-the note has the directory's lock, so that process has ended. `RunNote` shows that it was a process
-of this directory: the machine has been up since, and this is not a copy of the directory, whose
-process may be alive. The note is not replicated.
+the note has the directory's lock, so the process that wrote the note has ended. `RunNote` shows
+that it was a process of this directory on this machine, which has been up since, and that the
+directory is not a copy of one whose process may be alive. The note is not replicated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which bytes are sent to the standby, and when; sans-IO."""
+"""Decides which bytes are sent to the standby, and when; sans-IO."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The order in which a leader ends; sans-IO.
+"""The steps in which a leader ends, in their order; sans-IO.
 
     reason                   steps, in order
     another node leads       close all connections without an answer; the directory is not changed
     its disk has failed      close the logs; the lease expires by itself
     a stop was requested     close the logs; send the rest to the standby; release the lease
 
-The lease is released last: from then on the standby may claim, and reads no more of the stream.
+The lease is released last: from then on the standby may claim the leadership, and no longer reads
+the leader's stream.
 """
 
 from __future__ import annotations

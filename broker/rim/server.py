@@ -194,6 +194,7 @@ class Server:
             self.on_frame = observer.around(self, self.on_frame)
 
     def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
+        """The turns of the connections that use a budget of memory for received requests."""
         turns: ReceiveTurns
 
         def receivers() -> list[Connection]:

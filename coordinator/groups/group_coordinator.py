@@ -347,7 +347,9 @@ class GroupCoordinator:
                 value = decode_group(group.metadata_value)
                 group.classic = self._kinds.load_classic_group(group.group_id, value, now_ms)
                 result = results.of(group.partition)
-                if value.members and value.leader_id is None:  # see group_conversion
+                # Members without a leader: the group was converted from a consumer group, and its
+                # rebalance is still to come (`group_conversion`).
+                if value.members and value.leader_id is None:
                     group.classic.rebalance.prepare(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)

@@ -34,7 +34,7 @@ _TOPIC_RECORD = b"\x01\x02"  # the first bytes of its value: frame version, API 
 
 
 def mark_of(bootstrap: bytes) -> bytes:
-    """The content of the mark for that `bootstrap.checkpoint`."""
+    """The content of the mark that belongs to this content of `bootstrap.checkpoint`."""
     return b"%08x\n" % crc32c(bootstrap)
 
 
@@ -52,9 +52,9 @@ def is_graduated(disk: Disk, data_dir: str) -> bool:
 
 
 def is_what_kafka_was_given(disk: Disk, data_dir: str, bootstrap: bytes) -> bool:
-    """Whether that is the `bootstrap.checkpoint` of the hand-over.
+    """Whether this content of `bootstrap.checkpoint` was written by the hand-over to Apache Kafka.
 
-    It matches the mark or, if the mark was lost, is one of ours.
+    It was if it matches the mark or, where the mark was lost, if it has topics.
     """
     try:
         return disk.read(f"{data_dir}/{MARK_NAME}") == mark_of(bootstrap)

@@ -1,6 +1,6 @@
 """The console's HTTP server: the page's files, and its data as JSON. All of it is read-only.
 
-    GET /                            the page; its scripts and styles beside it
+    GET /                            the page; its scripts and styles have paths of their own
     GET /api/overview      ?search=&page=&internal=     totals, topics with strips, the oldest
                                                         transactions, groups that wait or are behind
     GET /api/topic         ?topic=&page=                strips of all partitions of a topic
@@ -13,9 +13,10 @@
 
 An error is {"error": a sentence}, with status 400, 404 or 503.
 
-The cost to the loop: looks (`observation.observe`) run in slices, and at most so often that they
-take a twentieth of the time, however many pages are open. Batches are read in the connection's
-thread. Nothing is computed without a page: requests are counted for WATCHED_S after an answer.
+The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and at most
+so often that this takes a twentieth of the time, however many pages are open. Batches are read in
+the connection's thread. While no page is open nothing is computed: requests are counted only until
+WATCHED_S after the last answer to a page.
 """
 
 from __future__ import annotations
@@ -102,7 +103,11 @@ class BadRequest(Exception):
 
 
 class Console:
-    """The HTTP server of the page. Answers are made one at a time, in the connections' threads."""
+    """The console's HTTP server.
+
+    Each connection has a thread, which makes the answers. A lock makes only one thread at a time do
+    that.
+    """
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server, self._loop = server, server.loop
@@ -480,7 +485,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def touch(self) -> Look[None]:
-        """A page looks. Runs in the loop's thread."""
+        """Note that a page has read the counts. Runs in the loop's thread."""
         yield
         self._last_look = time.monotonic()
         if self._timer is None:

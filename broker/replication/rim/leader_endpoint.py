@@ -1,4 +1,4 @@
-"""The rim of a leader: the port for its standby, and the answers that wait for it."""
+"""The rim of a leader: the port for its standby, and the answers that wait for the standby."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from barnabas.storage.pooled_disk import disk_below, most_beside_clients
 
 logger = logging.getLogger("barnabas.replication")
 
-TICK_PARTS = 10  # of the timeout
+TICK_PARTS = 10  # the timeout is divided into as many ticks
 SENDS_REST_S = 3.0
-DESCRIPTORS_PART = 8  # of those that clients' connections leave, for who has not shown the secret
+# Connections that have not proved the secret may use an eighth of the file descriptors that the
+# connections of clients leave.
+DESCRIPTORS_PART = 8
 REFUSED, WAITS = "refused", "waits"
 
 
 class Leader:
-    """A leader: the Gate of its server, whose answers wait for the standby.
+    """A leader: the Gate of its server, which holds answers until the standby has their data.
 
-    is_deposed: whether another node leads. server: set once it is made.
-    It has the waiting answers.
+    is_deposed: whether another node leads. server: the leader's server, set once it exists.
     """
 
     is_deposed = False
@@ -197,7 +198,7 @@ class _Ending:
 class _Endpoint:
     """The port, its connections, and the timer. admission: which connection is the standby's.
 
-    Connections of strangers are logged once a minute.
+    Connections that do not prove the secret are logged once a minute.
     """
 
     def __init__(
@@ -329,7 +330,8 @@ class _Endpoint:
 class _StandbyProtocol(asyncio.Protocol):
     """The asyncio protocol of a connection, before and after it is the standby's.
 
-    peer: its other end. reason: why it is closed. task: accepts it, and waits for TLS.
+    peer: the address of the other end. reason: why the connection is closed. task: accepts the
+    connection, and waits for TLS.
     """
 
     def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:

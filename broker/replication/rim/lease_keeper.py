@@ -97,7 +97,7 @@ class LeaseKeeper:
         """Wake up the waiting threads after a change, and send a request if needed."""
         self._changed.notify_all()
 
-    # --- what is asked of it, in any thread ------------------------------------------------------
+    # --- reading its state, in any thread --------------------------------------------------------
 
     def may_answer(self) -> bool:
         """Whether this node leads, and certainly no other does."""

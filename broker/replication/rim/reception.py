@@ -7,11 +7,10 @@ and returns the answer. Without a leader the request waits. A connection survive
 current request can be repeated, and belongs to the broker when this node leads. Produce and Fetch
 are only for a leader: they close the connection, and the client asks for Metadata.
 
-Only listeners without TLS and SASL are served, and only without an authorizer and quotas, which
-need the client's
-address: the leader sees this node's. Other listeners refuse.
+Only listeners without TLS and SASL are served, and only without an authorizer and quotas: these
+need the client's address, and the leader sees this node's. Other listeners refuse clients.
 
-It runs in a thread of its own.
+The reception runs in a thread of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The subscriptions and assignments that classic consumers exchange by JoinGroup and SyncGroup.
 
-Of classic groups the broker reads only the topics of subscriptions; the consumers read the rest. Of
-classic members in a consumer group it reads and writes all. All versions begin with the fields of
-version 0, big-endian; a string is int16 size and UTF-8:
+In a classic group the broker reads only the topics of the subscriptions; all else is for the
+consumers. In a consumer group with classic members the broker reads their whole subscriptions, and
+writes their assignments. Each version begins with the fields of the versions before it. Numbers are
+big-endian; a string is its size as int16, and its bytes in UTF-8:
 
     subscription   version int16, topics (int32 count, each a string),
                    user_data (int32 size, -1 for null, bytes)

@@ -1,14 +1,15 @@
 """The settings of consumer groups (KIP-848).
 
-Apache Kafka 3.9 has a preview of them. `is_preview` chooses between their answers:
+Apache Kafka 3.9 has a preview of consumer groups, whose answers differ from those of later
+releases. With `is_preview` the broker gives the answers of the preview:
 
-| what | preview | today |
+| event | answer with `is_preview` | answer without |
 |---|---|---|
 | the epoch of a new group | 0, so that the first member gets 1 | 1 |
 | a member joins with an empty list of topics | INVALID_REQUEST | accepted, without partitions |
-| LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | it leaves |
+| LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | the member leaves |
 | a classic member joins, by `group.consumer.migration.policy=disabled` | accepted | refused |
-| a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for partitions it had (KIP-1251) |
+| a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions (KIP-1251) |
 | TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID | accepted |
 """
 

@@ -208,13 +208,16 @@ class ConsumerGroups:
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
-        """The consumer group that the group is, or becomes."""
+        """The consumer group that a group is already, or becomes by this heartbeat.
+
+        Gives: it, and the records of the conversion of a classic group with members.
+        """
         if group.is_consumer:
             return Upgrade(group.require_consumer(), [])
         return self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), [])
 
     def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
-        """Set what is known of the member, and raise the group's epoch if its topics change."""
+        """Set the value of a member, and raise the group's epoch if the member's topics change."""
         has_changed = False
         former = change.members.get(member_id)
         if value is not former:

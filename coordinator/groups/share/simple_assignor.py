@@ -121,7 +121,11 @@ class _Division:
                         self._take(member_id, pair)
 
     def _fill(self) -> None:
-        """Give each partition to as many members as it lacks."""
+        """Give each partition to further members, until S members have it.
+
+        Only members below their quotas get one. Where all of these have the partition already,
+        another member takes it, and gives one of its own to a member below its quota.
+        """
         given, counts, quotas = self.given, self._counts, self._quotas
         free = deque(one for one in self._takers if len(given[one]) < quotas[one])
         for pair in counts:
@@ -142,8 +146,11 @@ class _Division:
                 lacking.pop(0)
 
     def _exchange(self, free: str, lacking: _Partition) -> bool:
-        """Give a partition to a member without it, which gives another one to the free member: that
-        has the lacking one already.
+        """Give the lacking partition to the free member, or to another one if that has it already.
+
+        The other member then gives one of its partitions to the free member.
+
+        Gives: whether that was possible.
         """
         given = self.given
         if lacking not in given[free]:
