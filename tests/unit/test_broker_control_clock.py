@@ -50,3 +50,11 @@ def test_it_stands_while_it_is_frozen_but_for_advance() -> None:
 def test_it_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="forward only"):
         Machine().clock().advance(-1)
+
+
+def test_how_far_it_is_ahead_does_not_depend_on_when_it_is_read() -> None:
+    """A millisecond begins between any two readings of the machine's clock."""
+    readings = iter(range(5_000_000, 6_000_000))
+    clock = ControlledClock(lambda: 1_000, lambda: next(readings))
+    clock.advance(691_200_000)
+    assert clock.ahead_ms == 691_200_000

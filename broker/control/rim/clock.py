@@ -27,7 +27,9 @@ class ControlledClock:
     @property
     def ahead_ms(self) -> int:
         """How far the clock is ahead of the machine's; below 0 after a frozen time."""
-        return self.wall_ms() - self._wall_ms()
+        frozen = self._frozen_at
+        # one reading of the machine's clock: between two of them a millisecond may begin
+        return frozen[1] - self._wall_ms() if frozen is not None else self._ahead_ms
 
     def steady_ms(self) -> int:
         """The steady time; replaces `clocks.steady_ms`."""
