@@ -8,6 +8,7 @@ from barnabas.broker.share.share_partition import SharePartition
 from barnabas.coordinator.share.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
+    from barnabas.broker.share.wakes import Wakes
     from barnabas.storage.log.log import Log
 
 
@@ -43,10 +44,13 @@ class LoadedPartition:
         "leader_epoch",
         "log",
         "value",
+        "wakes",
     )
 
-    def __init__(self, key: SharePartitionKey, log: Log, value: SharePartition) -> None:
-        self.key, self.log, self.value = key, log, value
+    def __init__(
+        self, key: SharePartitionKey, log: Log, value: SharePartition, wakes: Wakes
+    ) -> None:
+        self.key, self.log, self.value, self.wakes = key, log, value, wakes
         self.leader_epoch = log.leader_epoch
         self.idle: dict[Idle, None] = {}
         self.is_stored, self.is_dropped, self.has_unstored = True, False, False
@@ -61,8 +65,11 @@ class LoadedPartition:
 
     def wake(self, now_ms: int) -> None:
         """Records may be acquired: the sessions that have none visit the partition again."""
-        if not self.idle:
-            return
+        if self.idle:
+            self.wakes.wake(self, now_ms)
+
+    def wake_now(self, now_ms: int) -> None:
+        """Carry out a wake, for `Wakes`."""
         idle, self.idle = self.idle, {}
         for target in idle:
             target.make_ready()

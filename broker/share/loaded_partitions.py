@@ -19,6 +19,7 @@ from barnabas.broker.share.share_partition import (
     SharePartition,
     Transition,
 )
+from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Written
 from barnabas.coordinator.timers import Timers
@@ -45,7 +46,9 @@ _REFUSALS = {
 
 
 class LoadedPartitions:
-    """All share partitions that are loaded, and the deadlines of their locks."""
+    """All share partitions that are loaded, and the deadlines of their locks. wakes: held while
+    transitions are decided and made, and while a fetch is tried.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class LoadedPartitions:
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._timers: Timers[SharePartitionKey] = Timers()
         self._limits: dict[str, tuple[Any, GroupLimits]] = {}
+        self.wakes = Wakes()
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -96,7 +100,7 @@ class LoadedPartitions:
         if start_offset == UNINITIALIZED_OFFSET:
             start_offset = self._first_offset(key.group_id, log, now_ms)
         loaded = LoadedPartition(
-            key, log, SharePartition(start_offset, state.batches, state.state_epoch)
+            key, log, SharePartition(start_offset, state.batches, state.state_epoch), self.wakes
         )
         if state.start_offset == UNINITIALIZED_OFFSET:
             self._store_first_offset(loaded, now_ms)
@@ -191,7 +195,7 @@ class LoadedPartitions:
         acknowledgements: Sequence[Acknowledgement],
         now_ms: int,
     ) -> Storing:
-        """Decide about what a member acknowledges.
+        """Decide about what a member acknowledges. The caller holds the wakes until `store`.
 
         Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION where the
                 share partition is not loaded, so that the member holds nothing of it.
@@ -205,6 +209,10 @@ class LoadedPartitions:
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         """The session of a member is closed: release what it holds."""
+        with self.wakes:
+            self._release(keys, member_id, now_ms)
+
+    def _release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         storing = []
         for key in keys:
             loaded = self._loaded.get(key)
@@ -245,15 +253,13 @@ class LoadedPartitions:
         Raises: NotWrittenError where there is no space; OSError. None of them is made then.
         """
         changes = [one.change for one in storing if one.change is not None]
-        self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
-        woken = []
-        for one in storing:
-            if one.loaded.value.apply(one.transition):
-                woken.append(one.loaded)
-            if one.transition.renewed:
-                self.schedule(one.loaded)
-        for loaded in woken:
-            loaded.wake(now_ms)
+        with self.wakes:
+            self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
+            for one in storing:
+                if one.loaded.value.apply(one.transition):
+                    one.loaded.wake(now_ms)
+                if one.transition.renewed:
+                    self.schedule(one.loaded)
 
     def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
         """Make transitions that no member waits for, also where there is no space to store them:

@@ -61,10 +61,11 @@ class Acknowledgement(NamedTuple):
 
 class Transition(NamedTuple):
     """What an event changes: the runs of batches, by the first offset of the batch; and what is
-    stored of it. renewed: runs whose lock is longer now. completed: how many records are not
-    delivered any more.
+    stored of it. before: the runs that are replaced. renewed: runs whose lock is longer now.
+    completed: how many records are not delivered any more.
     """
 
+    before: dict[int, list[Run]]
     runs: dict[int, list[Run]]
     stored: list[StateBatch]
     renewed: list[Run]
@@ -219,6 +220,7 @@ class SharePartition:
         has_available = False
         for first_offset, runs in transition.runs.items():
             batch = self._batches[first_offset]
+            assert batch.runs is transition.before[first_offset], "it has changed since"
             batch.runs = runs
             if len(runs) > 1:
                 batch.is_tracked = True
@@ -401,6 +403,7 @@ class _Staged:
 
     def __init__(self, partition: SharePartition, limits: GroupLimits, now_ms: int) -> None:
         self._partition, self._limits, self._now_ms = partition, limits, now_ms
+        self._before: dict[int, list[Run]] = {}
         self._runs: dict[int, list[Run]] = {}
         self._stored: list[StateBatch] = []
         self._renewed: list[Run] = []
@@ -412,7 +415,7 @@ class _Staged:
 
     def transition(self) -> Transition:
         """What was decided."""
-        return Transition(self._runs, self._stored, self._renewed, self._completed)
+        return Transition(self._before, self._runs, self._stored, self._renewed, self._completed)
 
     def current(self, batch: InFlightBatch) -> InFlightBatch:
         """The batch as the transition has it so far."""
@@ -467,6 +470,7 @@ class _Staged:
 
     def _put(self, batch: InFlightBatch, run: Run) -> None:
         first = batch.first_offset
+        self._before.setdefault(first, batch.runs)
         self._runs[first] = replaced(self._runs.get(first, batch.runs), [run])
 
 

@@ -25,6 +25,12 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 
 LOCK_MS = 30_000
@@ -482,6 +488,31 @@ def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
     shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
     assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert one.take("t") == [(7, 9, 1)], "it is loaded again"
+
+
+def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decided() -> None:
+    b = queue(0, partitions=2)
+    for index in (0, 1):
+        b.produce("t", (b"a", b"b", b"c", b"d"), partition=index)
+    one, other = two(b)
+    assert acquired(one.fetch(("t", 0), ("t", 1))) == [(0, 3, 1), (0, 3, 1)]
+    other.send_fetch(("t", 0), ("t", 1), max_wait_ms=60_000, min_bytes=120)
+    assert one.acknowledge("t", (2, 3, RELEASE)) == Code.NONE
+    assert other.answer() is None, "these are too few bytes"
+    shares = b.broker.shares.get()
+    (fenced,) = (key for key in list(shares.coordinator.keys()) if key.partition == 1)
+    shares.runtime.initialize([(fenced, 7, 0)], lambda *_: None, b.now_ms)
+    rows = [
+        AcknowledgePartition(0, [AcknowledgementBatch(0, 1, [ACCEPT])]),
+        AcknowledgePartition(1, [AcknowledgementBatch(0, 3, [ACCEPT])]),
+    ]
+    topics = [AcknowledgeTopic(topic_id(b, "t"), rows)]
+    b.send(one.connection, ShareAcknowledgeRequest("g", "one", one.session, False, topics), 2)
+    codes = [row.error_code for topic in one.answer().responses for row in topic.partitions]
+    assert codes == [Code.NONE, Code.NOT_LEADER_OR_FOLLOWER]
+    assert acquired(other.answer()) == [(2, 3, 2), (0, 3, 1)]
+    assert ShareMember(b, "g", "three").take("t") == [], "one member holds them"
+    assert other.acknowledge("t", (2, 3, ACCEPT)) == Code.NONE
 
 
 def test_a_group_without_a_name_is_refused() -> None:
