@@ -62,6 +62,7 @@ class ShareHandler:
         try:
             session = self._session(request, context)
         except KafkaError as error:
+            self._parts.shares.get().drop_unread(request.group_id or "", context.now_ms)
             response = request.error_response(context.api_version, error.code)
             if error.code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
                 return response

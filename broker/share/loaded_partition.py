@@ -9,6 +9,7 @@ from barnabas.coordinator.share.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
     from barnabas.broker.share.wakes import Wakes
+    from barnabas.coordinator.share.share_state import ShareState
     from barnabas.storage.log.log import Log
 
 
@@ -32,10 +33,12 @@ class Idle(Protocol):
 class LoadedPartition:
     """A share partition and its log. idle: partitions of sessions that become ready when records
     may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
-    is_dropped: it must not be used any more. has_unstored: there was no space for a change.
+    is_dropped: it must not be used any more. state: what it was loaded from. has_unstored: there
+    was no space for a change.
     """
 
     __slots__ = (
+        "_beginning",
         "has_unstored",
         "idle",
         "is_dropped",
@@ -43,21 +46,40 @@ class LoadedPartition:
         "key",
         "leader_epoch",
         "log",
+        "state",
         "value",
         "wakes",
     )
 
     def __init__(
-        self, key: SharePartitionKey, log: Log, value: SharePartition, wakes: Wakes
+        self,
+        key: SharePartitionKey,
+        log: Log,
+        state: ShareState,
+        value: SharePartition,
+        wakes: Wakes,
     ) -> None:
         self.key, self.log, self.value, self.wakes = key, log, value, wakes
         self.leader_epoch = log.leader_epoch
+        self.state, self._beginning = state, state.beginning
         self.idle: dict[Idle, None] = {}
         self.is_stored, self.is_dropped, self.has_unstored = True, False, False
 
     def is_of(self, log: Log) -> bool:
-        """Whether it is a share partition of that log, under its current leader."""
-        return not self.is_dropped and self.log is log and self.leader_epoch == log.leader_epoch
+        """Whether it is a share partition of that log, under its current leader, and of the state
+        that is stored.
+        """
+        return (
+            not self.is_dropped
+            and self.log is log
+            and self.leader_epoch == log.leader_epoch
+            and self.is_of_state
+        )
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether the state was neither begun again nor deleted since."""
+        return self.state.beginning == self._beginning
 
     def on_progress(self, log: Log, now_ms: int) -> None:
         """The log has grown, or more of it is visible."""

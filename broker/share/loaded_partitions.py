@@ -21,7 +21,7 @@ from barnabas.broker.share.share_partition import (
 )
 from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Written
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log.time_lookup import offset_for_timestamp
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-    from barnabas.coordinator.share.share_state import Change
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")
@@ -100,7 +99,11 @@ class LoadedPartitions:
         if start_offset == UNINITIALIZED_OFFSET:
             start_offset = self._first_offset(key.group_id, log, now_ms)
         loaded = LoadedPartition(
-            key, log, SharePartition(start_offset, state.batches, state.state_epoch), self.wakes
+            key,
+            log,
+            state,
+            SharePartition(start_offset, state.batches, state.state_epoch),
+            self.wakes,
         )
         if state.start_offset == UNINITIALIZED_OFFSET:
             self._store_first_offset(loaded, now_ms)
@@ -242,6 +245,8 @@ class LoadedPartitions:
             made.stored,
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
+        if not change.error_code and not loaded.is_of_state:
+            change = Change(error_code=Code.FENCED_STATE_EPOCH)
         if change.error_code:
             self.drop(loaded.key, now_ms)
             raise _refusal(change)

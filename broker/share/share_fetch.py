@@ -183,8 +183,10 @@ class ShareFetch:
     def load_some(self, now_ms: int) -> bool:
         """Load partitions that no request has visited. Gives: whether there are more."""
         session = self._session
+        if session is None or not self._is_current(session):
+            return False
         left = VISITED_AT_ONCE
-        for target in list(session.ready) if session is not None else ():
+        for target in list(session.ready):
             if target.partition is None and target not in self._errors:
                 if not left:
                     return True

@@ -95,20 +95,26 @@ class Shares:
             self._closed.append(connection_id)
 
     def close_session(self, key: SessionKey, now_ms: int) -> None:
-        """End a session: what its member holds of its partitions is released."""
+        """End a session: what its member holds of its partitions is released. Share partitions that
+        no member of the group reads any more are dropped.
+        """
         session = self.sessions.remove(key)
         if session is not None:
             held = (SharePartitionKey(key.group_id, *place) for place in session.targets)
             self.partitions.release(held, key.member_id, now_ms)
+            self.drop_unread(key.group_id, now_ms)
+
+    def drop_unread(self, group_id: str, now_ms: int) -> None:
+        """Drop the share partitions of a group, if none of its members has a session."""
+        if not self.sessions.has_group(group_id):
+            self.partitions.drop_group(group_id, now_ms)
 
     def _end_sessions(self, now_ms: int) -> None:
-        """End the sessions of closed connections; drop share partitions that no member reads."""
+        """End the sessions of closed connections."""
         closed, self._closed = self._closed, []
         for connection_id in closed:
             for session in self.sessions.of_connection(connection_id):
                 self.close_session(session.key, now_ms)
-                if not self.sessions.has_group(session.key.group_id):
-                    self.partitions.drop_group(session.key.group_id, now_ms)
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
         """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""

@@ -515,6 +515,65 @@ def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decid
     assert other.acknowledge("t", (2, 3, ACCEPT)) == Code.NONE
 
 
+def test_share_partitions_that_no_member_reads_are_dropped() -> None:
+    b = queue(6, group_share_max_share_sessions="1", group_share_max_size="1")
+    one, other = two(b)
+    shares = b.broker.shares.get()
+    one.take("t")
+    assert len(shares.partitions) == 1
+    assert one.acknowledge("t", (0, 5, ACCEPT), session=-1) == Code.NONE
+    assert not len(shares.partitions), "after the last request of the member"
+    other.take("t")
+    other.fetch(session=-1)
+    assert not len(shares.partitions), "after a last fetch"
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_a_group_that_is_set_back_reads_from_there(epoch: int, is_closed: bool) -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NONE
+    if is_closed:
+        one.fetch(session=-1)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.initialize([(key, epoch, 2)], lambda *_: None, b.now_ms)
+    assert other.take("t") == [(2, 5, 1)]
+    assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.NONE
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_group_that_is_deleted_and_begun_again_reads_all(is_closed: bool) -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NONE
+    if is_closed:
+        one.fetch(session=-1)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    begin_group(b, "g", "t")
+    assert other.take("t") == [(0, 5, 1)]
+    if not is_closed:
+        assert one.acknowledge("t", (4, 5, ACCEPT)) == Code.INVALID_RECORD_STATE
+    assert shares.coordinator.summary(key).start_offset == 0
+
+
+def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    begin_group(b, "g", "t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
+    assert other.take("t") == [(0, 5, 1)]
+
+
 def test_a_group_without_a_name_is_refused() -> None:
     b = queue()
     request = ShareFetchRequest(group_id=None, member_id="m")
