@@ -85,10 +85,13 @@ class LoadedPartitions:
                 COORDINATOR_NOT_AVAILABLE without space for a record.
         """
         loaded = self._loaded.get(key)
-        if loaded is not None:
-            if loaded.is_of(log):
-                return loaded
+        if loaded is not None and loaded.is_of(log):
+            return loaded
+        with self.wakes:  # the fetches that wait find the new one
             self.drop(key, now_ms)
+            return self._load(key, log, now_ms)
+
+    def _load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
         change = self._coordinator.read(key, log.leader_epoch, now_ms)
         if change.error_code:
             raise _refusal(change)

@@ -99,11 +99,12 @@ class ShareFetch:
 
     def _try_or_wait(self, deadline_ms: int, now_ms: int) -> None:
         session = self._session
-        if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
-            session.waiting[self] = None
-            self._parts.requests.park_fetch(
-                self._context, WaitingFetch([], self.try_complete), deadline_ms
-            )
+        with self._shares.partitions.wakes:
+            if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
+                session.waiting[self] = None
+                self._parts.requests.park_fetch(
+                    self._context, WaitingFetch([], self.try_complete), deadline_ms
+                )
 
     def _finish(self) -> None:
         """Answer with the rows."""
@@ -157,9 +158,14 @@ class ShareFetch:
     # --- records ---------------------------------------------------------------------------------
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Acquire records and answer, if there are enough, or the time is up."""
-        if self._is_done:
-            return True
+        """Acquire records and answer, if there are enough, or the time is up.
+
+        Other fetches are tried when this one has its share partitions, and not while it loads one.
+        """
+        with self._shares.partitions.wakes:
+            return self._is_done or self._try(now_ms, out_of_time)
+
+    def _try(self, now_ms: int, out_of_time: bool) -> bool:
         session, request = self._session, self._request
         if session is None or not session.targets or not self._is_current(session):
             self._finish()

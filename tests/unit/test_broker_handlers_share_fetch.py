@@ -32,6 +32,7 @@ from barnabas.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
 )
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+from barnabas.protocol.topic_partition import TopicPartition
 
 LOCK_MS = 30_000
 
@@ -572,6 +573,26 @@ def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> 
     begin_group(b, "g", "t")
     assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert other.take("t") == [(0, 5, 1)]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100, 200, 400])
+def test_a_fetch_that_waits_goes_on_under_the_next_leader(min_bytes: int) -> None:
+    b = queue(0, partitions=2)
+    b.produce("t", (b"a", b"b"))
+    b.produce("t", (b"a", b"b", b"c", b"d"), partition=1)
+    b.produce("t", (b"x",), partition=1)
+    one, other = two(b)
+    assert acquired(one.fetch(("t", 1), max_records=1)) == [(0, 3, 1)]
+    other.send_fetch(("t", 0), ("t", 1), max_wait_ms=60_000, min_bytes=min_bytes)
+    places = [TopicPartition("t", index) for index in (0, 1)]
+    b.broker.progress.try_fetches(b.broker.topics.begin_leader_epoch(places), b.now_ms)
+    b.tick(60_000)
+    before = other.answer()
+    assert before is not None
+    assert acquired(before)[0] == (0, 1, 1)
+    watchers = b.broker.purgatory.watchers
+    assert sum(len(each) for each in watchers.values()) == len(b.broker.shares.get().partitions)
+    assert other.fetch().error_code == Code.NONE
 
 
 def test_a_group_without_a_name_is_refused() -> None:
