@@ -63,6 +63,7 @@ class LoadedPartitions:
         self._timers: Timers[SharePartitionKey] = Timers()
         self._limits: dict[str, tuple[Any, GroupLimits]] = {}
         self.wakes = Wakes()
+        self._woken_later: dict[LoadedPartition, None] = {}
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -293,11 +294,20 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a lock may end next."""
-        return self._timers.earliest_ms
+        """When a lock may end next; 0: a wake is due."""
+        return 0 if self._woken_later else self._timers.earliest_ms
+
+    def wake_later(self, loaded: LoadedPartition) -> None:
+        """Try the fetches that wait for a share partition at the next tick: one that has read as
+        much as it may in one turn goes on then.
+        """
+        self._woken_later[loaded] = None
 
     def on_tick(self, now_ms: int) -> None:
-        """Release the records whose locks have ended."""
+        """Release the records whose locks have ended, and try the fetches that go on."""
+        woken, self._woken_later = self._woken_later, {}
+        for one in woken:
+            one.wake(now_ms)
         earliest_ms = self._timers.earliest_ms
         if earliest_ms is None or earliest_ms > now_ms:
             return

@@ -175,7 +175,10 @@ class ShareFetch:
             is_refused = len(self._errors) == len(session.targets)
             if not (out_of_time or is_refused or self._is_enough(candidates)):
                 return False
-            self._acquire_all(session, candidates, now_ms)
+            has_records = self._acquire_all(session, candidates, now_ms)
+            if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
+                return False  # all that was read was aborted, or is not readable yet
+            self._add_errors(session)
             self._add_fresh(session)
         self._finish()
         return True
@@ -250,8 +253,11 @@ class ShareFetch:
 
     def _acquire_all(
         self, session: ShareSession, candidates: Sequence[_Candidate], now_ms: int
-    ) -> None:
-        """Acquire records of the partitions, until the member has as many as it wants."""
+    ) -> bool:
+        """Acquire records of the partitions, until the member has as many as it wants.
+
+        Gives: whether it has any.
+        """
         left_records, left_bytes = self._request.max_records, self._max_bytes
         share_bytes = max(1, left_bytes // max(1, len(candidates)))
         for target, loaded, offset in candidates:
@@ -259,12 +265,17 @@ class ShareFetch:
                 break
             most_bytes = min(share_bytes, left_bytes)
             try:
-                records, acquired = self._acquire(loaded, offset, left_records, most_bytes, now_ms)
+                records, acquired, has_more = self._acquire(
+                    loaded, offset, left_records, most_bytes, now_ms
+                )
             except KafkaError as error:
                 self._errors[target] = error
                 continue
             if records is None:
-                session.ready.pop(target, None)
+                if has_more:
+                    self._shares.partitions.wake_later(loaded)
+                else:
+                    session.ready.pop(target, None)
                 continue
             left_records -= sum(one.last_offset - one.first_offset + 1 for one in acquired)
             left_bytes -= records.size
@@ -273,6 +284,9 @@ class ShareFetch:
             session.fresh.pop(target, None)
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
+        return bool(self._rows)
+
+    def _add_errors(self, session: ShareSession) -> None:
         for target, refused in self._errors.items():
             topic = self._parts.metadata.topic_by_id(target.topic_id)
             leader = None
@@ -294,8 +308,12 @@ class ShareFetch:
 
     def _acquire(
         self, loaded: LoadedPartition, offset: int, most: int, most_bytes: int, now_ms: int
-    ) -> tuple[Slice | None, Sequence[Acquired]]:
-        """Acquire records of a partition. Gives: the batches with them; None: there are none."""
+    ) -> tuple[Slice | None, Sequence[Acquired], bool]:
+        """Acquire records of a partition.
+
+        Gives: the batches with them; None: there are none, and whether there may be some in what
+        was not read yet.
+        """
         request, value = self._request, loaded.value
         limits = self._shares.partitions.limits(self._group_id)
         taker = Taker(
@@ -307,21 +325,22 @@ class ShareFetch:
         for _ in range(READS_AT_ONCE):
             found = self._read(loaded, offset, most_bytes)
             if found is None:
-                break
+                return None, (), False
             data, aborted = found
             read = batches_of(data, max(offset, value.end_offset) + taker.most_records)
             batches = [one.batch for one in read]
             acquired = acquire(value, taker, batches, offset, limits, now_ms)
             if aborted:
                 acquired = without(value, acquired, aborted_batches(data, read, aborted))
-            value.settle()
+            if value.settle():
+                self._shares.partitions.wake_later(loaded)
             if acquired:
                 first, last = acquired[0].first_offset, acquired[-1].last_offset
-                return slice_of(data, read, first, last), acquired
+                return slice_of(data, read, first, last), acquired, False
             if value.next_offset == offset or not value.may_acquire(limits.record_locks):
-                break
+                return None, (), False
             offset = value.next_offset
-        return None, ()
+        return None, (), True
 
     def _read(
         self, loaded: LoadedPartition, offset: int, most_bytes: int

@@ -457,6 +457,41 @@ def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
     assert found == [b"plain"]
 
 
+def aborted(count: int, records: int = 1) -> DiskBroker:
+    """Many batches of an aborted transaction, then one record."""
+    b = queue(0)
+    configure(b, "g", share_isolation_level="read_committed")
+    p = Producer(b, "txn")
+    for _ in range(count):
+        p.send("t", 0, *(b"aborted" for _ in range(records)))
+    p.end(False)
+    b.produce("t", (b"plain",))
+    return b
+
+
+@pytest.mark.parametrize("how", [{"max_records": 1}, {"max_records": 500, "max_bytes": 1}])
+def test_a_fetch_reads_past_aborted_records_in_several_turns(how: dict[str, int]) -> None:
+    b = aborted(70)
+    one, other = two(b)
+    one.send_fetch(("t", 0), max_wait_ms=5000, **how)
+    assert one.answer() is None, "there is more to read than in one turn"
+    assert b.broker.next_deadline_ms() == 0
+    for _ in range(10):
+        b.tick(0)
+    assert acquired(one.answer()) == [(70, 70, 1)], "the marker of the transaction"
+    assert one.take("t") == [(71, 71, 1)]
+    assert b.broker.next_deadline_ms() != 0, "nothing is left to do"
+    other.send_fetch(("t", 0), max_wait_ms=500)
+    assert other.answer() is None
+
+
+def test_fetches_without_a_wait_come_past_aborted_records() -> None:
+    b = aborted(70)
+    one, _ = two(b)
+    found = [one.take("t", max_records=1) for _ in range(7)]
+    assert [each for each in found if each] == [[(70, 70, 1)], [(71, 71, 1)]]
+
+
 def test_records_that_are_deleted_are_not_waited_for() -> None:
     b = queue()
     one, _ = two(b)
