@@ -91,7 +91,7 @@ class ShareHandler:
             if not acknowledging.is_empty:
                 yield from fetch.acknowledge(acknowledging, now_ms)
         if is_last:
-            self._parts.shares.get().close_session(session.key, now_ms)
+            self._parts.shares.get().close_session(session, now_ms)
         while fetch.load_some(now_ms):
             now_ms = yield
         fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
@@ -171,7 +171,7 @@ class ShareHandler:
         acknowledging = Acknowledging(
             self._parts, request, context, is_renewal=request.is_renew_ack
         )
-        work = self._acknowledging(request, context, acknowledging)
+        work = self._acknowledging(request, context, session, acknowledging)
         self._parts.requests.park(context)
         if len(acknowledging.rows) <= VISITED_AT_ONCE:
             run_through(work, context.now_ms)
@@ -182,6 +182,7 @@ class ShareHandler:
         self,
         request: ShareAcknowledgeRequest,
         context: RequestContext,
+        session: ShareSession,
         acknowledging: Acknowledging,
     ) -> Slices:
         """The rest of `on_share_acknowledge`, in slices."""
@@ -194,8 +195,7 @@ class ShareHandler:
 
         yield from acknowledging.in_slices(reply, now_ms)
         if request.share_session_epoch == FINAL_EPOCH:
-            key = self._session_key(request, context)
-            self._parts.shares.get().close_session(key, now_ms)
+            self._parts.shares.get().close_session(session, now_ms)
         return PARKED
 
     def _acknowledged(

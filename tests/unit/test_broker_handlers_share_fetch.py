@@ -630,6 +630,36 @@ def test_a_fetch_that_waits_goes_on_under_the_next_leader(min_bytes: int) -> Non
     assert other.fetch().error_code == Code.NONE
 
 
+@pytest.mark.parametrize("acknowledges", [True, False])
+def test_a_last_request_in_slices_does_not_end_the_next_session(acknowledges: bool) -> None:
+    b = DiskBroker(**SHARED)
+    b.topic_after_flushes("t", partitions=450)
+    begin_group(b, "g", "t")
+    for index in range(450):
+        b.produce("t", (b"x",), partition=index)
+    one = ShareMember(b, "g", "m")
+    one.send_fetch(*(("t", index) for index in range(450)))
+    while one.answer() is None:
+        b.tick()
+    if acknowledges:
+        rows = [
+            AcknowledgePartition(index, [AcknowledgementBatch(0, 0, [ACCEPT])])
+            for index in range(450)
+        ]
+        topics = [AcknowledgeTopic(topic_id(b, "t"), rows)]
+        b.send(one.connection, ShareAcknowledgeRequest("g", "m", -1, False, topics), 2)
+    else:
+        held = {("t", index): [(0, 0, ACCEPT)] for index in range(450)}
+        one.send_fetch(session=-1, acknowledged=held)
+    again = ShareMember(b, "g", "m")
+    b.produce("t", (b"y",))
+    again.fetch(("t", 0))
+    for _ in range(10):
+        b.tick()
+    assert one.answer().error_code == Code.NONE
+    assert again.fetch().error_code == Code.NONE
+
+
 def test_a_group_without_a_name_is_refused() -> None:
     b = queue()
     request = ShareFetchRequest(group_id=None, member_id="m")
