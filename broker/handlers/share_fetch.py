@@ -114,7 +114,6 @@ class ShareHandler:
             session = sessions.require(key, epoch)
             if epoch == FINAL_EPOCH:
                 return session
-            session.advance()
         sessions.update(
             session,
             (
@@ -128,6 +127,8 @@ class ShareHandler:
                 for index in topic.partitions
             ),
         )
+        if epoch != INITIAL_EPOCH:
+            session.advance()
         return session
 
     def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:

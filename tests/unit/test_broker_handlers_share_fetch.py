@@ -18,6 +18,7 @@ from helpers.share_member import (
     values,
 )
 
+from barnabas.broker.share import share_sessions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -658,6 +659,24 @@ def test_a_last_request_in_slices_does_not_end_the_next_session(acknowledges: bo
         b.tick()
     assert one.answer().error_code == Code.NONE
     assert again.fetch().error_code == Code.NONE
+
+
+def test_sessions_have_no_more_partitions_than_the_broker_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_sessions, "MOST_PARTITIONS", 5)
+    b = queue(1, partitions=20)
+    one, other = two(b)
+    sessions = b.broker.shares.get().sessions
+    places = [("t", index) for index in range(20)]
+    assert one.fetch(*places[:4]).error_code == Code.NONE
+    assert one.fetch(*places).error_code == Code.SHARE_SESSION_LIMIT_REACHED
+    assert other.fetch(*places[:2]).error_code == Code.SHARE_SESSION_LIMIT_REACHED
+    assert (sessions.partition_count, len(sessions)) == (4, 1)
+    assert one.fetch(*places[3:6], forgotten=(places[0],)).error_code == Code.NONE
+    assert sessions.partition_count == 5
+    assert one.fetch(*places[:2], forgotten=(places[5], places[4])).error_code == Code.NONE
+    assert sessions.partition_count == 4
 
 
 def test_a_group_without_a_name_is_refused() -> None:
