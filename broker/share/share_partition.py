@@ -39,6 +39,7 @@ from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+_FEWEST_LOCKS = 64  # rows of locks, below which those that are out of date are not removed
 _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 
@@ -85,8 +86,8 @@ class SharePartition:
     """
 
     __slots__ = (
-        "_available", "_batches", "_firsts", "_locks", "complete_count", "end_offset",
-        "start_offset", "state_epoch",
+        "_available", "_batches", "_firsts", "_locks", "_most_locks", "complete_count",
+        "end_offset", "start_offset", "state_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,7 @@ class SharePartition:
         self._firsts: list[int] = []  # of the batches, in order
         self._available: list[int] = []  # of the batches that have an available record
         self._locks: list[tuple[int, int, int]] = []  # (deadline, first offset, last offset)
+        self._most_locks = _FEWEST_LOCKS
         next_offset = start_offset
         for one in batches:
             if one.first_offset > next_offset:
@@ -229,7 +231,7 @@ class SharePartition:
                 self._note_available(first_offset)
                 has_available = True
         for run in transition.renewed:
-            heapq.heappush(self._locks, (run.deadline_ms, run.first_offset, run.last_offset))
+            self.note_lock(run)
         self.complete_count += transition.completed
         return self._move_start() or has_available
 
@@ -287,6 +289,19 @@ class SharePartition:
     def note_lock(self, run: Run) -> None:
         """Note when the lock of acquired records ends."""
         heapq.heappush(self._locks, (run.deadline_ms, run.first_offset, run.last_offset))
+        if len(self._locks) > self._most_locks:
+            self._rebuild_locks()
+
+    def _rebuild_locks(self) -> None:
+        """Remove the rows of locks that were renewed or whose records are not held any more."""
+        self._locks = [
+            (run.deadline_ms, run.first_offset, run.last_offset)
+            for batch in self.batches()
+            for run in batch.runs
+            if run.state == ACQUIRED
+        ]
+        heapq.heapify(self._locks)
+        self._most_locks = max(_FEWEST_LOCKS, 2 * len(self._locks))
 
     def remove(self, batch: InFlightBatch) -> None:
         """Take a batch out of flight."""

@@ -679,6 +679,29 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
     assert sessions.partition_count == 4
 
 
+def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
+    b = queue(0)
+    b.produce("t", tuple(b"x" for _ in range(100)))
+    one, _ = two(b)
+    one.take("t")
+    (loaded,) = b.broker.shares.get().partitions
+    each = [(at, at, RENEW) for at in range(100)]
+    for _ in range(10):
+        b.tick(100)
+        assert one.acknowledge("t", *each, is_renewal=True) == Code.NONE
+        assert len(loaded.value._locks) <= 200
+    for _ in range(4):
+        one.acknowledge("t", *((at, at, RELEASE) for at in range(100)))
+        while one.take("t"):
+            pass
+        assert len(loaded.value._locks) <= 200
+    b.tick(LOCK_MS - 1)
+    assert one.acknowledge("t", (0, 0, RENEW), is_renewal=True) == Code.NONE
+    b.tick(1)
+    assert one.acknowledge("t", (99, 99, ACCEPT)) == Code.INVALID_RECORD_STATE
+    assert one.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
+
+
 def test_a_group_without_a_name_is_refused() -> None:
     b = queue()
     request = ShareFetchRequest(group_id=None, member_id="m")
