@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-LOCKS_ENDED_AT_ONCE = 1_000  # share partitions
+ENDS_AT_ONCE = 100  # transitions that one tick makes of locks that have ended
 # What a member is answered where its share partition cannot be stored, as by Apache Kafka.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
@@ -259,7 +259,8 @@ class LoadedPartitions:
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
         """Store transitions and make them; call `then` once they are durable.
 
-        Raises: NotWrittenError where there is no space; OSError. None of them is made then.
+        Raises: NotWrittenError where there is no space; OSError. None of them is made then, also
+                where some of their records are written: a later change replaces what these say.
         """
         changes = [one.change for one in storing if one.change is not None]
         with self.wakes:
@@ -311,21 +312,26 @@ class LoadedPartitions:
         earliest_ms = self._timers.earliest_ms
         if earliest_ms is None or earliest_ms > now_ms:
             return
-        for key in self._timers.pop_due(now_ms, LOCKS_ENDED_AT_ONCE):
-            loaded = self._loaded.get(key)
+        left = ENDS_AT_ONCE
+        while left > 0 and (due := self._timers.pop_due(now_ms, 1)):
+            loaded = self._loaded.get(due[0])
             if loaded is not None:
-                self._end_locks(loaded, now_ms)
-                self.schedule(loaded)
+                left = self._end_locks(loaded, left, now_ms)
+                if not loaded.is_dropped:
+                    self.schedule(loaded)
 
-    def _end_locks(self, loaded: LoadedPartition, now_ms: int) -> None:
+    def _end_locks(self, loaded: LoadedPartition, left: int, now_ms: int) -> int:
         """End the locks of a share partition. While members wait for its records, one of them gets
         those of the first lock, before the next lock ends.
+
+        Takes: left, how many transitions are made at most. Gives: how many are left.
         """
         limits = self.limits(loaded.key.group_id)
         while True:
             deadline_ms = loaded.value.next_deadline_ms
-            if deadline_ms is None or deadline_ms > now_ms:
-                return
+            if left <= 0 or deadline_ms is None or deadline_ms > now_ms:
+                return left - 1
+            left -= 1
             is_waited_for = any(target.is_waited_for for target in loaded.idle)
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
@@ -335,7 +341,7 @@ class LoadedPartitions:
             except KafkaError as error:
                 logger.info("%s: the ends of locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:
-                    return
+                    return left
                 self.store([Storing(loaded, made, None)], _ignore, now_ms)
 
 

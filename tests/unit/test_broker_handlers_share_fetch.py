@@ -702,6 +702,27 @@ def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
     assert one.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
 
 
+def test_locks_end_in_several_ticks() -> None:
+    b = queue(0)
+    b.produce("t", tuple(b"x" for _ in range(500)))
+    one, other = two(b)
+    assert one.take("t") == [(0, 499, 1)]
+    assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
+    other.send_fetch(("t", 0), max_wait_ms=2 * LOCK_MS, min_bytes=1 << 19)
+    states = b.broker.topics.logs_of("__share_group_state")
+    ends = []
+    b.now_ms += LOCK_MS
+    for _ in range(8):
+        before = sum(log.log_end_offset for log in states)
+        b.tick(0)
+        ends.append(sum(log.log_end_offset for log in states) - before)
+        deadline_ms = b.broker.next_deadline_ms()
+        assert sum(ends) == 499 or (deadline_ms is not None and deadline_ms <= b.now_ms)
+    assert sum(ends) == 499
+    assert max(ends) <= 100
+    assert ShareMember(b, "g", "three").take("t") != []
+
+
 def test_a_group_without_a_name_is_refused() -> None:
     b = queue()
     request = ShareFetchRequest(group_id=None, member_id="m")
