@@ -10,6 +10,7 @@ from barnabas.coordinator.share.share_records import SharePartitionKey
 if TYPE_CHECKING:
     from barnabas.broker.share.wakes import Wakes
     from barnabas.coordinator.share.share_state import ShareState
+    from barnabas.coordinator.share.state_batches import StateBatch
     from barnabas.storage.log.log import Log
 
 
@@ -33,13 +34,12 @@ class Idle(Protocol):
 class LoadedPartition:
     """A share partition and its log. idle: partitions of sessions that become ready when records
     may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
-    is_dropped: it must not be used any more. state: what it was loaded from. has_unstored: there
-    was no space for a change.
+    is_dropped: it must not be used any more. state: what it was loaded from. unstored: changes for
+    which there was no space; the next change that is stored includes them.
     """
 
     __slots__ = (
         "_beginning",
-        "has_unstored",
         "idle",
         "is_dropped",
         "is_stored",
@@ -47,6 +47,7 @@ class LoadedPartition:
         "leader_epoch",
         "log",
         "state",
+        "unstored",
         "value",
         "wakes",
     )
@@ -63,7 +64,8 @@ class LoadedPartition:
         self.leader_epoch = log.leader_epoch
         self.state, self._beginning = state, state.beginning
         self.idle: dict[Idle, None] = {}
-        self.is_stored, self.is_dropped, self.has_unstored = True, False, False
+        self.is_stored, self.is_dropped = True, False
+        self.unstored: list[StateBatch] = []
 
     def is_of(self, log: Log) -> bool:
         """Whether it is a share partition of that log, under its current leader, and of the state

@@ -22,6 +22,7 @@ from barnabas.broker.share.share_partition import (
 from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
+from barnabas.coordinator.share.state_batches import combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log.time_lookup import offset_for_timestamp
@@ -167,7 +168,7 @@ class LoadedPartitions:
     def drop_group(self, group_id: str, now_ms: int) -> None:
         """Drop the share partitions of a group without sessions, if all of them is stored."""
         for key in list(self._by_group.get(group_id, ())):
-            if not self._loaded[key].has_unstored:
+            if not self._loaded[key].unstored:
                 self.drop(key, now_ms)
 
     def drop_topics(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
@@ -246,7 +247,7 @@ class LoadedPartitions:
             loaded.leader_epoch,
             value.start_offset,
             value.complete_count + made.completed,
-            made.stored,
+            [*loaded.unstored, *made.stored],
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
         if not change.error_code and not loaded.is_of_state:
@@ -266,6 +267,8 @@ class LoadedPartitions:
         with self.wakes:
             self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
             for one in storing:
+                if one.change is not None:
+                    one.loaded.unstored = []
                 if one.loaded.value.apply(one.transition):
                     one.loaded.wake(now_ms)
                 if one.transition.renewed:
@@ -278,9 +281,10 @@ class LoadedPartitions:
         try:
             self.store(storing, _ignore, now_ms)
         except NotWrittenError:
-            for one in storing:
-                one.loaded.has_unstored = True
             unstored = [Storing(one.loaded, one.transition, None) for one in storing]
+            for one in unstored:
+                loaded = one.loaded
+                combine(loaded.unstored, one.transition.stored, loaded.value.start_offset)
             self.store(unstored, _ignore, now_ms)
 
     # --- locks -----------------------------------------------------------------------------------

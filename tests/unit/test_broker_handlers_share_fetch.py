@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 from helpers.share_member import (
@@ -18,7 +20,7 @@ from helpers.share_member import (
     values,
 )
 
-from barnabas.broker.share import share_sessions
+from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -721,6 +723,28 @@ def test_locks_end_in_several_ticks() -> None:
     assert sum(ends) == 499
     assert max(ends) <= 100
     assert ShareMember(b, "g", "three").take("t") != []
+
+
+def test_what_there_was_no_space_for_is_stored_with_the_next_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = queue(4)
+    one, other = two(b)
+    assert one.take("t") == [(0, 3, 1)]
+
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(share_runtime, "append_records", is_full)
+        b.tick(LOCK_MS)
+    assert other.take("t", max_records=1, mode=1) == [(0, 0, 2)]
+    assert other.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
+    other.fetch(session=-1)
+    one.fetch(session=-1)
+    assert not len(b.broker.shares.get().partitions)
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(1, 3, 2)]
 
 
 def test_a_group_without_a_name_is_refused() -> None:
