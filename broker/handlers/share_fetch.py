@@ -62,6 +62,7 @@ class ShareHandler:
         try:
             session = self._session(request, context)
         except KafkaError as error:
+            self._parts.shares.get().drop_unread(request.group_id or "", context.now_ms)
             response = request.error_response(context.api_version, error.code)
             if error.code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
                 return response
@@ -90,7 +91,7 @@ class ShareHandler:
             if not acknowledging.is_empty:
                 yield from fetch.acknowledge(acknowledging, now_ms)
         if is_last:
-            self._parts.shares.get().close_session(session.key, now_ms)
+            self._parts.shares.get().close_session(session, now_ms)
         while fetch.load_some(now_ms):
             now_ms = yield
         fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
@@ -113,7 +114,6 @@ class ShareHandler:
             session = sessions.require(key, epoch)
             if epoch == FINAL_EPOCH:
                 return session
-            session.advance()
         sessions.update(
             session,
             (
@@ -127,6 +127,8 @@ class ShareHandler:
                 for index in topic.partitions
             ),
         )
+        if epoch != INITIAL_EPOCH:
+            session.advance()
         return session
 
     def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:
@@ -170,7 +172,7 @@ class ShareHandler:
         acknowledging = Acknowledging(
             self._parts, request, context, is_renewal=request.is_renew_ack
         )
-        work = self._acknowledging(request, context, acknowledging)
+        work = self._acknowledging(request, context, session, acknowledging)
         self._parts.requests.park(context)
         if len(acknowledging.rows) <= VISITED_AT_ONCE:
             run_through(work, context.now_ms)
@@ -181,6 +183,7 @@ class ShareHandler:
         self,
         request: ShareAcknowledgeRequest,
         context: RequestContext,
+        session: ShareSession,
         acknowledging: Acknowledging,
     ) -> Slices:
         """The rest of `on_share_acknowledge`, in slices."""
@@ -193,8 +196,7 @@ class ShareHandler:
 
         yield from acknowledging.in_slices(reply, now_ms)
         if request.share_session_epoch == FINAL_EPOCH:
-            key = self._session_key(request, context)
-            self._parts.shares.get().close_session(key, now_ms)
+            self._parts.shares.get().close_session(session, now_ms)
         return PARKED
 
     def _acknowledged(

@@ -72,18 +72,19 @@ class Acknowledging:
             if not left:
                 then(at_ms)
 
-        places = list(self.rows)
+        places, partitions = list(self.rows), self._shares.partitions
         for first in range(0, len(places), PARTITIONS_AT_ONCE):
             if first:
                 now_ms = yield
-            self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
-            storing, self._storing = self._storing, []
-            left += 1
-            try:
-                self._shares.partitions.store(storing, done, now_ms)
-            except NotWrittenError:
-                self._refuse(storing)
-                done(now_ms)
+            with partitions.wakes:  # nothing is acquired of what is decided about
+                self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
+                storing, self._storing = self._storing, []
+                left += 1
+                try:
+                    partitions.store(storing, done, now_ms)
+                except NotWrittenError:
+                    self._refuse(storing)
+                    done(now_ms)
         done(now_ms)
 
     def _refuse(self, storing: Sequence[Storing]) -> None:

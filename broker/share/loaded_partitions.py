@@ -19,8 +19,10 @@ from barnabas.broker.share.share_partition import (
     SharePartition,
     Transition,
 )
+from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Written
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
+from barnabas.coordinator.share.state_batches import combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log.time_lookup import offset_for_timestamp
@@ -30,12 +32,11 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-    from barnabas.coordinator.share.share_state import Change
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")
 
-LOCKS_ENDED_AT_ONCE = 1_000  # share partitions
+ENDS_AT_ONCE = 100  # transitions that one tick makes of locks that have ended
 # What a member is answered where its share partition cannot be stored, as by Apache Kafka.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
@@ -45,7 +46,9 @@ _REFUSALS = {
 
 
 class LoadedPartitions:
-    """All share partitions that are loaded, and the deadlines of their locks."""
+    """All share partitions that are loaded, and the deadlines of their locks. wakes: held while
+    transitions are decided and made, and while a fetch is tried.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,8 @@ class LoadedPartitions:
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._timers: Timers[SharePartitionKey] = Timers()
         self._limits: dict[str, tuple[Any, GroupLimits]] = {}
+        self.wakes = Wakes()
+        self._woken_later: dict[LoadedPartition, None] = {}
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -82,10 +87,13 @@ class LoadedPartitions:
                 COORDINATOR_NOT_AVAILABLE without space for a record.
         """
         loaded = self._loaded.get(key)
-        if loaded is not None:
-            if loaded.is_of(log):
-                return loaded
+        if loaded is not None and loaded.is_of(log):
+            return loaded
+        with self.wakes:  # the fetches that wait find the new one
             self.drop(key, now_ms)
+            return self._load(key, log, now_ms)
+
+    def _load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
         change = self._coordinator.read(key, log.leader_epoch, now_ms)
         if change.error_code:
             raise _refusal(change)
@@ -96,7 +104,11 @@ class LoadedPartitions:
         if start_offset == UNINITIALIZED_OFFSET:
             start_offset = self._first_offset(key.group_id, log, now_ms)
         loaded = LoadedPartition(
-            key, log, SharePartition(start_offset, state.batches, state.state_epoch)
+            key,
+            log,
+            state,
+            SharePartition(start_offset, state.batches, state.state_epoch),
+            self.wakes,
         )
         if state.start_offset == UNINITIALIZED_OFFSET:
             self._store_first_offset(loaded, now_ms)
@@ -156,7 +168,7 @@ class LoadedPartitions:
     def drop_group(self, group_id: str, now_ms: int) -> None:
         """Drop the share partitions of a group without sessions, if all of them is stored."""
         for key in list(self._by_group.get(group_id, ())):
-            if not self._loaded[key].has_unstored:
+            if not self._loaded[key].unstored:
                 self.drop(key, now_ms)
 
     def drop_topics(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
@@ -191,7 +203,7 @@ class LoadedPartitions:
         acknowledgements: Sequence[Acknowledgement],
         now_ms: int,
     ) -> Storing:
-        """Decide about what a member acknowledges.
+        """Decide about what a member acknowledges. The caller holds the wakes until `store`.
 
         Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION where the
                 share partition is not loaded, so that the member holds nothing of it.
@@ -205,6 +217,10 @@ class LoadedPartitions:
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         """The session of a member is closed: release what it holds."""
+        with self.wakes:
+            self._release(keys, member_id, now_ms)
+
+    def _release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         storing = []
         for key in keys:
             loaded = self._loaded.get(key)
@@ -231,9 +247,11 @@ class LoadedPartitions:
             loaded.leader_epoch,
             value.start_offset,
             value.complete_count + made.completed,
-            made.stored,
+            [*loaded.unstored, *made.stored],
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
+        if not change.error_code and not loaded.is_of_state:
+            change = Change(error_code=Code.FENCED_STATE_EPOCH)
         if change.error_code:
             self.drop(loaded.key, now_ms)
             raise _refusal(change)
@@ -242,18 +260,19 @@ class LoadedPartitions:
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
         """Store transitions and make them; call `then` once they are durable.
 
-        Raises: NotWrittenError where there is no space; OSError. None of them is made then.
+        Raises: NotWrittenError where there is no space; OSError. None of them is made then, also
+                where some of their records are written: a later change replaces what these say.
         """
         changes = [one.change for one in storing if one.change is not None]
-        self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
-        woken = []
-        for one in storing:
-            if one.loaded.value.apply(one.transition):
-                woken.append(one.loaded)
-            if one.transition.renewed:
-                self.schedule(one.loaded)
-        for loaded in woken:
-            loaded.wake(now_ms)
+        with self.wakes:
+            self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
+            for one in storing:
+                if one.change is not None:
+                    one.loaded.unstored = []
+                if one.loaded.value.apply(one.transition):
+                    one.loaded.wake(now_ms)
+                if one.transition.renewed:
+                    self.schedule(one.loaded)
 
     def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
         """Make transitions that no member waits for, also where there is no space to store them:
@@ -262,9 +281,10 @@ class LoadedPartitions:
         try:
             self.store(storing, _ignore, now_ms)
         except NotWrittenError:
-            for one in storing:
-                one.loaded.has_unstored = True
             unstored = [Storing(one.loaded, one.transition, None) for one in storing]
+            for one in unstored:
+                loaded = one.loaded
+                combine(loaded.unstored, one.transition.stored, loaded.value.start_offset)
             self.store(unstored, _ignore, now_ms)
 
     # --- locks -----------------------------------------------------------------------------------
@@ -279,29 +299,43 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a lock may end next."""
-        return self._timers.earliest_ms
+        """When a lock may end next; 0: a wake is due."""
+        return 0 if self._woken_later else self._timers.earliest_ms
+
+    def wake_later(self, loaded: LoadedPartition) -> None:
+        """Try the fetches that wait for a share partition at the next tick: one that has read as
+        much as it may in one turn goes on then.
+        """
+        self._woken_later[loaded] = None
 
     def on_tick(self, now_ms: int) -> None:
-        """Release the records whose locks have ended."""
+        """Release the records whose locks have ended, and try the fetches that go on."""
+        woken, self._woken_later = self._woken_later, {}
+        for one in woken:
+            one.wake(now_ms)
         earliest_ms = self._timers.earliest_ms
         if earliest_ms is None or earliest_ms > now_ms:
             return
-        for key in self._timers.pop_due(now_ms, LOCKS_ENDED_AT_ONCE):
-            loaded = self._loaded.get(key)
+        left = ENDS_AT_ONCE
+        while left > 0 and (due := self._timers.pop_due(now_ms, 1)):
+            loaded = self._loaded.get(due[0])
             if loaded is not None:
-                self._end_locks(loaded, now_ms)
-                self.schedule(loaded)
+                left = self._end_locks(loaded, left, now_ms)
+                if not loaded.is_dropped:
+                    self.schedule(loaded)
 
-    def _end_locks(self, loaded: LoadedPartition, now_ms: int) -> None:
+    def _end_locks(self, loaded: LoadedPartition, left: int, now_ms: int) -> int:
         """End the locks of a share partition. While members wait for its records, one of them gets
         those of the first lock, before the next lock ends.
+
+        Takes: left, how many transitions are made at most. Gives: how many are left.
         """
         limits = self.limits(loaded.key.group_id)
         while True:
             deadline_ms = loaded.value.next_deadline_ms
-            if deadline_ms is None or deadline_ms > now_ms:
-                return
+            if left <= 0 or deadline_ms is None or deadline_ms > now_ms:
+                return left - 1
+            left -= 1
             is_waited_for = any(target.is_waited_for for target in loaded.idle)
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
@@ -311,7 +345,7 @@ class LoadedPartitions:
             except KafkaError as error:
                 logger.info("%s: the ends of locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:
-                    return
+                    return left
                 self.store([Storing(loaded, made, None)], _ignore, now_ms)
 
 

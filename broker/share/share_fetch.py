@@ -99,11 +99,12 @@ class ShareFetch:
 
     def _try_or_wait(self, deadline_ms: int, now_ms: int) -> None:
         session = self._session
-        if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
-            session.waiting[self] = None
-            self._parts.requests.park_fetch(
-                self._context, WaitingFetch([], self.try_complete), deadline_ms
-            )
+        with self._shares.partitions.wakes:
+            if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
+                session.waiting[self] = None
+                self._parts.requests.park_fetch(
+                    self._context, WaitingFetch([], self.try_complete), deadline_ms
+                )
 
     def _finish(self) -> None:
         """Answer with the rows."""
@@ -157,9 +158,14 @@ class ShareFetch:
     # --- records ---------------------------------------------------------------------------------
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Acquire records and answer, if there are enough, or the time is up."""
-        if self._is_done:
-            return True
+        """Acquire records and answer, if there are enough, or the time is up.
+
+        Other fetches are tried when this one has its share partitions, and not while it loads one.
+        """
+        with self._shares.partitions.wakes:
+            return self._is_done or self._try(now_ms, out_of_time)
+
+    def _try(self, now_ms: int, out_of_time: bool) -> bool:
         session, request = self._session, self._request
         if session is None or not session.targets or not self._is_current(session):
             self._finish()
@@ -169,7 +175,10 @@ class ShareFetch:
             is_refused = len(self._errors) == len(session.targets)
             if not (out_of_time or is_refused or self._is_enough(candidates)):
                 return False
-            self._acquire_all(session, candidates, now_ms)
+            has_records = self._acquire_all(session, candidates, now_ms)
+            if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
+                return False  # all that was read was aborted, or is not readable yet
+            self._add_errors(session)
             self._add_fresh(session)
         self._finish()
         return True
@@ -183,8 +192,10 @@ class ShareFetch:
     def load_some(self, now_ms: int) -> bool:
         """Load partitions that no request has visited. Gives: whether there are more."""
         session = self._session
+        if session is None or not self._is_current(session):
+            return False
         left = VISITED_AT_ONCE
-        for target in list(session.ready) if session is not None else ():
+        for target in list(session.ready):
             if target.partition is None and target not in self._errors:
                 if not left:
                     return True
@@ -242,8 +253,11 @@ class ShareFetch:
 
     def _acquire_all(
         self, session: ShareSession, candidates: Sequence[_Candidate], now_ms: int
-    ) -> None:
-        """Acquire records of the partitions, until the member has as many as it wants."""
+    ) -> bool:
+        """Acquire records of the partitions, until the member has as many as it wants.
+
+        Gives: whether it has any.
+        """
         left_records, left_bytes = self._request.max_records, self._max_bytes
         share_bytes = max(1, left_bytes // max(1, len(candidates)))
         for target, loaded, offset in candidates:
@@ -251,12 +265,17 @@ class ShareFetch:
                 break
             most_bytes = min(share_bytes, left_bytes)
             try:
-                records, acquired = self._acquire(loaded, offset, left_records, most_bytes, now_ms)
+                records, acquired, has_more = self._acquire(
+                    loaded, offset, left_records, most_bytes, now_ms
+                )
             except KafkaError as error:
                 self._errors[target] = error
                 continue
             if records is None:
-                session.ready.pop(target, None)
+                if has_more:
+                    self._shares.partitions.wake_later(loaded)
+                else:
+                    session.ready.pop(target, None)
                 continue
             left_records -= sum(one.last_offset - one.first_offset + 1 for one in acquired)
             left_bytes -= records.size
@@ -265,6 +284,9 @@ class ShareFetch:
             session.fresh.pop(target, None)
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
+        return bool(self._rows)
+
+    def _add_errors(self, session: ShareSession) -> None:
         for target, refused in self._errors.items():
             topic = self._parts.metadata.topic_by_id(target.topic_id)
             leader = None
@@ -286,8 +308,12 @@ class ShareFetch:
 
     def _acquire(
         self, loaded: LoadedPartition, offset: int, most: int, most_bytes: int, now_ms: int
-    ) -> tuple[Slice | None, Sequence[Acquired]]:
-        """Acquire records of a partition. Gives: the batches with them; None: there are none."""
+    ) -> tuple[Slice | None, Sequence[Acquired], bool]:
+        """Acquire records of a partition.
+
+        Gives: the batches with them; None: there are none, and whether there may be some in what
+        was not read yet.
+        """
         request, value = self._request, loaded.value
         limits = self._shares.partitions.limits(self._group_id)
         taker = Taker(
@@ -299,21 +325,22 @@ class ShareFetch:
         for _ in range(READS_AT_ONCE):
             found = self._read(loaded, offset, most_bytes)
             if found is None:
-                break
+                return None, (), False
             data, aborted = found
             read = batches_of(data, max(offset, value.end_offset) + taker.most_records)
             batches = [one.batch for one in read]
             acquired = acquire(value, taker, batches, offset, limits, now_ms)
             if aborted:
                 acquired = without(value, acquired, aborted_batches(data, read, aborted))
-            value.settle()
+            if value.settle():
+                self._shares.partitions.wake_later(loaded)
             if acquired:
                 first, last = acquired[0].first_offset, acquired[-1].last_offset
-                return slice_of(data, read, first, last), acquired
+                return slice_of(data, read, first, last), acquired, False
             if value.next_offset == offset or not value.may_acquire(limits.record_locks):
-                break
+                return None, (), False
             offset = value.next_offset
-        return None, ()
+        return None, (), True
 
     def _read(
         self, loaded: LoadedPartition, offset: int, most_bytes: int

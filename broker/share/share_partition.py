@@ -39,6 +39,7 @@ from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+_FEWEST_LOCKS = 64  # rows of locks, below which those that are out of date are not removed
 _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 
@@ -61,10 +62,11 @@ class Acknowledgement(NamedTuple):
 
 class Transition(NamedTuple):
     """What an event changes: the runs of batches, by the first offset of the batch; and what is
-    stored of it. renewed: runs whose lock is longer now. completed: how many records are not
-    delivered any more.
+    stored of it. before: the runs that are replaced. renewed: runs whose lock is longer now.
+    completed: how many records are not delivered any more.
     """
 
+    before: dict[int, list[Run]]
     runs: dict[int, list[Run]]
     stored: list[StateBatch]
     renewed: list[Run]
@@ -84,8 +86,8 @@ class SharePartition:
     """
 
     __slots__ = (
-        "_available", "_batches", "_firsts", "_locks", "complete_count", "end_offset",
-        "start_offset", "state_epoch",
+        "_available", "_batches", "_firsts", "_locks", "_most_locks", "complete_count",
+        "end_offset", "start_offset", "state_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +101,7 @@ class SharePartition:
         self._firsts: list[int] = []  # of the batches, in order
         self._available: list[int] = []  # of the batches that have an available record
         self._locks: list[tuple[int, int, int]] = []  # (deadline, first offset, last offset)
+        self._most_locks = _FEWEST_LOCKS
         next_offset = start_offset
         for one in batches:
             if one.first_offset > next_offset:
@@ -219,6 +222,7 @@ class SharePartition:
         has_available = False
         for first_offset, runs in transition.runs.items():
             batch = self._batches[first_offset]
+            assert batch.runs is transition.before[first_offset], "it has changed since"
             batch.runs = runs
             if len(runs) > 1:
                 batch.is_tracked = True
@@ -227,7 +231,7 @@ class SharePartition:
                 self._note_available(first_offset)
                 has_available = True
         for run in transition.renewed:
-            heapq.heappush(self._locks, (run.deadline_ms, run.first_offset, run.last_offset))
+            self.note_lock(run)
         self.complete_count += transition.completed
         return self._move_start() or has_available
 
@@ -285,6 +289,19 @@ class SharePartition:
     def note_lock(self, run: Run) -> None:
         """Note when the lock of acquired records ends."""
         heapq.heappush(self._locks, (run.deadline_ms, run.first_offset, run.last_offset))
+        if len(self._locks) > self._most_locks:
+            self._rebuild_locks()
+
+    def _rebuild_locks(self) -> None:
+        """Remove the rows of locks that were renewed or whose records are not held any more."""
+        self._locks = [
+            (run.deadline_ms, run.first_offset, run.last_offset)
+            for batch in self.batches()
+            for run in batch.runs
+            if run.state == ACQUIRED
+        ]
+        heapq.heapify(self._locks)
+        self._most_locks = max(_FEWEST_LOCKS, 2 * len(self._locks))
 
     def remove(self, batch: InFlightBatch) -> None:
         """Take a batch out of flight."""
@@ -401,6 +418,7 @@ class _Staged:
 
     def __init__(self, partition: SharePartition, limits: GroupLimits, now_ms: int) -> None:
         self._partition, self._limits, self._now_ms = partition, limits, now_ms
+        self._before: dict[int, list[Run]] = {}
         self._runs: dict[int, list[Run]] = {}
         self._stored: list[StateBatch] = []
         self._renewed: list[Run] = []
@@ -412,7 +430,7 @@ class _Staged:
 
     def transition(self) -> Transition:
         """What was decided."""
-        return Transition(self._runs, self._stored, self._renewed, self._completed)
+        return Transition(self._before, self._runs, self._stored, self._renewed, self._completed)
 
     def current(self, batch: InFlightBatch) -> InFlightBatch:
         """The batch as the transition has it so far."""
@@ -467,6 +485,7 @@ class _Staged:
 
     def _put(self, batch: InFlightBatch, run: Run) -> None:
         first = batch.first_offset
+        self._before.setdefault(first, batch.runs)
         self._runs[first] = replaced(self._runs.get(first, batch.runs), [run])
 
 

@@ -168,7 +168,19 @@ class ShareSessions:
         added: Iterable[tuple[uuid.UUID, int]],
         forgotten: Iterable[tuple[uuid.UUID, int]],
     ) -> None:
-        """Add partitions to a session, and remove others."""
+        """Add partitions to a session, and remove others.
+
+        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED where all sessions would have too many
+                partitions; the session is as it was then, or ended where it had none.
+        """
+        added, forgotten = list(added), list(forgotten)
+        places = {(topic_id.bytes, index) for topic_id, index in added} - session.targets.keys()
+        left = {(topic_id.bytes, index) for topic_id, index in forgotten}
+        more = len(places - left) - len(left & session.targets.keys())
+        if more > 0 and self.partition_count + more > MOST_PARTITIONS:
+            if not session.targets:
+                self.remove(session.key)
+            raise KafkaError(Code.SHARE_SESSION_LIMIT_REACHED)
         before = len(session.targets)
         for topic_id, index in added:
             session.add(topic_id, index)

@@ -12,7 +12,7 @@ from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.share_runtime import ShareRuntime
-from barnabas.broker.share.share_sessions import SessionKey, ShareSessions
+from barnabas.broker.share.share_sessions import ShareSession, ShareSessions
 from barnabas.broker.share.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
@@ -94,21 +94,29 @@ class Shares:
         if self.sessions.of_connection(connection_id):
             self._closed.append(connection_id)
 
-    def close_session(self, key: SessionKey, now_ms: int) -> None:
-        """End a session: what its member holds of its partitions is released."""
-        session = self.sessions.remove(key)
-        if session is not None:
+    def close_session(self, session: ShareSession, now_ms: int) -> None:
+        """End a session, unless the member has begun another one in its place: what the member
+        holds of its partitions is released. Share partitions that no member of the group reads any
+        more are dropped.
+        """
+        key = session.key
+        if self.sessions.get(key) is session:
+            self.sessions.remove(key)
             held = (SharePartitionKey(key.group_id, *place) for place in session.targets)
             self.partitions.release(held, key.member_id, now_ms)
+            self.drop_unread(key.group_id, now_ms)
+
+    def drop_unread(self, group_id: str, now_ms: int) -> None:
+        """Drop the share partitions of a group, if none of its members has a session."""
+        if not self.sessions.has_group(group_id):
+            self.partitions.drop_group(group_id, now_ms)
 
     def _end_sessions(self, now_ms: int) -> None:
-        """End the sessions of closed connections; drop share partitions that no member reads."""
+        """End the sessions of closed connections."""
         closed, self._closed = self._closed, []
         for connection_id in closed:
             for session in self.sessions.of_connection(connection_id):
-                self.close_session(session.key, now_ms)
-                if not self.sessions.has_group(session.key.group_id):
-                    self.partitions.drop_group(session.key.group_id, now_ms)
+                self.close_session(session, now_ms)
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
         """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""

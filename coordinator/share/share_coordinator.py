@@ -447,7 +447,9 @@ class ShareCoordinator:
         snapshots = self._snapshots.setdefault(log_partition, {})
         snapshots.pop(key, None)
         if value is None:
-            self._states.pop(key, None)
+            deleted = self._states.pop(key, None)
+            if deleted is not None:
+                deleted.beginning += 1
             self._changed.add(log_partition)
         else:
             state = self._states.get(key)

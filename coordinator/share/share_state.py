@@ -18,13 +18,15 @@ class ShareState:
     """The state of one share partition, as its records say.
 
     highest_leader_epoch, highest_state_epoch: requests with a lower epoch are refused. updates: the
-    update records since the last snapshot. log_partition: of the internal topic.
+    update records since the last snapshot. log_partition: of the internal topic. beginning: a
+    higher number each time that the state is begun again or deleted, since what a leader has read
+    of it does not hold any more.
     """
 
     __slots__ = (
-        "batches", "create_timestamp", "delivery_complete_count", "highest_leader_epoch",
-        "highest_state_epoch", "leader_epoch", "log_partition", "snapshot_epoch", "start_offset",
-        "state_epoch", "updates", "write_timestamp",
+        "batches", "beginning", "create_timestamp", "delivery_complete_count",
+        "highest_leader_epoch", "highest_state_epoch", "leader_epoch", "log_partition",
+        "snapshot_epoch", "start_offset", "state_epoch", "updates", "write_timestamp",
     )  # fmt: skip
 
     def __init__(self, log_partition: int) -> None:
@@ -34,7 +36,7 @@ class ShareState:
         self.delivery_complete_count = UNKNOWN_COUNT
         self.create_timestamp = self.write_timestamp = 0
         self.batches: list[StateBatch] = []
-        self.updates = 0
+        self.updates = self.beginning = 0
         self.highest_leader_epoch = self.highest_state_epoch = ANY_EPOCH
 
     def snapshot(self, snapshot_epoch: int) -> Snapshot:
@@ -52,6 +54,8 @@ class ShareState:
 
     def replace(self, one: Snapshot) -> None:
         """Take over a snapshot."""
+        if self._is_begun_again_by(one):
+            self.beginning += 1
         self.snapshot_epoch, self.state_epoch = one.snapshot_epoch, one.state_epoch
         self.leader_epoch, self.start_offset = one.leader_epoch, one.start_offset
         self.delivery_complete_count = one.delivery_complete_count
@@ -60,6 +64,16 @@ class ShareState:
         self.updates = 0
         self.highest_leader_epoch = max(self.highest_leader_epoch, one.leader_epoch)
         self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
+
+    def _is_begun_again_by(self, one: Snapshot) -> bool:
+        """Whether a snapshot does not follow from the state, but replaces it."""
+        has_lost_batches = (
+            bool(self.batches)
+            and not one.state_batches
+            and self.batches[-1].last_offset >= one.start_offset
+        )
+        is_earlier = one.start_offset < self.start_offset
+        return one.state_epoch != self.state_epoch or is_earlier or has_lost_batches
 
     def add(self, one: Update) -> None:
         """Take over an update."""

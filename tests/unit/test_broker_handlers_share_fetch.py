@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 from helpers.share_member import (
@@ -18,6 +20,7 @@ from helpers.share_member import (
     values,
 )
 
+from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -25,7 +28,14 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+from barnabas.protocol.topic_partition import TopicPartition
 
 LOCK_MS = 30_000
 
@@ -450,6 +460,41 @@ def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
     assert found == [b"plain"]
 
 
+def aborted(count: int, records: int = 1) -> DiskBroker:
+    """Many batches of an aborted transaction, then one record."""
+    b = queue(0)
+    configure(b, "g", share_isolation_level="read_committed")
+    p = Producer(b, "txn")
+    for _ in range(count):
+        p.send("t", 0, *(b"aborted" for _ in range(records)))
+    p.end(False)
+    b.produce("t", (b"plain",))
+    return b
+
+
+@pytest.mark.parametrize("how", [{"max_records": 1}, {"max_records": 500, "max_bytes": 1}])
+def test_a_fetch_reads_past_aborted_records_in_several_turns(how: dict[str, int]) -> None:
+    b = aborted(70)
+    one, other = two(b)
+    one.send_fetch(("t", 0), max_wait_ms=5000, **how)
+    assert one.answer() is None, "there is more to read than in one turn"
+    assert b.broker.next_deadline_ms() == 0
+    for _ in range(10):
+        b.tick(0)
+    assert acquired(one.answer()) == [(70, 70, 1)], "the marker of the transaction"
+    assert one.take("t") == [(71, 71, 1)]
+    assert b.broker.next_deadline_ms() != 0, "nothing is left to do"
+    other.send_fetch(("t", 0), max_wait_ms=500)
+    assert other.answer() is None
+
+
+def test_fetches_without_a_wait_come_past_aborted_records() -> None:
+    b = aborted(70)
+    one, _ = two(b)
+    found = [one.take("t", max_records=1) for _ in range(7)]
+    assert [each for each in found if each] == [[(70, 70, 1)], [(71, 71, 1)]]
+
+
 def test_records_that_are_deleted_are_not_waited_for() -> None:
     b = queue()
     one, _ = two(b)
@@ -482,6 +527,224 @@ def test_a_state_that_was_set_meanwhile_fences_the_acknowledgement() -> None:
     shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
     assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert one.take("t") == [(7, 9, 1)], "it is loaded again"
+
+
+def test_what_is_acknowledged_is_not_acquired_before_all_of_the_request_is_decided() -> None:
+    b = queue(0, partitions=2)
+    for index in (0, 1):
+        b.produce("t", (b"a", b"b", b"c", b"d"), partition=index)
+    one, other = two(b)
+    assert acquired(one.fetch(("t", 0), ("t", 1))) == [(0, 3, 1), (0, 3, 1)]
+    other.send_fetch(("t", 0), ("t", 1), max_wait_ms=60_000, min_bytes=120)
+    assert one.acknowledge("t", (2, 3, RELEASE)) == Code.NONE
+    assert other.answer() is None, "these are too few bytes"
+    shares = b.broker.shares.get()
+    (fenced,) = (key for key in list(shares.coordinator.keys()) if key.partition == 1)
+    shares.runtime.initialize([(fenced, 7, 0)], lambda *_: None, b.now_ms)
+    rows = [
+        AcknowledgePartition(0, [AcknowledgementBatch(0, 1, [ACCEPT])]),
+        AcknowledgePartition(1, [AcknowledgementBatch(0, 3, [ACCEPT])]),
+    ]
+    topics = [AcknowledgeTopic(topic_id(b, "t"), rows)]
+    b.send(one.connection, ShareAcknowledgeRequest("g", "one", one.session, False, topics), 2)
+    codes = [row.error_code for topic in one.answer().responses for row in topic.partitions]
+    assert codes == [Code.NONE, Code.NOT_LEADER_OR_FOLLOWER]
+    assert acquired(other.answer()) == [(2, 3, 2), (0, 3, 1)]
+    assert ShareMember(b, "g", "three").take("t") == [], "one member holds them"
+    assert other.acknowledge("t", (2, 3, ACCEPT)) == Code.NONE
+
+
+def test_share_partitions_that_no_member_reads_are_dropped() -> None:
+    b = queue(6, group_share_max_share_sessions="1", group_share_max_size="1")
+    one, other = two(b)
+    shares = b.broker.shares.get()
+    one.take("t")
+    assert len(shares.partitions) == 1
+    assert one.acknowledge("t", (0, 5, ACCEPT), session=-1) == Code.NONE
+    assert not len(shares.partitions), "after the last request of the member"
+    other.take("t")
+    other.fetch(session=-1)
+    assert not len(shares.partitions), "after a last fetch"
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_a_group_that_is_set_back_reads_from_there(epoch: int, is_closed: bool) -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NONE
+    if is_closed:
+        one.fetch(session=-1)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.initialize([(key, epoch, 2)], lambda *_: None, b.now_ms)
+    assert other.take("t") == [(2, 5, 1)]
+    assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.NONE
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_group_that_is_deleted_and_begun_again_reads_all(is_closed: bool) -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NONE
+    if is_closed:
+        one.fetch(session=-1)
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    begin_group(b, "g", "t")
+    assert other.take("t") == [(0, 5, 1)]
+    if not is_closed:
+        assert one.acknowledge("t", (4, 5, ACCEPT)) == Code.INVALID_RECORD_STATE
+    assert shares.coordinator.summary(key).start_offset == 0
+
+
+def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> None:
+    b = queue(6)
+    one, other = two(b)
+    one.take("t")
+    shares = b.broker.shares.get()
+    (key,) = shares.coordinator.keys()
+    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    begin_group(b, "g", "t")
+    assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
+    assert other.take("t") == [(0, 5, 1)]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100, 200, 400])
+def test_a_fetch_that_waits_goes_on_under_the_next_leader(min_bytes: int) -> None:
+    b = queue(0, partitions=2)
+    b.produce("t", (b"a", b"b"))
+    b.produce("t", (b"a", b"b", b"c", b"d"), partition=1)
+    b.produce("t", (b"x",), partition=1)
+    one, other = two(b)
+    assert acquired(one.fetch(("t", 1), max_records=1)) == [(0, 3, 1)]
+    other.send_fetch(("t", 0), ("t", 1), max_wait_ms=60_000, min_bytes=min_bytes)
+    places = [TopicPartition("t", index) for index in (0, 1)]
+    b.broker.progress.try_fetches(b.broker.topics.begin_leader_epoch(places), b.now_ms)
+    b.tick(60_000)
+    before = other.answer()
+    assert before is not None
+    assert acquired(before)[0] == (0, 1, 1)
+    watchers = b.broker.purgatory.watchers
+    assert sum(len(each) for each in watchers.values()) == len(b.broker.shares.get().partitions)
+    assert other.fetch().error_code == Code.NONE
+
+
+@pytest.mark.parametrize("acknowledges", [True, False])
+def test_a_last_request_in_slices_does_not_end_the_next_session(acknowledges: bool) -> None:
+    b = DiskBroker(**SHARED)
+    b.topic_after_flushes("t", partitions=450)
+    begin_group(b, "g", "t")
+    for index in range(450):
+        b.produce("t", (b"x",), partition=index)
+    one = ShareMember(b, "g", "m")
+    one.send_fetch(*(("t", index) for index in range(450)))
+    while one.answer() is None:
+        b.tick()
+    if acknowledges:
+        rows = [
+            AcknowledgePartition(index, [AcknowledgementBatch(0, 0, [ACCEPT])])
+            for index in range(450)
+        ]
+        topics = [AcknowledgeTopic(topic_id(b, "t"), rows)]
+        b.send(one.connection, ShareAcknowledgeRequest("g", "m", -1, False, topics), 2)
+    else:
+        held = {("t", index): [(0, 0, ACCEPT)] for index in range(450)}
+        one.send_fetch(session=-1, acknowledged=held)
+    again = ShareMember(b, "g", "m")
+    b.produce("t", (b"y",))
+    again.fetch(("t", 0))
+    for _ in range(10):
+        b.tick()
+    assert one.answer().error_code == Code.NONE
+    assert again.fetch().error_code == Code.NONE
+
+
+def test_sessions_have_no_more_partitions_than_the_broker_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_sessions, "MOST_PARTITIONS", 5)
+    b = queue(1, partitions=20)
+    one, other = two(b)
+    sessions = b.broker.shares.get().sessions
+    places = [("t", index) for index in range(20)]
+    assert one.fetch(*places[:4]).error_code == Code.NONE
+    assert one.fetch(*places).error_code == Code.SHARE_SESSION_LIMIT_REACHED
+    assert other.fetch(*places[:2]).error_code == Code.SHARE_SESSION_LIMIT_REACHED
+    assert (sessions.partition_count, len(sessions)) == (4, 1)
+    assert one.fetch(*places[3:6], forgotten=(places[0],)).error_code == Code.NONE
+    assert sessions.partition_count == 5
+    assert one.fetch(*places[:2], forgotten=(places[5], places[4])).error_code == Code.NONE
+    assert sessions.partition_count == 4
+
+
+def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
+    b = queue(0)
+    b.produce("t", tuple(b"x" for _ in range(100)))
+    one, _ = two(b)
+    one.take("t")
+    (loaded,) = b.broker.shares.get().partitions
+    each = [(at, at, RENEW) for at in range(100)]
+    for _ in range(10):
+        b.tick(100)
+        assert one.acknowledge("t", *each, is_renewal=True) == Code.NONE
+        assert len(loaded.value._locks) <= 200
+    for _ in range(4):
+        one.acknowledge("t", *((at, at, RELEASE) for at in range(100)))
+        while one.take("t"):
+            pass
+        assert len(loaded.value._locks) <= 200
+    b.tick(LOCK_MS - 1)
+    assert one.acknowledge("t", (0, 0, RENEW), is_renewal=True) == Code.NONE
+    b.tick(1)
+    assert one.acknowledge("t", (99, 99, ACCEPT)) == Code.INVALID_RECORD_STATE
+    assert one.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
+
+
+def test_locks_end_in_several_ticks() -> None:
+    b = queue(0)
+    b.produce("t", tuple(b"x" for _ in range(500)))
+    one, other = two(b)
+    assert one.take("t") == [(0, 499, 1)]
+    assert one.acknowledge("t", (0, 0, RELEASE)) == Code.NONE
+    other.send_fetch(("t", 0), max_wait_ms=2 * LOCK_MS, min_bytes=1 << 19)
+    states = b.broker.topics.logs_of("__share_group_state")
+    ends = []
+    b.now_ms += LOCK_MS
+    for _ in range(8):
+        before = sum(log.log_end_offset for log in states)
+        b.tick(0)
+        ends.append(sum(log.log_end_offset for log in states) - before)
+        deadline_ms = b.broker.next_deadline_ms()
+        assert sum(ends) == 499 or (deadline_ms is not None and deadline_ms <= b.now_ms)
+    assert sum(ends) == 499
+    assert max(ends) <= 100
+    assert ShareMember(b, "g", "three").take("t") != []
+
+
+def test_what_there_was_no_space_for_is_stored_with_the_next_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = queue(4)
+    one, other = two(b)
+    assert one.take("t") == [(0, 3, 1)]
+
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(share_runtime, "append_records", is_full)
+        b.tick(LOCK_MS)
+    assert other.take("t", max_records=1, mode=1) == [(0, 0, 2)]
+    assert other.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
+    other.fetch(session=-1)
+    one.fetch(session=-1)
+    assert not len(b.broker.shares.get().partitions)
+    b.kill()
+    assert ShareMember(b, "g", "m").take("t") == [(1, 3, 2)]
 
 
 def test_a_group_without_a_name_is_refused() -> None:

@@ -129,6 +129,7 @@ TESTED_AS_A_PART = {
     "broker/share/loaded_partitions.py": "unit/test_broker_handlers_share_fetch.py",
     "broker/share/log_batches.py": "unit/test_broker_handlers_share_fetch.py",
     "broker/share/share_fetch.py": "unit/test_broker_handlers_share_fetch.py",
+    "broker/share/wakes.py": "unit/test_broker_handlers_share_fetch.py",
     "broker/share/share_partition.py": "property/test_share_partition.py",
     "broker/share/share_parts.py": "unit/test_broker_handlers_share_fetch.py",
     "broker/share/share_runtime.py": "unit/test_broker_share_state.py",

@@ -1,0 +1,39 @@
+"""The share partitions whose waiting fetches are tried, one after the other.
+
+A fetch that is tried may acquire records, and may load or drop share partitions, which has other
+fetches tried. So a wake waits while the states of share partitions are in use: between the decision
+about a transition and its `apply`, and while a fetch is tried.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.share.loaded_partition import LoadedPartition
+
+
+class Wakes:
+    """The wakes that wait. As a context manager: none happens inside, all of them at the end."""
+
+    __slots__ = ("_depth", "_waiting")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._waiting: dict[LoadedPartition, int] = {}
+
+    def wake(self, loaded: LoadedPartition, now_ms: int) -> None:
+        """Try the fetches that wait for a share partition."""
+        with self:
+            self._waiting[loaded] = now_ms
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._depth == 1:
+            waiting = self._waiting
+            while waiting:
+                loaded = next(iter(waiting))
+                loaded.wake_now(waiting.pop(loaded))
+        self._depth -= 1
