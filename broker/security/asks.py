@@ -283,7 +283,8 @@ def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step
     """The whole request needs an operation on the resource that one of its fields names."""
 
     def take(case: Case[Any]) -> Answer | None:
-        if case.access.may(operation, resource_type, getattr(case.request, field)):
+        name = getattr(case.request, field) or ""  # it may be null
+        if case.access.may(operation, resource_type, name):
             return None
         return case.refuse(FAILED[resource_type])
 

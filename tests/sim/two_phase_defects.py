@@ -36,8 +36,10 @@ def with_power(scenario: Scenario) -> None:
 def prepared_transactions_time_out() -> Iterator[None]:
     apply = TransactionCoordinator.apply
 
-    def apply_and_schedule(self: TransactionCoordinator, metadata: TransactionMetadata) -> None:
-        apply(self, metadata)
+    def apply_and_schedule(
+        self: TransactionCoordinator, metadata: TransactionMetadata, *now_ms: int
+    ) -> None:
+        apply(self, metadata, *now_ms)
         if metadata.is_two_phase and metadata.state.value == "Ongoing":
             began_ms = self._wall.since_ms(metadata.start_ms)
             self._timers.schedule(metadata.transactional_id, began_ms + 500)

@@ -29,7 +29,6 @@ from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import (
-    INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
@@ -197,6 +196,9 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     host.compaction.on_cleaned(job, result, error, host.now_ms)
     delete_log(host.logs, "one-that-goes", 0, host.now_ms)
     host.compaction.forget([TopicPartition("one-that-goes", 0)])
+    for flush in host.outbox.flushes:  # of the recovery point before the swap
+        assert flush.then is not None
+        flush.then(host.now_ms)
     assert places_of(host.compaction, lambda value: value == "one-that-goes") == []
 
 
@@ -420,7 +422,7 @@ def internal_logs(host: Host, *names: str, **settings: Any) -> list[Log]:
 
 def test_internal_logs_are_compacted_before_their_segments_are_full(tmp_path: Path) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "2000"})
-    offsets, transactions, plain = internal_logs(host, *INTERNAL_TOPICS, "plain")
+    offsets, transactions, plain = internal_logs(host, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "plain")
     fill(offsets, 10)
     fill(plain, 100)
     host.tick()
@@ -539,7 +541,7 @@ def test_without_space_for_a_segment_nothing_is_rolled_at_once_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "0"})
-    logs = internal_logs(host, *INTERNAL_TOPICS)
+    logs = internal_logs(host, OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
     for log in logs:
         fill(log)
 

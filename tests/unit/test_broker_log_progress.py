@@ -103,7 +103,6 @@ def test_readers_of_all_logs_of_a_request_are_told_and_only_hidden_data_are_flus
     for connection, topic in ((1, "hidden"), (2, "plain")):
         host.ask(host.connect(connection), fetch({topic: {0: 0}}, max_wait_ms=60_000), 12)
     host.ask(host.connect(3), request, 9)
-    host.finish_work()  # the files of the second partition
     assert (host.answers[1], len(host.answers[2]), host.answers[3]) == ([], 1, [])
     assert [log for log, _ in host.flush().tokens] == [hidden]
     assert len(host.answers[1]) == len(host.answers[3]) == 1
