@@ -194,11 +194,11 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, error, host.now_ms)
-    delete_log(host.logs, "one-that-goes", 0, host.now_ms)
-    host.compaction.forget([TopicPartition("one-that-goes", 0)])
     for flush in host.outbox.flushes:  # of the recovery point before the swap
         assert flush.then is not None
         flush.then(host.now_ms)
+    delete_log(host.logs, "one-that-goes", 0, host.now_ms)
+    host.compaction.forget([TopicPartition("one-that-goes", 0)])
     assert places_of(host.compaction, lambda value: value == "one-that-goes") == []
 
 
