@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "SHARE_GROUPS.md").read_text("utf-8")
 
 
-def test_a_record_that_nobody_can_process_goes_to_the_dead_letters(
+def test_a_record_that_always_fails_goes_to_the_dead_letters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], servers: str
 ) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

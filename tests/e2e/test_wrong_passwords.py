@@ -1,5 +1,5 @@
 """Wrong passwords, by each client in Python, mechanism and protocol: each gets the error, and
-nobody gets in.
+no client gets in.
 """
 
 from __future__ import annotations

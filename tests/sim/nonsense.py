@@ -64,7 +64,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from sim import wire
 
-NOBODY, NOT_A_GROUP = "absent", "no such group"
+NO_MEMBER, NOT_A_GROUP = "absent", "no such group"
 NOT_AN_EPOCH = 32_767
 NOT_A_LEADER_EPOCH = 1 << 30
 HIGHEST_INT = (1 << 31) - 1
@@ -142,7 +142,7 @@ def _offsets_in_transaction(name: str, producer_id: int, epoch: int) -> wire.Cal
     """Of a member that its group does not have."""
     row = TxnOffsetCommitRequestPartition(0, 1 << 40)
     request = TxnOffsetCommitRequest(
-        name, NOT_A_GROUP, producer_id, epoch, 5, NOBODY, None, [
+        name, NOT_A_GROUP, producer_id, epoch, 5, NO_MEMBER, None, [
             TxnOffsetCommitRequestTopic("plain", [row])
         ],
     )  # fmt: skip
@@ -179,9 +179,9 @@ def of_groups(group: str) -> Iterator[Nonsense]:
     """By somebody who is no member."""
     for generation in (0, 5, HIGHEST_INT):
         who = f"of an unknown member in generation {generation} of {group}"
-        heartbeat = HeartbeatRequest(group, generation, NOBODY)
+        heartbeat = HeartbeatRequest(group, generation, NO_MEMBER)
         yield Nonsense(f"Heartbeat {who}", wire.request(heartbeat, 3))
-        yield Nonsense(f"OffsetCommit {who}", _commit(group, generation, NOBODY, 1 << 40, ""))
+        yield Nonsense(f"OffsetCommit {who}", _commit(group, generation, NO_MEMBER, 1 << 40, ""))
     too_long = _commit(NOT_A_GROUP, -1, "", 0, "m" * 5000)
     yield Nonsense("OffsetCommit with 5,000 bytes of metadata", too_long)
     protocols = [JoinGroupRequestProtocol("range", b"")]
@@ -196,11 +196,11 @@ def of_groups(group: str) -> Iterator[Nonsense]:
     yield Nonsense(f"JoinGroup of {group} without a protocol", wire.request(without, 5))
     yield Nonsense(
         f"SyncGroup of an unknown member in {group}",
-        wire.request(SyncGroupRequest(group, 1, NOBODY), 3),
+        wire.request(SyncGroupRequest(group, 1, NO_MEMBER), 3),
     )
     yield Nonsense(
         f"LeaveGroup of an unknown member in {group}",
-        wire.request(LeaveGroupRequest(group, NOBODY), 1),
+        wire.request(LeaveGroupRequest(group, NO_MEMBER), 1),
     )
 
 

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.storage.disk import Data, FailedFsync
 
-NOBODY = "no producer's transaction"
+NO_TRANSACTION = "no producer's transaction"
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
 
 def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> None:
     assert host.parts.transaction_ends.two_phase_logs(None, host.now_ms) == []
-    assert host.parts.transaction_ends.two_phase_logs(NOBODY, host.now_ms) == []
+    assert host.parts.transaction_ends.two_phase_logs(NO_TRANSACTION, host.now_ms) == []
 
 
 def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(

@@ -616,7 +616,7 @@ def test_the_lease_is_released_last(new_bench: Callable[..., Bench]) -> None:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-def test_a_leader_that_starts_tells_its_lease_and_hears_of_changes(
+def test_a_leader_that_starts_reports_to_its_lease_and_is_notified_of_changes(
     new_bench: Callable[..., Bench],
 ) -> None:
     bench = new_bench(is_leased=True)

@@ -26,7 +26,7 @@ from barnabas.broker.replication.leadership import (
 from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
 from barnabas.broker.replication.rim import lease_keeper, pair_member
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
-from barnabas.broker.replication.rim.pair_member import PairMember, begin_anew
+from barnabas.broker.replication.rim.pair_member import PairMember, begin_again
 from barnabas.broker.replication.rim.standby import SIGNALS
 from barnabas.broker.replication.standby_steps import Steps, Wait
 from barnabas.broker.settings.config import BrokerConfig
@@ -212,7 +212,7 @@ def test_a_node_says_to_its_lease_and_its_steps_what_the_settings_say(node: Node
     assert node.keeper.engine == "engine"
 
 
-def test_a_connection_tells_who_follows_and_its_lease_what_the_copy_is_worth(node: Node) -> None:
+def test_a_connection_reports_to_the_follower_and_the_lease_what_the_copy_has(node: Node) -> None:
     node.member._new_following(lambda: None)
     arguments, named = node.made["following"]
     assert arguments[2] == "of both"
@@ -259,7 +259,7 @@ def test_a_node_that_begins_again_has_its_signals_and_its_arguments(
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "barnabas", "start"])
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    begin_anew()
+    begin_again()
     assert executed == [sys.executable, [sys.executable, "-m", "barnabas", "start"]]
 
 
@@ -355,7 +355,7 @@ def test_each_call_of_a_keeper_is_in_one_of_the_tables() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_made_under_the_lock_and_then_told_to_who_waits(name: str) -> None:
+def test_a_change_is_made_under_the_lock_and_then_notified(name: str) -> None:
     """Else the thread would sleep on, and the standby wait for its next renewal."""
     kept = Kept()
     arguments, made = CHANGES[name]
@@ -402,7 +402,7 @@ def test_the_pause_ends_when_the_next_request_is_due() -> None:
         assert kept.keeper.pause_s() == 0.25
 
 
-def test_a_change_is_heard_outside_of_the_lock_and_after_it_is_made() -> None:
+def test_a_change_is_notified_outside_of_the_lock_after_it_is_made() -> None:
     """Who hears of it asks the keeper, maybe in another thread."""
     kept = Kept()
     found: list[Any] = []

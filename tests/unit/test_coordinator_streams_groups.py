@@ -247,7 +247,7 @@ def test_tasks_that_the_topology_has_not_are_refused() -> None:
         assert answer.error_code == Code.INVALID_REQUEST
 
 
-def test_a_member_with_an_older_topology_is_told_so() -> None:
+def test_a_member_with_an_older_topology_gets_its_status() -> None:
     host = new_host()
     host.streams_heartbeat("m", topology=topology_of_topics("t", epoch=3))
     older = host.streams_heartbeat("n", topology=topology_of_topics("t", epoch=1))
@@ -313,7 +313,7 @@ def test_a_topic_that_the_group_does_not_use_changes_nothing() -> None:
     assert len(host.log) == before
 
 
-def test_wrong_numbers_of_partitions_are_told() -> None:
+def test_wrong_numbers_of_partitions_are_a_status() -> None:
     topology = Topology(
         0, [Subtopology("0", ["s", "u"], copartition_groups=[CopartitionGroup([0, 1])])]
     )

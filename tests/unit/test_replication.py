@@ -647,7 +647,7 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
-def test_a_leader_whose_answers_wait_for_nobody_asks_the_other_node_out(event: str) -> None:
+def test_a_leader_whose_answers_wait_for_no_standby_asks_the_other_node_out(event: str) -> None:
     """With async, also where it may not be alone: that is about answers that wait."""
     leading, in_sync = new_leased(may_be_alone=False)
     leading.settings = leading.settings._replace(is_sync=False)

@@ -464,7 +464,7 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
         assert segment.indexes.time_index().encode() == right
 
 
-def test_an_index_that_nobody_notes_is_rebuilt_for_what_cannot_check_it(
+def test_an_index_without_a_note_is_rebuilt_for_what_cannot_check_it(
     disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
     """Once: what this process built is right."""
@@ -526,7 +526,7 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
     assert not segment.indexes.has_txn_index() and "it is rebuilt from the log" in caplog.text
 
 
-def test_an_aborted_index_rebuilt_is_told_of_where_the_file_was_another(
+def test_an_aborted_index_rebuilt_is_logged_where_the_file_was_another(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = closed_segment(disk, tmp_path)
@@ -603,7 +603,7 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
         segment.indexes.rebuild(None)
 
 
-def test_it_is_told_why_indexes_are_rebuilt(
+def test_the_log_says_why_indexes_are_rebuilt(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Unless it is no more than that no manifest notes them."""

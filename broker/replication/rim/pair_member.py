@@ -219,7 +219,7 @@ class PairMember(Standby):
         )
 
 
-def begin_anew() -> NoReturn:
+def begin_again() -> NoReturn:
     """Restart as a standby of the new leader, which closes all connections."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)

@@ -233,9 +233,9 @@ def _serve(daemon: Daemon) -> int:
     try:
         code = anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
         if daemon.is_deposed:
-            from barnabas.broker.replication.rim.pair_member import begin_anew
+            from barnabas.broker.replication.rim.pair_member import begin_again
 
-            begin_anew()
+            begin_again()
         return code
     finally:
         # the interpreter removes its signal handlers before the process has ended
