@@ -121,6 +121,7 @@ TESTED_AS_A_PART = {
     "broker/control/observed.py": "e2e/test_local_broker.py",
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
     "broker/logs/new_topics.py": "unit/test_broker_handlers_topics.py",
+    "coordinator/groups/record_parts.py": "unit/test_coordinator_consumer_group_records.py",
     "broker/streams_topics.py": "unit/test_broker_handlers_streams_groups.py",
     "broker/logs/not_written.py": "unit/test_broker_handlers_share_fetch.py",
     "broker/share/acknowledging.py": "unit/test_broker_handlers_share_fetch.py",

@@ -44,6 +44,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.record_parts import encode_key, read_topic_id, value_start
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.primitives import (
     Buffer,
@@ -54,7 +55,6 @@ from barnabas.protocol.primitives import (
     read_strings,
     read_structs,
     read_tags,
-    read_uuid,
     skip_tags,
     write_bytes,
     write_nullable_string,
@@ -182,11 +182,7 @@ def decode_consumer_key(key: bytes) -> ConsumerGroupKey | None:
 
 
 def _key(version: int, group_id: str, name: str) -> bytes:
-    out = bytearray(_INT16.pack(version))
-    write_string(out, group_id, False)
-    if version not in VERSIONS_OF_GROUPS:
-        write_string(out, name, False)
-    return bytes(out)
+    return encode_key(version, group_id, None if version in VERSIONS_OF_GROUPS else name)
 
 
 def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
@@ -213,7 +209,7 @@ def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Coordin
 
 
 def decode_group_epoch(value: bytes) -> GroupEpochValue:
-    at = _value_start(value)
+    at = value_start(value, "consumer")
     (epoch,) = _INT32.unpack_from(value, at)
     tags, _ = read_tags(value, at + 4)
     metadata_hash = tags.get(FIRST_TAG)
@@ -249,7 +245,7 @@ def member_record(group_id: str, member_id: str, member: MemberValue) -> Coordin
 
 
 def decode_member(value: bytes) -> MemberValue:
-    at = _value_start(value)
+    at = value_start(value, "consumer")
     instance_id, at = read_nullable_string(value, at, True)
     rack_id, at = read_nullable_string(value, at, True)
     client_id, at = read_string(value, at, True)
@@ -290,7 +286,7 @@ def target_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
 
 
 def decode_target_epoch(value: bytes) -> int:
-    (epoch,) = _INT32.unpack_from(value, _value_start(value))
+    (epoch,) = _INT32.unpack_from(value, value_start(value, "consumer"))
     return int(epoch)
 
 
@@ -309,14 +305,14 @@ def member_target_record(
 
 
 def decode_member_target(value: bytes) -> Assignment:
-    rows, _ = read_structs(value, _value_start(value), True, _read_target_topic, 0)
+    rows, _ = read_structs(value, value_start(value, "consumer"), True, _read_target_topic, 0)
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in rows if partitions}
 
 
 def _read_target_topic(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, list[int]], int]:
-    topic_id, at = _read_topic_id(data, at)
+    topic_id, at = read_topic_id(data, at)
     partitions, at = read_numbers(data, at, True, "i")
     return (topic_id, partitions), skip_tags(data, at)
 
@@ -342,7 +338,7 @@ def decode_current(value: bytes) -> CurrentValue:
 
     Where the record has no assignment epoch of a partition, it is the member's epoch.
     """
-    at = _value_start(value)
+    at = value_start(value, "consumer")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
     read = _current_topic_reader(max(member_epoch, 0))
     assigned, at = read_structs(value, at + _CURRENT_HEAD.size, True, read, 0)
@@ -362,7 +358,7 @@ def _current_topic_reader(
     epoch: int,
 ) -> Callable[[Buffer, int, int], tuple[tuple[uuid.UUID, dict[int, int]], int]]:
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, dict[int, int]], int]:
-        topic_id, at = _read_topic_id(data, at)
+        topic_id, at = read_topic_id(data, at)
         partitions, at = read_numbers(data, at, True, "i")
         tags, at = read_tags(data, at)
         field = tags.get(FIRST_TAG)
@@ -384,7 +380,7 @@ def pattern_record(group_id: str, regex: str, pattern: PatternValue) -> Coordina
 
 
 def decode_pattern(value: bytes) -> PatternValue:
-    topics, at = read_strings(value, _value_start(value), True)
+    topics, at = read_strings(value, value_start(value, "consumer"), True)
     (version,) = _INT64.unpack_from(value, at)
     (timestamp_ms,) = _INT64.unpack_from(value, at + 8)
     return PatternValue(tuple(topics), version, timestamp_ms)
@@ -399,19 +395,3 @@ def _write_tag(out: bytearray, field: bytes | bytearray) -> None:
     out.append(FIRST_TAG)
     write_uvarint(out, len(field))
     out += field
-
-
-def _read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
-    topic_id, at = read_uuid(data, at)
-    return topic_id or uuid.UUID(int=0), at
-
-
-def _value_start(value: bytes) -> int:
-    """The position after the version of a value.
-
-    Raises: ValueError where the version is not known.
-    """
-    (version,) = _INT16.unpack_from(value)
-    if version != 0:
-        raise ValueError(f"a record of a consumer group has the unknown version {version}")
-    return _INT16.size

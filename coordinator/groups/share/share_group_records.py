@@ -36,6 +36,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.record_parts import encode_key, read_topic_id, value_start
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.primitives import (
     Buffer,
@@ -44,7 +45,6 @@ from barnabas.protocol.primitives import (
     read_string,
     read_strings,
     read_structs,
-    read_uuid,
     skip_tags,
     write_nullable_string,
     write_numbers,
@@ -145,11 +145,7 @@ def decode_share_key(key: bytes) -> ShareGroupKey | None:
 
 
 def _key(version: int, group_id: str, member_id: str) -> bytes:
-    out = bytearray(_INT16.pack(version))
-    write_string(out, group_id, False)
-    if version in _VERSIONS_OF_MEMBERS:
-        write_string(out, member_id, False)
-    return bytes(out)
+    return encode_key(version, group_id, None if version in _VERSIONS_OF_GROUPS else member_id)
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
@@ -173,7 +169,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def decode_epoch(value: bytes) -> EpochValue:
-    return EpochValue(*_EPOCH.unpack_from(value, _value_start(value)))
+    return EpochValue(*_EPOCH.unpack_from(value, value_start(value, "share")))
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
@@ -187,7 +183,7 @@ def member_record(group_id: str, member_id: str, member: MemberValue) -> Coordin
 
 
 def decode_member(value: bytes) -> MemberValue:
-    rack_id, at = read_nullable_string(value, _value_start(value), True)
+    rack_id, at = read_nullable_string(value, value_start(value, "share"), True)
     client_id, at = read_string(value, at, True)
     client_host, at = read_string(value, at, True)
     names, _ = read_strings(value, at, True)
@@ -207,7 +203,7 @@ def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorR
 
 
 def decode_target_epoch(value: bytes) -> int:
-    (epoch,) = _INT32.unpack_from(value, _value_start(value))
+    (epoch,) = _INT32.unpack_from(value, value_start(value, "share"))
     return int(epoch)
 
 
@@ -221,7 +217,7 @@ def member_target_record(
 
 
 def decode_member_target(value: bytes) -> Assignment:
-    return _read_assignment(value, _value_start(value))
+    return _read_assignment(value, value_start(value, "share"))
 
 
 def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
@@ -233,7 +229,7 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 
 
 def decode_current(value: bytes) -> CurrentValue:
-    at = _value_start(value)
+    at = value_start(value, "share")
     member_epoch, previous_epoch, _ = _CURRENT_HEAD.unpack_from(value, at)
     return CurrentValue(
         member_epoch, previous_epoch, _read_assignment(value, at + _CURRENT_HEAD.size)
@@ -259,7 +255,7 @@ def states_record(group_id: str, states: StatesValue) -> CoordinatorRecord:
 
 
 def decode_states(value: bytes) -> StatesValue:
-    initializing, at = read_structs(value, _value_start(value), True, _read_topic_states, 0)
+    initializing, at = read_structs(value, value_start(value, "share"), True, _read_topic_states, 0)
     initialized, at = read_structs(value, at, True, _read_topic_states, 0)
     deleting, _ = read_structs(value, at, True, _read_topic_name, 0)
     return StatesValue(dict(initializing), dict(initialized), dict(deleting))
@@ -284,7 +280,7 @@ def _read_assignment(value: Buffer, at: int) -> Assignment:
 def _read_topic_partitions(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, list[int]], int]:
-    topic_id, at = _read_topic_id(data, at)
+    topic_id, at = read_topic_id(data, at)
     partitions, at = read_numbers(data, at, True, "i")
     return (topic_id, partitions), skip_tags(data, at)
 
@@ -292,29 +288,13 @@ def _read_topic_partitions(
 def _read_topic_states(
     data: Buffer, at: int, version: int
 ) -> tuple[tuple[uuid.UUID, TopicStates], int]:
-    topic_id, at = _read_topic_id(data, at)
+    topic_id, at = read_topic_id(data, at)
     name, at = read_string(data, at, True)
     partitions, at = read_numbers(data, at, True, "i")
     return (topic_id, TopicStates(name, tuple(sorted(partitions)))), skip_tags(data, at)
 
 
 def _read_topic_name(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, str], int]:
-    topic_id, at = _read_topic_id(data, at)
+    topic_id, at = read_topic_id(data, at)
     name, at = read_string(data, at, True)
     return (topic_id, name), skip_tags(data, at)
-
-
-def _read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
-    topic_id, at = read_uuid(data, at)
-    return topic_id or uuid.UUID(int=0), at
-
-
-def _value_start(value: bytes) -> int:
-    """The position after the version of a value.
-
-    Raises: ValueError where the version is not known.
-    """
-    (version,) = _INT16.unpack_from(value)
-    if version != 0:
-        raise ValueError(f"a record of a share group has the unknown version {version}")
-    return _INT16.size

@@ -44,6 +44,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
+from barnabas.coordinator.groups.record_parts import encode_key, value_start
 from barnabas.coordinator.groups.streams.tasks import (
     NONE_HELD,
     HeldTasks,
@@ -192,11 +193,7 @@ def decode_streams_key(key: bytes) -> StreamsGroupKey | None:
 
 
 def _key(version: int, group_id: str, member_id: str) -> bytes:
-    out = bytearray(_INT16.pack(version))
-    write_string(out, group_id, False)
-    if version not in VERSIONS_OF_GROUPS:
-        write_string(out, member_id, False)
-    return bytes(out)
+    return encode_key(version, group_id, None if version in VERSIONS_OF_GROUPS else member_id)
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
@@ -225,7 +222,7 @@ def group_epoch_record(group_id: str, value: GroupEpochValue) -> CoordinatorReco
 
 
 def decode_group_epoch(value: bytes) -> GroupEpochValue:
-    at = _value_start(value)
+    at = value_start(value, "streams")
     epoch, metadata_hash = _GROUP_HEAD.unpack_from(value, at)
     tags, _ = read_tags(value, at + _GROUP_HEAD.size)
     validated, configs = tags.get(_EPOCH_TAG), tags.get(_CONFIGS_TAG)
@@ -260,7 +257,7 @@ def member_record(group_id: str, member_id: str, member: MemberValue) -> Coordin
 
 
 def decode_member(value: bytes) -> MemberValue:
-    at = _value_start(value)
+    at = value_start(value, "streams")
     instance_id, at = read_nullable_string(value, at, True)
     rack_id, at = read_nullable_string(value, at, True)
     client_id, at = read_string(value, at, True)
@@ -295,7 +292,7 @@ def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> Coordin
 
 
 def decode_target_epoch(value: bytes) -> int:
-    (epoch,) = _INT32.unpack_from(value, _value_start(value))
+    (epoch,) = _INT32.unpack_from(value, value_start(value, "streams"))
     return int(epoch)
 
 
@@ -309,7 +306,7 @@ def member_target_record(group_id: str, member_id: str, target: TaskSet) -> Coor
 
 
 def decode_member_target(value: bytes) -> TaskSet:
-    active, at = _read_tasks(value, _value_start(value))
+    active, at = _read_tasks(value, value_start(value, "streams"))
     standby, at = _read_tasks(value, at)
     warmup, _ = _read_tasks(value, at)
     return TaskSet(active, standby, warmup)
@@ -332,7 +329,7 @@ def decode_current(value: bytes) -> CurrentValue:
 
     Where the record has no assignment epoch of a task, it is the member's epoch.
     """
-    at = _value_start(value)
+    at = value_start(value, "streams")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
     at += _CURRENT_HEAD.size
     assigned, at = _read_held(value, at, member_epoch)
@@ -370,7 +367,7 @@ def topology_record(group_id: str, topology: Topology) -> CoordinatorRecord:
 
 
 def decode_topology(value: bytes) -> Topology:
-    at = _value_start(value)
+    at = value_start(value, "streams")
     (epoch,) = _INT32.unpack_from(value, at)
     rows, _ = read_structs(value, at + _INT32.size, True, _read_subtopology, 0)
     return Topology(epoch, tuple(rows))
@@ -489,14 +486,3 @@ def _task_reader(
         return (subtopology_id, dict(zip(partitions, epochs, strict=True))), at
 
     return read
-
-
-def _value_start(value: bytes) -> int:
-    """The position after the version of a value.
-
-    Raises: ValueError where the version is not known.
-    """
-    (version,) = _INT16.unpack_from(value)
-    if version != 0:
-        raise ValueError(f"a record of a streams group has the unknown version {version}")
-    return _INT16.size

@@ -1,0 +1,38 @@
+"""What the records of consumer, share and streams groups have in common: the form of their keys,
+and parts of their values. Source: Apache Kafka 4.3, the schemas of the group coordinator's records.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+
+from barnabas.protocol.primitives import Buffer, read_uuid, write_string
+
+_INT16 = struct.Struct(">h")
+
+
+def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
+    """A key. Takes: member_id, or what else the record is about; None where it is of the group."""
+    out = bytearray(_INT16.pack(version))
+    write_string(out, group_id, False)
+    if member_id is not None:
+        write_string(out, member_id, False)
+    return bytes(out)
+
+
+def value_start(value: bytes, kind: str) -> int:
+    """The position after the version of a value. Takes: kind, of the group, for the error.
+
+    Raises: ValueError where the version is not known.
+    """
+    (version,) = _INT16.unpack_from(value)
+    if version != 0:
+        raise ValueError(f"a record of a {kind} group has the unknown version {version}")
+    return _INT16.size
+
+
+def read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
+    """A topic id and the position after it. An id of zeros, which means none, is read as such."""
+    topic_id, at = read_uuid(data, at)
+    return topic_id or uuid.UUID(int=0), at
