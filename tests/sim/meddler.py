@@ -22,7 +22,7 @@ from barnabas.protocol.records import CRC_START, HEADER_SIZE, NewRecord, encode_
 from sim import nonsense, wire
 from sim.clients import RETRIABLE, Asking, name_of
 from sim.network import LOST, Forgiving
-from sim.nonsense import NOBODY, NOT_A_GROUP, NOT_AN_EPOCH
+from sim.nonsense import NO_MEMBER, NOT_A_GROUP, NOT_AN_EPOCH
 from sim.producers import Producer
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Meddler(Producer):
                 what, partition, transactional_id = (
                     "of a transaction that is not there",
                     self.rng.choice(self.partitions),
-                    NOBODY,
+                    NO_MEMBER,
                 )
                 producer_id, epoch = self.producer_id, self.epoch
         writes, batch = self._batch(partition, 1)
@@ -303,7 +303,7 @@ class Meddler(Producer):
 
     def _victim(self) -> nonsense.Victim:
         world = self.world
-        victims = sorted(world.producers.items()) or [(NOBODY, (77, 0))]
+        victims = sorted(world.producers.items()) or [(NO_MEMBER, (77, 0))]
         name, (producer_id, epoch) = self.rng.choice(victims)
         is_known = name in world.producers
         forgets = world.may_forget or world.scenario.ids_expire
