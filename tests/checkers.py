@@ -178,7 +178,7 @@ class Watermarks(NamedTuple):
     asked_ms: int = -1
 
 
-class ToldProducer(NamedTuple):
+class ReportedProducer(NamedTuple):
     """What DescribeProducers said of one producer in one partition."""
 
     partition: Partition
@@ -187,10 +187,10 @@ class ToldProducer(NamedTuple):
     last_sequence: int
     txn_start_offset: int
     asked_ms: int
-    told_ms: int
+    answered_ms: int
 
 
-class ToldTransaction(NamedTuple):
+class ReportedTransaction(NamedTuple):
     """What DescribeTransactions said of one transactional id."""
 
     transactional_id: str
@@ -198,10 +198,10 @@ class ToldTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     asked_ms: int
-    told_ms: int
+    answered_ms: int
 
 
-class ToldOffset(NamedTuple):
+class ReportedOffset(NamedTuple):
     """What OffsetFetch of stable offsets said of a group. is_durable: it was committed in
     transactions.
     """
@@ -211,7 +211,7 @@ class ToldOffset(NamedTuple):
     offset: int
     is_durable: bool
     asked_ms: int
-    told_ms: int
+    answered_ms: int
 
 
 class Span(NamedTuple):
@@ -318,11 +318,12 @@ class History:
     fell into one of them: see `life_at`. consumed: what groups that commit by OffsetCommit were
     given, as (group, partition, life, value), commits_asked: what they committed of at all, and
     final_positions: where they stand at the end; unsure_groups: a commit of theirs may have come to
-    a later life than it was meant for, since topics go by their names there. told_*: what else was
-    said, see `check_told`. flushed: topics with flush.messages=1 from their beginning; kept_topics:
-    those in which retention finds nothing to delete, as far as the clients know; deletions_asked:
-    below which offset somebody asked DeleteRecords to delete, answered or not. retention_ms: of
-    topics from which only what is older goes by itself, at the end, which is at `end_ms`.
+    a later life than it was meant for, since topics go by their names there. reported_*: what else
+    was reported, see `check_reports`. flushed: topics with flush.messages=1 from their beginning;
+    kept_topics: those in which retention finds nothing to delete, as far as the clients know;
+    deletions_asked: below which offset somebody asked DeleteRecords to delete, answered or not.
+    retention_ms: of topics from which only what is older goes by itself, at the end, which is at
+    `end_ms`.
     offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
     producer_expiration_ms: after how long a log forgets a producer that is idle.
     answers_cross_losses: whether an answer of before a loss may arrive after it, from a leader that
@@ -352,9 +353,9 @@ class History:
     commits_asked: set[tuple[str, Partition, int]] = field(default_factory=set)
     final_positions: dict[tuple[str, Partition], int] = field(default_factory=dict)
     unsure_groups: set[str] = field(default_factory=set)
-    told_producers: list[ToldProducer] = field(default_factory=list)
-    told_transactions: list[ToldTransaction] = field(default_factory=list)
-    told_offsets: list[ToldOffset] = field(default_factory=list)
+    reported_producers: list[ReportedProducer] = field(default_factory=list)
+    reported_transactions: list[ReportedTransaction] = field(default_factory=list)
+    reported_offsets: list[ReportedOffset] = field(default_factory=list)
     flushed: frozenset[str] = frozenset()
     kept_topics: frozenset[str] = frozenset()
     deletions_asked: dict[Partition, int] = field(default_factory=dict)
@@ -797,7 +798,7 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
         last[key] = seen
 
 
-def check_told(history: History, index: _Index) -> Iterator[Finding]:
+def check_reports(history: History, index: _Index) -> Iterator[Finding]:
     """What one client was answered holds for every client that asks later, and at the end, over all
     restarts.
 
@@ -806,12 +807,12 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
     sequence in it. Of a transactional id: its producer's epoch. Of a group: its stable offset; with
     a power loss that of transactions alone, since the others go back to where their log ends.
     """
-    yield from _check_told_logs(history)
-    yield from _check_told_producers(history)
-    yield from _check_told_offsets(history)
+    yield from _check_reported_logs(history)
+    yield from _check_reported_producers(history)
+    yield from _check_reported_offsets(history)
 
 
-def _check_told_logs(history: History) -> Iterator[Finding]:
+def _check_reported_logs(history: History) -> Iterator[Finding]:
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
         for seen in history.watermarks:
@@ -827,7 +828,7 @@ def _check_told_logs(history: History) -> Iterator[Finding]:
                     seen.read_ms
                 ):
                     rows.append(
-                        _Told(
+                        _Report(
                             (seen.partition, epoch, life),
                             getattr(seen, name),
                             seen.asked_ms,
@@ -841,7 +842,7 @@ def _check_told_logs(history: History) -> Iterator[Finding]:
                 else len(history.power_losses)
             )
             rows.append(
-                _Told(
+                _Report(
                     (partition, epoch, history.last_life(partition[0])),
                     getattr(final, name),
                     final.asked_ms,
@@ -851,30 +852,30 @@ def _check_told_logs(history: History) -> Iterator[Finding]:
         for before, after in _gone_back(rows):
             yield Finding(
                 "contradicted",
-                f"{_log(after.key[0])}: {name} was {before.value} at {before.told_ms}, and "
+                f"{_log(after.key[0])}: {name} was {before.value} at {before.answered_ms}, and "
                 f"is {after.value}",
             )
 
 
-def _check_told_producers(history: History) -> Iterator[Finding]:
+def _check_reported_producers(history: History) -> Iterator[Finding]:
     producers = [
-        _Told(
+        _Report(
             (
                 reported.partition,
                 reported.producer_id,
-                history.power_epoch(reported.told_ms),
-                history.life_at(reported.partition[0], reported.asked_ms, reported.told_ms),
+                history.power_epoch(reported.answered_ms),
+                history.life_at(reported.partition[0], reported.asked_ms, reported.answered_ms),
             ),
             (reported.producer_epoch, reported.last_sequence),
             reported.asked_ms,
-            reported.told_ms,
+            reported.answered_ms,
         )
-        for reported in history.told_producers
-        if history.power_epoch(reported.asked_ms) == history.power_epoch(reported.told_ms)
+        for reported in history.reported_producers
+        if history.power_epoch(reported.asked_ms) == history.power_epoch(reported.answered_ms)
     ]
     for before, after in _gone_back(producers):
         idle_ms = history.producer_expiration_ms
-        if idle_ms is not None and after.told_ms - before.asked_ms >= idle_ms:
+        if idle_ms is not None and after.answered_ms - before.asked_ms >= idle_ms:
             continue  # it was forgotten, and a marker made it known again
         if after.key[3] is not None:
             yield Finding(
@@ -883,17 +884,17 @@ def _check_told_producers(history: History) -> Iterator[Finding]:
                 f"at {after.value}",
             )
     ids = [
-        _Told(
+        _Report(
             (
                 reported.transactional_id,
                 reported.producer_id,
-                history.power_epoch(reported.told_ms),
+                history.power_epoch(reported.answered_ms),
             ),
             reported.producer_epoch,
             reported.asked_ms,
-            reported.told_ms,
+            reported.answered_ms,
         )
-        for reported in history.told_transactions
+        for reported in history.reported_transactions
     ]
     for before, after in _gone_back(ids):
         yield Finding(
@@ -902,21 +903,21 @@ def _check_told_producers(history: History) -> Iterator[Finding]:
         )
 
 
-def _check_told_offsets(history: History) -> Iterator[Finding]:
+def _check_reported_offsets(history: History) -> Iterator[Finding]:
     offsets = [
-        _Told(
+        _Report(
             (reported.group, reported.partition),
             reported.offset,
             reported.asked_ms,
-            reported.told_ms,
+            reported.answered_ms,
         )
-        for reported in history.told_offsets
+        for reported in history.reported_offsets
         if reported.group not in history.unsure_groups
         and reported.partition[0] not in history.lives
         if not history.power_losses or (reported.is_durable and history.commits_are_durable)
     ]
     for before, after in _gone_back(offsets):
-        if may_have_expired(history, after.key[0], before.asked_ms, after.told_ms):
+        if may_have_expired(history, after.key[0], before.asked_ms, after.answered_ms):
             continue
         yield Finding(
             "contradicted",
@@ -925,30 +926,30 @@ def _check_told_offsets(history: History) -> Iterator[Finding]:
         )
 
 
-class _Told(NamedTuple):
-    """A value that does not go down for one key: `told_ms` is before `asked_ms` of the same client
-    later.
+class _Report(NamedTuple):
+    """A value that does not go down for one key: `answered_ms` is before the next `asked_ms` of the
+    same client.
     """
 
     key: Any
     value: Any
     asked_ms: int
-    told_ms: int
+    answered_ms: int
 
 
-def _gone_back(rows: list[_Told]) -> Iterator[tuple[_Told, _Told]]:
+def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
     """For each row that is lower than one answered before it was asked for: that one and this."""
-    by_key: dict[Any, list[_Told]] = {}
+    by_key: dict[Any, list[_Report]] = {}
     for row in rows:
         by_key.setdefault(row.key, []).append(row)
     for of_key in by_key.values():
-        by_told = sorted(of_key, key=lambda row: row.told_ms)
-        highest: _Told | None = None
+        by_answer = sorted(of_key, key=lambda row: row.answered_ms)
+        highest: _Report | None = None
         at = 0
         for row in sorted(of_key, key=lambda row: row.asked_ms):
-            while by_told[at].told_ms < row.asked_ms:
-                if highest is None or by_told[at].value > highest.value:
-                    highest = by_told[at]
+            while by_answer[at].answered_ms < row.asked_ms:
+                if highest is None or by_answer[at].value > highest.value:
+                    highest = by_answer[at]
                 at += 1
             if highest is not None and row.value < highest.value:
                 yield highest, row
@@ -1392,7 +1393,7 @@ CHECKERS = (
     check_seen_is_kept,
     check_skipped,
     check_watermarks,
-    check_told,
+    check_reports,
     check_kept,
     check_offsets,
     check_consumed,

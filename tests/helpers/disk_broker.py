@@ -195,11 +195,11 @@ class DiskBroker:
         self.holds_flushes = False
         self.open()
 
-    def copy_disk(self, *, is_told: bool) -> None:
+    def copy_disk(self, *, is_new_mount: bool) -> None:
         """The broker is killed, and started on a copy of the disk, of which not all was written
         back; see `SimDisk.copy`.
         """
-        self.disk.copy(is_told=is_told)
+        self.disk.copy(is_new_mount=is_new_mount)
         self.holds_flushes = False
         self.open()
 

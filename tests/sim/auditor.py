@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkers import Partition, ToldProducer, ToldTransaction
+from checkers import Partition, ReportedProducer, ReportedTransaction
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -55,7 +55,7 @@ class Auditor(Client):
                     self._refused("DescribeProducers", partition.error_code)
                 for row in partition.active_producers or ():
                     reported.append(
-                        ToldProducer(
+                        ReportedProducer(
                             (found.name, partition.partition_index),
                             row.producer_id,
                             row.producer_epoch,
@@ -65,7 +65,7 @@ class Auditor(Client):
                             now_ms,
                         )
                     )
-        history.told_producers.extend(reported)
+        history.reported_producers.extend(reported)
         return reported
 
     def look_at_transactions(self) -> Asking:
@@ -93,7 +93,7 @@ class Auditor(Client):
                 self._refused("DescribeTransactions", row.error_code)
                 continue
             reported.append(
-                ToldTransaction(
+                ReportedTransaction(
                     row.transactional_id,
                     row.transaction_state,
                     row.producer_id,
@@ -102,7 +102,7 @@ class Auditor(Client):
                     now_ms,
                 )
             )
-        history.told_transactions.extend(reported)
+        history.reported_transactions.extend(reported)
         return reported
 
     def _refused(self, what: str, code: int) -> None:

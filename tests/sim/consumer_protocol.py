@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from checkers import Partition, ToldOffset
+from checkers import Partition, ReportedOffset
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import (
@@ -235,8 +235,8 @@ class ConsumerProtocolWorker(Worker):
                 partition = (topic.name or names[topic.topic_id], row.partition_index)
                 self.positions[partition] = max(row.committed_offset, 0)
                 self.read_epochs[partition] = row.committed_leader_epoch
-                self.world.history.told_offsets.append(
-                    ToldOffset(
+                self.world.history.reported_offsets.append(
+                    ReportedOffset(
                         self.group,
                         partition,
                         row.committed_offset,

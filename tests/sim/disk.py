@@ -316,16 +316,16 @@ class SimDisk:
         else:
             self.copy()
 
-    def copy(self, *, is_told: bool = True) -> None:
+    def copy(self, *, is_new_mount: bool = True) -> None:
         """A copy of the disk, made just now and without the page cache, takes its place in the same
-        run of the machine; is_told: whether the system distinguishes the mounts.
+        run of the machine; is_new_mount: whether the system distinguishes the mounts.
         """
-        self.mounts += is_told
+        self.mounts += is_new_mount
         self._forget()
 
-    def replace(self, root: Directory, *, is_told: bool = True) -> None:
+    def replace(self, root: Directory, *, is_new_mount: bool = True) -> None:
         """Another file system takes its place, all of it durable, while no process uses it."""
-        self.mounts += is_told
+        self.mounts += is_new_mount
         self.root = root
         self._sync_below(root)
 

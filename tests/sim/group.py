@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from checkers import Access, Ending, Holding, Partition, Source, TakenCommit, ToldOffset
+from checkers import Access, Ending, Holding, Partition, ReportedOffset, Source, TakenCommit
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment, write_assignment
 from barnabas.protocol.errors import Code
@@ -681,8 +681,8 @@ def committed_offsets(
         for p in t.partitions:
             if epochs is not None:
                 epochs[t.name, p.partition_index] = p.committed_leader_epoch
-            history.told_offsets.append(
-                ToldOffset(
+            history.reported_offsets.append(
+                ReportedOffset(
                     group,
                     (t.name, p.partition_index),
                     p.committed_offset,

@@ -112,7 +112,7 @@ class PairNode(Node):
         self._inbox: deque[bytes] = deque()
         self._pause = 0  # counts what the steps wait for
         self._waits_for_change = self._waits_to_receive = False
-        self._asks_engine = self._is_told = self._is_sending = False
+        self._asks_engine = self._change_is_due = self._is_sending = False
         self._lease_timer_ms = -1
         self._lead: LeasedLead | None = None
         self._admission: Admission[Stream] | None = None
@@ -142,10 +142,11 @@ class PairNode(Node):
         self._saved = copy.deepcopy(self.disk.root)
         self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
 
-    def restore_backup(self, *, is_told: bool) -> None:
-        """The directory is what was saved; is_told: whether the system distinguishes it from the
-        other."""
-        self.disk.replace(copy.deepcopy(self._saved), is_told=is_told)
+    def restore_backup(self, *, is_new_mount: bool) -> None:
+        """The directory is what was saved; is_new_mount: whether the system
+        distinguishes it from the other.
+        """
+        self.disk.replace(copy.deepcopy(self._saved), is_new_mount=is_new_mount)
 
     def is_serving(self) -> bool:
         """Whether its broker is up, and may answer."""
@@ -252,8 +253,8 @@ class PairNode(Node):
         return run
 
     def _gone(self) -> None:
-        self._end_stream(is_told=True)
-        self._end_greeting(is_told=True)
+        self._end_stream(is_notified=True)
+        self._end_greeting(is_notified=True)
         self.process += 1
         steps, self._steps = self._steps, None
         if steps is not None and not steps.gi_running:
@@ -264,12 +265,12 @@ class PairNode(Node):
         self._admission = None
         self._end = self._until = self.alone_since_ms = None
         self._held_answers = HeldAnswers(self._may_go_out)
-        self._is_sending = self._is_told = False
+        self._is_sending = self._change_is_due = False
         super()._gone()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        self._end_stream(is_told=False)
-        self._end_greeting(is_told=False)
+        self._end_stream(is_notified=False)
+        self._end_greeting(is_notified=False)
         super().lose_power(damages_journal=damages_journal)
 
     # --- a member, until it leads ----------------------------------------------------------------
@@ -297,7 +298,7 @@ class PairNode(Node):
                     self._wait_for(step)
                     return
                 else:
-                    self._end_stream(is_told=True)
+                    self._end_stream(is_notified=True)
         except StopIteration:
             self._steps = None
             self._leave_membership()
@@ -343,12 +344,12 @@ class PairNode(Node):
 
     def on_keeper_changed(self) -> None:
         """The lease has changed, or what is wanted of it."""
-        if not self._is_told:
-            self._is_told = True
+        if not self._change_is_due:
+            self._change_is_due = True
             self._later(0, self._after_change)
 
     def _after_change(self) -> None:
-        self._is_told = False
+        self._change_is_due = False
         self._ask_engine()
         if self._waits_for_change and self._steps is not None:
             self._advance()
@@ -471,21 +472,21 @@ class PairNode(Node):
 
     def _end_if_greeting(self, stream: Stream) -> None:
         if self._admission is not None and stream in self._admission.greeting:
-            self._end_newcomer(stream, is_told=True)
+            self._end_newcomer(stream, is_notified=True)
 
-    def _end_newcomer(self, stream: Stream, *, is_told: bool) -> None:
+    def _end_newcomer(self, stream: Stream, *, is_notified: bool) -> None:
         """Hang up on a connection that is not the standby's."""
         assert self._admission is not None
         self._admission.on_closed(stream)
-        if is_told:
+        if is_notified:
             stream.end(node_is_leader=True)
         else:
             stream.cut()
 
-    def _end_greeting(self, *, is_told: bool) -> None:
+    def _end_greeting(self, *, is_notified: bool) -> None:
         """Hang up on all that have not shown the secret."""
         for stream in self._admission.greeting if self._admission is not None else ():
-            self._end_newcomer(stream, is_told=is_told)
+            self._end_newcomer(stream, is_notified=is_notified)
 
     def _on_standby_admitted(self, stream: Stream) -> None:
         leading, replicated, pair = self.leading, self._replicated, self.world.pair
@@ -511,7 +512,7 @@ class PairNode(Node):
             return
         turn = feed.next_turn(may_write=stream.to_standby.has_room)
         if turn.end:
-            self._end_stream(is_told=True)
+            self._end_stream(is_notified=True)
             return
         if turn.data:
             stream.to_standby.send(turn.data)
@@ -526,12 +527,12 @@ class PairNode(Node):
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _end_stream(self, *, is_told: bool) -> None:
-        """Hang up, if there is a connection. is_told: the other side comes to know of it."""
+    def _end_stream(self, *, is_notified: bool) -> None:
+        """Hang up, if there is a connection. is_notified: the other side comes to know of it."""
         stream = self.stream
         if stream is None:
             return
-        if is_told:
+        if is_notified:
             stream.end(self.leading is not None)
         else:
             stream.cut()
@@ -584,9 +585,9 @@ class PairNode(Node):
         if not reply.end:
             self._send_soon()
         elif stream is self.stream:
-            self._end_stream(is_told=True)
+            self._end_stream(is_notified=True)
         else:
-            self._end_newcomer(stream, is_told=True)
+            self._end_newcomer(stream, is_notified=True)
 
     # --- the end of a process --------------------------------------------------------------------
 
@@ -607,7 +608,7 @@ class PairNode(Node):
     def _stop_member(self) -> None:
         """A signal to a node that does not lead: as `Standby.run` ends."""
         steps, self._steps = self._steps, None
-        self._end_stream(is_told=True)
+        self._end_stream(is_notified=True)
         try:
             if steps is not None:
                 steps.close()
@@ -652,11 +653,11 @@ class PairNode(Node):
         if self.leading.follows and self.stream is not None:  # and it did not crash until here
             self.ended_ms = self.world.loop.now_ms, self.other.process
         self._until = Until.REST_IS_SENT
-        self._end_greeting(is_told=True)
+        self._end_greeting(is_notified=True)
         if self.stream is None:
             return
         if not self.leading.follows:
-            self._end_stream(is_told=True)
+            self._end_stream(is_notified=True)
             return
         assert self._feed is not None
         for data in self._feed.rest():

@@ -441,7 +441,7 @@ class PairWorld(World):
         self._down(node)
         if self.pair_rng.random() < 0.5:
             self._down(node.other)  # which comes back, sooner or later than this one
-        node.restore_backup(is_told=self.pair_rng.random() < 0.5)
+        node.restore_backup(is_new_mount=self.pair_rng.random() < 0.5)
         end_ms = self.loop.now_ms + TAKE_OVERS_MS
         while not (self.is_draining or self._is_whole()) and self.loop.now_ms < end_ms:
             yield 40

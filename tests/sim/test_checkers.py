@@ -15,12 +15,12 @@ from checkers import (
     History,
     Holding,
     Life,
+    ReportedOffset,
+    ReportedProducer,
+    ReportedTransaction,
     Source,
     Span,
     TakenCommit,
-    ToldOffset,
-    ToldProducer,
-    ToldTransaction,
     Watermarks,
     check,
     kinds_of,
@@ -474,24 +474,24 @@ def test_the_end_is_not_behind_what_was_told_after_it() -> None:
 
 def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
     history = plain()
-    history.told_producers += [
-        ToldProducer(LOG, 7, 1, 5, -1, 0, 1),
-        ToldProducer(LOG, 7, 2, 0, -1, 2, 3),
+    history.reported_producers += [
+        ReportedProducer(LOG, 7, 1, 5, -1, 0, 1),
+        ReportedProducer(LOG, 7, 2, 0, -1, 2, 3),
     ]
-    history.told_transactions += [
-        ToldTransaction("t", "Ongoing", 7, 1, 0, 1),
-        ToldTransaction("t", "Empty", 7, 2, 2, 3),
+    history.reported_transactions += [
+        ReportedTransaction("t", "Ongoing", 7, 1, 0, 1),
+        ReportedTransaction("t", "Empty", 7, 2, 2, 3),
     ]
-    history.told_offsets += [
-        ToldOffset("g", LOG, 1, True, 0, 1),
-        ToldOffset("g", LOG, 2, True, 2, 3),
+    history.reported_offsets += [
+        ReportedOffset("g", LOG, 1, True, 0, 1),
+        ReportedOffset("g", LOG, 2, True, 2, 3),
     ]
     assert found(history) == []
-    history.told_producers.append(ToldProducer(LOG, 7, 1, 6, -1, 4, 5))
+    history.reported_producers.append(ReportedProducer(LOG, 7, 1, 6, -1, 4, 5))
     assert len(check(history)) == 1
-    history.told_transactions.append(ToldTransaction("t", "Ongoing", 7, 1, 4, 5))
+    history.reported_transactions.append(ReportedTransaction("t", "Ongoing", 7, 1, 4, 5))
     assert len(check(history)) == 2
-    history.told_offsets.append(ToldOffset("g", LOG, 1, True, 4, 5))
+    history.reported_offsets.append(ReportedOffset("g", LOG, 1, True, 4, 5))
     assert len(check(history)) == 3
     assert found(history) == ["contradicted"]
 
@@ -517,18 +517,18 @@ def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
     history = plain()
     history.offsets_retention_ms = 1000
     history.accesses += [Access("g", "a", None, 1, at, at + 1) for at in (10, 500)]
-    history.told_offsets += [
-        ToldOffset("g", LOG, 2, False, 500, 501),
-        ToldOffset("g", LOG, -1, False, 1400, 1401),
+    history.reported_offsets += [
+        ReportedOffset("g", LOG, 2, False, 500, 501),
+        ReportedOffset("g", LOG, -1, False, 1400, 1401),
     ]
     assert found(history) == ["contradicted"], "900 ms are less than its retention"
-    history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 1600, 1601)
+    history.reported_offsets[-1] = ReportedOffset("g", LOG, -1, False, 1600, 1601)
     assert found(history) == []
     history.accesses.append(Access("g", "a", None, 1, 1590, 1591))
     assert found(history) == ["contradicted"], "the member was there all the time"
     history.accesses[-1] = Access("g", "b", None, 1, 1590, 1591)
     assert found(history) == [], "another one came, when nothing was left of the group"
-    history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 550, 551)
+    history.reported_offsets[-1] = ReportedOffset("g", LOG, -1, False, 550, 551)
     assert found(history) == ["contradicted"]
     history.groups_of_consumer_protocol.add("g")
     assert found(history) == [], "it may have been committed long ago, and nobody was there"

@@ -67,13 +67,13 @@ class Database:
             transaction.commit_asked_ms = transaction.commit_asked_ms or self._world.loop.now_ms
         return self._decisions[state]
 
-    def note_end(self, state: State, *, is_told: bool = True) -> None:
-        """The broker has ended it as was decided; not is_told: or must have."""
+    def note_end(self, state: State, *, is_reported: bool = True) -> None:
+        """The broker has ended it as was decided; not is_reported: or must have."""
         self._ended.add(state)
         transaction = self._prepared.pop(state, None)
         if transaction is not None:
             ending = Ending.COMMITTED if self._decisions[state] else Ending.ABORTED
-            if not is_told and self._may_be_forgotten:
+            if not is_reported and self._may_be_forgotten:
                 ending = Ending.UNKNOWN
             transaction.end(ending, self._world.loop.now_ms)
 
@@ -88,7 +88,7 @@ class Database:
                 if not self._may_be_forgotten:
                     self._world.history.incident("lost", f"{state} was prepared, and is gone")
                 self.decide(state, commit=False)
-            self.note_end(state, is_told=False)
+            self.note_end(state, is_reported=False)
 
     @property
     def _may_be_forgotten(self) -> bool:

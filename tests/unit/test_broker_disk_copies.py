@@ -39,16 +39,16 @@ def committed(**settings: str) -> tuple[DiskBroker, Producer]:
     return b, p
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_new_mount", [True, False])
 def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
-    is_told: bool, caplog: pytest.LogCaptureFixture
+    is_new_mount: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     b, _ = committed()
     with caplog.at_level(logging.WARNING):
-        b.copy_disk(is_told=is_told)
+        b.copy_disk(is_new_mount=is_new_mount)
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
     assert b.broker.logs.lost_power
-    assert ("a copy of the disk" in caplog.text) is not is_told, (
+    assert ("a copy of the disk" in caplog.text) is not is_new_mount, (
         "the system shows it, or the files do"
     )
     b.kill()
@@ -57,14 +57,16 @@ def test_a_copy_in_the_same_run_of_the_machine_has_what_was_durable(
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_an_open_transaction_is_not_committed_without_what_the_copy_lacks(is_told: bool) -> None:
+@pytest.mark.parametrize("is_new_mount", [True, False])
+def test_an_open_transaction_is_not_committed_without_what_the_copy_lacks(
+    is_new_mount: bool,
+) -> None:
     b, p = committed()
     p.send("t", 0, b"c")
     p.send("t", 1, b"c")
     b.sync("t-1")
     b.sync("__transaction_state")
-    b.copy_disk(is_told=is_told)
+    b.copy_disk(is_new_mount=is_new_mount)
     p.connection = b.connect()
     assert p.end(True) in (Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED)
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2

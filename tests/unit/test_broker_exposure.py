@@ -138,6 +138,6 @@ def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
 
 def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
     """A group may be meant to: of Kafka's users some share one."""
-    for mode, is_told in ((0o755, True), (0o705, True), (0o750, False), (0o700, False)):
+    for mode, is_open in ((0o755, True), (0o705, True), (0o750, False), (0o700, False)):
         tmp_path.chmod(mode)
-        assert ("holds all records" in warnings(log_dirs=str(tmp_path))) is is_told
+        assert ("holds all records" in warnings(log_dirs=str(tmp_path))) is is_open

@@ -37,7 +37,7 @@ Restart = Callable[[DiskBroker], None]
 ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskBroker.lose_power])
 
 
-def told_epochs(b: DiskBroker, topic: str) -> list[int]:
+def described_epochs(b: DiskBroker, topic: str) -> list[int]:
     """As Metadata and DescribeTopicPartitions tell, which must be the same."""
     asked = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
@@ -115,12 +115,12 @@ def batch_epochs(b: DiskBroker, topic: str) -> list[int]:
 def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
     b = DiskBroker()
     b.topic("t", 2)
-    assert told_epochs(b, "t") == [0, 0]
+    assert described_epochs(b, "t") == [0, 0]
     b.produce("t", (b"0",))
     b.sync("")
     for epoch in (1, 2, 3):
         again(b)
-        assert told_epochs(b, "t") == [epoch, epoch]
+        assert described_epochs(b, "t") == [epoch, epoch]
         end = listed(b, "t", -1)[1]
         assert listed(b, "t", -1) == (0, end, epoch)
         assert listed(b, "t", -2) == (0, 0, 0), "the first record is of epoch 0"
@@ -155,15 +155,15 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     b.stop()
     b.topic("new")
     run_through(b.broker.topics.add_partitions({"old": 2}, b.now_ms), b.now_ms)
-    assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([0], [1, 0])
+    assert (described_epochs(b, "new"), described_epochs(b, "old")) == ([0], [1, 0])
     b.produce("new", (b"0",))
     assert batch_epochs(b, "new") == [0]
     b.stop()
-    assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([2], [2, 2])
+    assert (described_epochs(b, "new"), described_epochs(b, "old")) == ([2], [2, 2])
     assert end_of_epoch(b, "new", 0) == (0, 0, 1)
     delete_topic(b.parts.deletion, "new", b.now_ms)
     b.topic("new")
-    assert told_epochs(b, "new") == [0]
+    assert described_epochs(b, "new") == [0]
 
 
 def test_an_epoch_that_was_only_told_never_comes_again() -> None:
@@ -175,13 +175,13 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
     b.produce("t", (b"0",))
     b.sync("")
     b.kill()
-    assert told_epochs(b, "t") == [1]
+    assert described_epochs(b, "t") == [1]
     b.produce("t", (b"lost",))
     b.lose_power()
     assert b.read("t") == [b"0"]
-    assert told_epochs(b, "t") == [2]
+    assert described_epochs(b, "t") == [2]
     b.lose_power()
-    assert told_epochs(b, "t") == [3]
+    assert described_epochs(b, "t") == [3]
     assert [end_of_epoch(b, "t", epoch) for epoch in (0, 1, 2, 3)] == [
         (0, 0, 1),
         (0, 0, 1),
@@ -200,12 +200,12 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
         b.produce("t", (b"%d" % number,))
         if number == 9:
             b.sync("")
-    (epoch,) = told_epochs(b, "t")
+    (epoch,) = described_epochs(b, "t")
     b.lose_power()
     b.produce("t", (b"other",))
     for number in range(10):
         b.produce("t", (b"other %d" % number,))
-    (later,) = told_epochs(b, "t")
+    (later,) = described_epochs(b, "t")
     assert fetch_code(b, "t", epoch, offset=15) == Code.FENCED_LEADER_EPOCH
     assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
 
@@ -364,7 +364,7 @@ def test_a_partition_that_clients_know_and_whose_log_is_gone_does_not_begin_at_0
     b.produce("t", (b"read and lost",))
     b.disk.rmtree("/data/t-0")
     b.kill()
-    assert told_epochs(b, "t") == [1]
+    assert described_epochs(b, "t") == [1]
     assert end_of_epoch(b, "t", 0) == (0, 0, 0)
 
 
@@ -378,7 +378,7 @@ def test_without_the_files_of_epochs_they_are_as_the_batches_have_them() -> None
     b.disk.unlink("/data/t-0/leader-epoch-checkpoint")
     b.disk.unlink("/data/barnabas-leader-epoch")
     b.kill()
-    assert told_epochs(b, "t") == [4]
+    assert described_epochs(b, "t") == [4]
     assert [end_of_epoch(b, "t", epoch)[1:] for epoch in range(5)] == [
         (0, 0),
         (1, 3),

@@ -48,7 +48,7 @@ def restore(b: DiskBroker) -> None:
     assert not b.broker.logs.offline
 
 
-def is_told(b: DiskBroker, p: Producer, commit: bool) -> bool:
+def is_written_whole(b: DiskBroker, p: Producer, commit: bool) -> bool:
     assert b.read("t", committed=True) == ([b"a"] if commit else [])
     assert {(pid, ended) for pid, _, ended in b.markers("t", 1)} == {(p.pid, commit)}, (
         "a power loss may have it written twice"
@@ -74,9 +74,9 @@ def test_the_decision_keeps_for_a_partition_that_is_off_line(
             getattr(b, between)()
             assert list(b.broker.logs.offline) == [("t", 1)]
     restore(b)
-    assert is_told(b, p, commit)
+    assert is_written_whole(b, p, commit)
     b.lose_power()
-    assert is_told(b, p, commit)
+    assert is_written_whole(b, p, commit)
 
 
 def test_a_kill_between_the_decision_and_its_keeping_takes_nothing() -> None:
@@ -117,7 +117,7 @@ def test_it_keeps_when_the_transactional_id_has_expired() -> None:
     b.tick(10_000)
     assert b.broker.transactions.metadata("txn") is None
     restore(b)
-    assert is_told(b, p, True)
+    assert is_written_whole(b, p, True)
 
 
 @pytest.mark.parametrize("step", range(25))
@@ -131,7 +131,7 @@ def test_it_keeps_whatever_step_a_power_loss_comes_at(step: int) -> None:
     b.disk.crash_in(-1)
     b.lose_power()
     restore(b)
-    assert is_told(b, p, b.read("t", committed=True) == [b"a"])
+    assert is_written_whole(b, p, b.read("t", committed=True) == [b"a"])
     assert answer != 0 or b.read("t", 1, committed=True) == [b"a"]
 
 
@@ -223,7 +223,7 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
     assert p.end(False) == 0
     assert p.add("t", 2) == Code.UNKNOWN_TOPIC_OR_PARTITION
     restore(b)
-    assert is_told(b, p, True)
+    assert is_written_whole(b, p, True)
 
 
 @pytest.mark.parametrize("has_journal", [True, False])

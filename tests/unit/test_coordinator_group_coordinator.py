@@ -822,10 +822,10 @@ def test_authorized_operations_of_consumer_groups_are_told_where_they_are_asked_
             include_authorized_operations=is_asked,
         )
         groups[is_asked] = {row.group_id: row.authorized_operations for row in answer.groups}
-    not_told = -(2**31)
-    assert groups[False] == {"g": not_told, "missing": not_told}
+    not_requested = -(2**31)
+    assert groups[False] == {"g": not_requested, "missing": not_requested}
     assert operations_in(groups[True]["g"]) == {3, 6, 8, 10, 11}
-    assert groups[True]["missing"] == not_told
+    assert groups[True]["missing"] == not_requested
 
 
 def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():

@@ -11,7 +11,7 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import read_tags
 
 
-def host_told(b: DiskBroker, request: Message) -> str | None:
+def described_host(b: DiskBroker, request: Message) -> str | None:
     """Of the only transaction that the answer describes."""
     answer = b.call(request, 0)
     plain = bytearray()
@@ -27,9 +27,11 @@ def test_the_host_of_an_open_transaction_is_told_to_who_asks() -> None:
     b.topic("t")
     p = Producer(b, "txn")
     asking = DescribeTransactionsWithHostsRequest(["txn"], asks_for_hosts=True)
-    assert host_told(b, asking) is None, "no transaction is open"
+    assert described_host(b, asking) is None, "no transaction is open"
     assert p.add("t", 0) == Code.NONE
-    assert host_told(b, asking) == "192.0.2.9"
-    assert host_told(b, DescribeTransactionsRequest(["txn"])) is None, "as Apache Kafka answers"
+    assert described_host(b, asking) == "192.0.2.9"
+    assert described_host(b, DescribeTransactionsRequest(["txn"])) is None, (
+        "as Apache Kafka answers"
+    )
     b.broker.on_closed(p.connection)
-    assert host_told(b, asking) is None, "its producer is not connected any more"
+    assert described_host(b, asking) is None, "its producer is not connected any more"
