@@ -211,8 +211,8 @@ def assemble(
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
-        wide=wide, quotas=quotas, sasl=sasl, logins=logins, topics=topics, cluster=cluster,
-        failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
+        wide=wide, quotas=quotas, access=access, sasl=sasl, logins=logins, topics=topics,
+        cluster=cluster, failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
         compaction=compaction, groups=groups, group_runtime=group_runtime, shares=shares,
         transactions=transactions, transaction_ends=transaction_ends, counters=counters,
     )  # fmt: skip

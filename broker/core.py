@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.parts import Routes
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
@@ -88,6 +89,7 @@ class Broker:
         *,
         wide: Lazy[WideRequests],
         quotas: Quotas,
+        access: ClientAccess,
         sasl: SaslGate | None,
         logins: Lazy[Logins],
         topics: TopicRegistry,
@@ -108,6 +110,7 @@ class Broker:
         self.outbox, self.connections = outbox, connections
         self.requests, self.routes, self._loaded_routes = requests, routes, routes.loaded
         self.wide, self.quotas, self.sasl, self._logins = wide, quotas, sasl, logins
+        self.access = access
         self.topics, self.cluster, self._failover = topics, cluster, failover
         self.purgatory, self.progress = purgatory, progress
         self.flushes, self.compaction = flushes, compaction

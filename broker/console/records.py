@@ -10,16 +10,15 @@ import base64
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.protocol.compression import Codec, decompress
+from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
-    HEADER_SIZE,
     BatchHeader,
     Record,
     batches_in,
     decode_marker,
-    decode_records,
     has_right_crc,
+    open_records,
 )
 from barnabas.storage.log.log_reader import Slice
 
@@ -116,16 +115,13 @@ def _rows(batch: memoryview, header: BatchHeader, offset: int) -> Iterator[dict[
             **of_batch,
         }
         return
-    body = decompress(header.codec, batch[HEADER_SIZE:], MOST_DECOMPRESSED_BYTES)
-    fixed = header.max_timestamp if header.is_log_append_time else None
-    for record in decode_records(
-        body, header.record_count, header.base_offset, header.base_timestamp, fixed
-    ):
+    for record in open_records(batch, MOST_DECOMPRESSED_BYTES):
         if record.offset >= offset:
-            yield {**_row(record), **of_batch}
+            yield {**record_value(record), **of_batch}
 
 
-def _row(record: Record) -> dict[str, Any]:
+def record_value(record: Record) -> dict[str, Any]:
+    """One record for JSON; long parts are cut."""
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -144,3 +140,25 @@ def _blob(data: bytes | None) -> dict[str, Any] | None:
     if data is None:
         return None
     return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}
+
+
+def json_line_value(topic: str, partition: int, record: Record) -> dict[str, Any]:
+    """A record in the form of `barnabas consume --json`, which `barnabas produce --json` reads."""
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(data)] for name, data in record.headers],
+    }
+
+
+def _text(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

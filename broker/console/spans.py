@@ -226,14 +226,43 @@ def _is_commit(slice: Slice, position: int, header: BatchHeader) -> bool | None:
         return None
 
 
+class Kinds:
+    """The kind of each batch of a window, asked in the order of the offsets; see the table above.
+
+    open_from, aborting: the first offset of each open transaction, and of each aborted one that has
+    begun and whose marker is still to come, by producer id.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.open_from = dict(window.open_transactions)
+        self.aborting: dict[int, int] = {}
+        self._to_abort = deque(window.aborted)
+
+    def of(self, header: BatchHeader, is_commit: bool | None) -> str:
+        """The kind of the next batch. After: `ended` is due for a marker."""
+        while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
+            begun = self._to_abort.popleft()
+            self.aborting[begun.producer_id] = begun.first_offset
+        if header.is_control:
+            return COMMIT_MARKER if is_commit else ABORT_MARKER
+        if not header.is_transactional:
+            return PLAIN
+        open_from = self.open_from.get(header.producer_id)
+        if open_from is not None and header.base_offset >= open_from:
+            return OPEN
+        return ABORTED if header.producer_id in self.aborting else COMMITTED
+
+    def ended(self, header: BatchHeader) -> int:
+        """Take note of a marker. Gives: where the aborted transaction began that it ends, or -1."""
+        return self.aborting.pop(header.producer_id, -1)
+
+
 class _Walk:
     """The state of a walk over the batches of a window, in the order of their offsets."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._open_from = dict(window.open_transactions)
-        self._to_abort = deque(window.aborted)
-        self._aborting: dict[int, int] = {}
+        self._kinds = Kinds(window)
         self._spans: list[Span] = []
         self._transactions: list[Transaction] = []
         self._latest: dict[int, int] = {}
@@ -251,16 +280,10 @@ class _Walk:
             count = max(1, self._window.end_offset - first)
             self._division = 1 << (count // PLAIN_DIVISIONS).bit_length()
         self._next_offset = header.next_offset
-        while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
-            begun = self._to_abort.popleft()
-            self._aborting[begun.producer_id] = begun.first_offset
+        kind, transaction = self._kinds.of(header, is_commit), -1
         if header.is_control:
-            kind = COMMIT_MARKER if is_commit else ABORT_MARKER
             transaction = self._end(header, is_commit is True)
-        elif not header.is_transactional:
-            kind, transaction = PLAIN, -1
-        else:
-            kind = self._fate(header)
+        elif kind != PLAIN:
             transaction = self._begin_or_go_on(header, kind)
         self._append(
             Span(
@@ -274,12 +297,6 @@ class _Walk:
             )
         )
 
-    def _fate(self, header: BatchHeader) -> str:
-        open_from = self._open_from.get(header.producer_id)
-        if open_from is not None and header.base_offset >= open_from:
-            return OPEN
-        return ABORTED if header.producer_id in self._aborting else COMMITTED
-
     def _begin_or_go_on(self, header: BatchHeader, fate: str) -> int:
         latest = self._latest.get(header.producer_id)
         if latest is not None:
@@ -287,9 +304,9 @@ class _Walk:
             if transaction.marker_offset < 0 and transaction.fate == fate:
                 return latest
         if fate == OPEN:
-            first_offset = self._open_from[header.producer_id]
+            first_offset = self._kinds.open_from[header.producer_id]
         elif fate == ABORTED:
-            first_offset = self._aborting[header.producer_id]
+            first_offset = self._kinds.aborting[header.producer_id]
         else:  # its first batch may be before the strip: the offset is unknown
             first_offset = (
                 -1 if latest is None and self._may_have_begun_before() else header.base_offset
@@ -309,7 +326,7 @@ class _Walk:
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
         """Add a marker: it ends its producer's transaction, if the strip shows a part of it."""
         fate = COMMITTED if is_commit else ABORTED
-        aborted_from = self._aborting.pop(header.producer_id, -1)
+        aborted_from = self._kinds.ended(header)
         # a commit marker cannot end an aborted transaction: that one's marker is before the strip
         first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)

@@ -30,6 +30,8 @@ ROWS_A_PAGE, ROWS_IN_OVERVIEW = 50, 6
 MOST_PARTITIONS_OF_ROW = 20
 STUCK_AFTER_MS = 10_000
 """So long a transaction may hold readers up before its partitions are called stuck."""
+UNNAMED = ""
+"""The transactional id of a transaction whose name the viewer may not see."""
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -191,7 +193,7 @@ def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
         "transactions": [
             {
                 **transaction._asdict(),
-                "transactional_id": state.transactional_id
+                "transactional_id": state.transactional_id or None
                 if (state := broker.id_of_producer.get(transaction.producer_id)) is not None
                 else None,
             }
@@ -218,7 +220,7 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
     age_ms = broker.age_ms(row)
     is_ongoing = state is not None and state.state == "Ongoing"
     return {
-        "transactional_id": state.transactional_id if state is not None else None,
+        "transactional_id": (state.transactional_id or None) if state is not None else None,
         "producer_id": row.producer_id,
         "producer_epoch": row.producer_epoch,
         "state": state.state if state is not None else None,
@@ -272,7 +274,7 @@ def _holder_value(broker: Broker, offset: CommittedOffsetState) -> dict[str, Any
     state = None if transaction is None else broker.id_of_producer.get(transaction.producer_id)
     return {
         "producer_id": None if transaction is None else transaction.producer_id,
-        "transactional_id": None if state is None else state.transactional_id,
+        "transactional_id": None if state is None else state.transactional_id or None,
         "holder_age_ms": 0 if transaction is None else broker.held_ms(row),
         "hanging": transaction is not None and hangs(row, transaction, state),
     }
@@ -410,7 +412,7 @@ def _holding(
         return holding
     is_open = state.age_ms is not None
     return holding._replace(
-        transactional_id=state.transactional_id,
+        transactional_id=state.transactional_id or None,
         state=state.state,
         coordinator_producer_epoch=state.producer_epoch,
         started_ms=broker.observed.wall_ms - state.age_ms if state.age_ms is not None else -1,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from helpers.console_page import CHROMIUM, FLAGS, Page, Shop
 
 from barnabas import LocalBroker
 
@@ -65,3 +67,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+
+
+# --- the console ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    """A broker with a console, and with transactions of all kinds."""
+    shop = Shop()
+    with shop.broker:
+        shop.fill()
+        yield shop
+        output = "".join(shop.broker.output)
+        assert "Traceback" not in output and " ERROR " not in output, output[-3000:]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, without a window."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def window(browser: Any, shop: Shop) -> Iterator[Callable[..., Page]]:
+    """Makes pages of the shop; none of them may have complained of anything."""
+    pages: list[Page] = []
+
+    def new(**options: Any) -> Page:
+        pages.append(Page(browser, shop, **options))
+        return pages[-1]
+
+    yield new
+    for page in pages:
+        page.close()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.console.rim import endpoint
+from barnabas.broker.console.rim import endpoint, source, watch
 from barnabas.broker.console.rim.endpoint import Console
 from barnabas.broker.observation.error_counts import ErrorCounts
 
@@ -82,14 +82,14 @@ def until(is_so: Any) -> None:
 
 def test_many_who_look_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
-    real = endpoint.look_at_partitions
+    real = source.look_at_partitions
 
     def counted(broker: Any) -> Any:
         looks.append(threading.current_thread())
         return real(broker)
 
-    monkeypatch.setattr(endpoint, "look_at_partitions", counted)
-    monkeypatch.setattr(endpoint, "FRESH_S", 60.0)
+    monkeypatch.setattr(source, "look_at_partitions", counted)
+    monkeypatch.setattr(source, "FRESH_S", 60.0)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: watched.ask(), range(16)))
     assert {status for status, _ in answers} == {200}
@@ -97,23 +97,27 @@ def test_many_who_look_share_one_look(watched: Watched, monkeypatch: pytest.Monk
     assert looks == [watched.thread], "once, and in the loop's thread"
 
 
+def look_of(watched: Watched) -> Any:
+    return watched.console._source.look(source.Viewer())
+
+
 def test_a_look_that_takes_long_is_made_seldom(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "FRESH_S", 0.0)
-    monkeypatch.setattr(endpoint, "SHARE_OF_TIME", 10_000)
+    monkeypatch.setattr(source, "FRESH_S", 0.0)
+    monkeypatch.setattr(source, "SHARE_OF_TIME", 10_000)
     first, second = watched.ask()[1], watched.ask()[1]
-    assert watched.console._look() is watched.console._look()
+    assert look_of(watched) is look_of(watched)
     assert first["now_ms"] == second["now_ms"]
-    monkeypatch.setattr(endpoint, "SHARE_OF_TIME", 0)
-    watched.console._fresh_until = 0.0
-    assert watched.console._look() is not watched.console._look()
+    monkeypatch.setattr(source, "SHARE_OF_TIME", 0)
+    watched.console._source._fresh_until = 0.0
+    assert look_of(watched) is not look_of(watched)
 
 
 def test_requests_are_counted_while_somebody_looks_and_no_longer(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "WATCHED_S", 0.3)
+    monkeypatch.setattr(watch, "WATCHED_S", 0.3)
     server = watched.server
     assert server.broker.requests.errors is None
     watched.ask("/api/requests")
@@ -133,7 +137,7 @@ def test_requests_are_counted_while_somebody_looks_and_no_longer(
 def test_errors_that_somebody_else_counts_are_left_to_them(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "WATCHED_S", 0.1)
+    monkeypatch.setattr(watch, "WATCHED_S", 0.1)
     counts = watched.server.broker.requests.errors = ErrorCounts()
     counts.count(3, 3)
     assert watched.ask()[1]["requests"]["errors"] == 1
@@ -154,14 +158,14 @@ def test_who_comes_while_too_many_look_is_told_so(
 def test_a_damaged_index_of_a_partition_hides_that_partition_alone(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = endpoint.take_window
+    real = source.take_window
 
     def damaged(log: Any, *arguments: Any) -> Any:
         if log.partition == 1:
             raise log.segments.active.batches.corrupt(0, "no batch begins there")
         return real(log, *arguments)
 
-    monkeypatch.setattr(endpoint, "take_window", damaged)
+    monkeypatch.setattr(source, "take_window", damaged)
     strips = watched.ask()[1]["topics"]["rows"][0]["strips"]
     assert [strip["partition"] for strip in strips] == [0, 2]
     status, body = watched.ask("/api/partition?topic=orders&partition=1")

@@ -1,28 +1,42 @@
-// The page's state, what changes it, and the asking of the server: once a second while it is seen.
+// The page's state, and its renewal: once a second while it is seen. actions.js has what people do.
 
+import { listen } from "./actions.js";
+import { Rates, ask } from "./asking.js";
 import { show } from "./dom.js";
+import * as groups from "./group_views.js";
+import { missing } from "./parts.js";
+import { hashOf, parseRoute } from "./route.js";
+import { TopicSearch, searchQuery } from "./search.js";
+import { theme } from "./theme.js";
+import "./tip.js";
 import * as views from "./views.js";
 
-const EVERY_MS = 1000, RETRY_MS = 3000, KEPT_RATES = 60, RECORDS = 25;
+const EVERY_MS = 1000, RETRY_MS = 3000, RECORDS = 25;
 
-const state = {
-  route: { view: "overview", arguments: [] },
+const rates = new Rates();
+
+export const state = {
+  route: { view: "overview", parts: [], arguments: [] },
   query: {},
   data: null,
   connection: "loading",
-  rates: [], apiRates: {}, counted: null,
-  chosen: null, before: null, records: null, record: null, form: "json",
+  rates: rates.rows,
+  get apiRates() { return rates.apis; },
+  chosen: null, records: null, record: null, form: "json",
+  search: new TopicSearch(ask, () => draw()),
   spans: 40, wideSpans: 60,
-  theme: stored("theme") || "auto",
+  get theme() { return theme.name; },
 };
 
+// path: what the server is asked for, of the route's arguments and the query.
 const VIEWS = {
-  overview: { draw: views.overview, path: () => ["overview", { search: state.query.search, internal: state.query.internal, page: state.query.page }] },
-  topic: { draw: views.topic, path: ([topic]) => ["topic", { topic, page: state.query.page }] },
-  partition: { draw: views.partition, path: ([topic, partition]) => ["partition", { topic, partition, before: state.before }] },
-  transactions: { draw: views.transactions, path: () => ["transactions", { page: state.query.page }] },
-  groups: { draw: views.groups, path: () => ["groups", { search: state.query.search, page: state.query.page }] },
-  group: { draw: views.group, path: ([group]) => ["group", { group, page: state.query.page }] },
+  overview: { draw: views.overview, path: (_, { search, internal }) => ["overview", { search, internal }] },
+  topic: { draw: views.topic, path: ([topic], { page }) => ["topic", { topic, page }] },
+  records: { draw: views.records, path: ([topic]) => ["topic", { topic, strips: "no" }], entered: searchTopic, renewed: renewSearch },
+  partition: { draw: views.partition, path: ([topic, partition], { before }) => ["partition", { topic, partition, before }], entered: lookIntoPartition },
+  transactions: { draw: views.transactions, path: (_, { page }) => ["transactions", { page }] },
+  groups: { draw: groups.groups, path: (_, { search, page }) => ["groups", { search, page }] },
+  group: { draw: groups.group, path: ([group], { page }) => ["group", { group, page }] },
   requests: { draw: views.requests, path: () => ["requests", {}] },
 };
 
@@ -30,7 +44,7 @@ const element = (id) => document.getElementById(id);
 
 // --- drawing ------------------------------------------------------------------------------------
 
-function draw() {
+export function draw() {
   measure();
   document.body.dataset.connection = state.connection;
   show(element("nav"), views.navigation(state.route));
@@ -53,7 +67,7 @@ function notice(words) {
   element("notice").textContent = words;
 }
 
-function announce(words) {
+export function announce(words) {
   element("announce").textContent = words;
 }
 
@@ -61,58 +75,44 @@ function announce(words) {
 
 let timer = null, asking = 0;
 
-async function ask(path, query) {
-  const used = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const answer = await fetch(`api/${path}?${new URLSearchParams(used)}`, { headers: { Accept: "application/json" } });
-  const data = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(data.error || answer.statusText), { isAnswer: true });
-  return data;
-}
-
-async function renew() {
+export async function renew() {
   clearTimeout(timer);
   if (document.hidden) { state.connection = "paused"; draw(); return; }
   asking += 1;
-  const turn = asking, { route } = state;
-  const [path, query] = VIEWS[route.view].path(route.arguments);
+  const turn = asking, { route } = state, view = VIEWS[route.view];
+  const [path, query] = view.path(route.arguments, state.query);
   let wait = EVERY_MS;
   try {
     const data = await ask(path, query);
     if (turn !== asking) return;
     state.data = { ...data, view: route.view };
     state.connection = "live";
-    count(data);
+    rates.add(data);
+    if (view.renewed) await view.renewed();
+    if (turn !== asking) return;
     notice("");
   } catch (error) {
     if (turn !== asking) return;
     wait = RETRY_MS;
-    state.connection = error.isAnswer ? "live" : "lost";
-    notice(error.isAnswer ? error.message
-      : "The broker does not answer: it has stopped, or cannot be reached. What is shown is what it was; this page goes on by itself when it is back.");
-    if (error.isAnswer) { state.data = null; show(element("main"), views.missing(error.message)); }
+    if (error.isAnswer) refused(error); else lost();
   }
   draw();
   timer = setTimeout(renew, wait);
 }
 
-// Requests per second, from the counts of two answers.
-function count(data) {
-  const now = data.requests, before = state.counted;
-  const goesOn = before && now.counted_for_ms >= before.counted_for_ms && now.requests >= before.requests;
-  if (goesOn) {
-    const seconds = (now.counted_for_ms - before.counted_for_ms) / 1000;
-    if (seconds < 0.4) return;
-    const per = (one, other) => Math.max(0, (one - other) / seconds);
-    state.rates.push({ requests: per(now.requests, before.requests), errors: per(now.errors, before.errors) });
-    if (state.rates.length > KEPT_RATES) state.rates.shift();
-    if (data.apis && before.apis) {
-      state.apiRates = Object.fromEntries(Object.entries(data.apis).map(([api, total]) => [api, per(total, before.apis[api] || 0)]));
-    }
-  }
-  state.counted = { ...now, apis: data.apis };
+function refused(error) {
+  state.connection = "live";
+  notice(error.message);
+  state.data = null;
+  show(element("main"), missing(error.message));
 }
 
-async function look(offset) {
+function lost() {
+  state.connection = "lost";
+  notice("The broker does not answer: it has stopped, or cannot be reached. What is shown is what it was; this page goes on by itself when it is back.");
+}
+
+export async function look(offset) {
   const [topic, partition] = state.route.arguments;
   state.records = { offset, data: null };
   state.record = null;
@@ -130,103 +130,58 @@ async function look(offset) {
   draw();
 }
 
+function lookIntoPartition() {
+  if (/^\d+$/.test(state.query.offset || "")) {
+    state.chosen = Number(state.query.offset);
+    look(state.chosen);
+  }
+}
+
+function searchTopic() {
+  const [topic] = state.route.arguments, asked = searchQuery(topic, state.query);
+  if (!state.search.isOf(topic, asked)) state.search.start(topic, asked);
+}
+
+async function renewSearch() {
+  if (state.query.live !== "no" && !state.query.to) await state.search.renew();
+}
+
 // --- where we are -------------------------------------------------------------------------------
 
+// The view of a route's parts, and what it is a view of.
+function viewOf([name, ...rest]) {
+  if (name === "topic" && rest[1] === "records") return ["records", rest.slice(0, 1)];
+  return VIEWS[name] && name !== "records" ? [name, rest] : ["overview", []];
+}
+
 function onRoute() {
-  const [view, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const known = VIEWS[view] ? view : "overview";
-  const isSame = state.route.view === known && state.route.arguments.join("/") === rest.join("/");
-  if (isSame && state.data) return;
-  Object.assign(state, { route: { view: known, arguments: rest }, query: {}, chosen: null, before: null, records: null, record: null });
-  if (state.data && state.data.view !== known) state.data = null;
-  renew().then(() => { window.scrollTo(0, 0); if (state.hasMoved) element("main").focus({ preventScroll: true }); state.hasMoved = true; });
+  const { parts, query } = parseRoute(location.hash);
+  const [view, rest] = viewOf(parts);
+  const isSame = state.data && state.route.view === view && state.route.arguments.join("/") === rest.join("/");
+  state.query = query;
+  if (!isSame) {
+    Object.assign(state, { route: { view, parts, arguments: rest }, chosen: null, records: null, record: null });
+    if (state.data && state.data.view !== view) state.data = null;
+  }
+  if (VIEWS[view].entered) VIEWS[view].entered();
+  renew().then(() => {
+    if (isSame) return;
+    window.scrollTo(0, 0);
+    if (state.hasMoved) element("main").focus({ preventScroll: true });
+    state.hasMoved = true;
+  });
 }
 
-// --- what people do -----------------------------------------------------------------------------
-
-const ACTIONS = {
-  page(target) { state.query.page = Number(target.dataset.page); renew(); },
-  before(target) { state.before = target.dataset.offset === "" ? null : Number(target.dataset.offset); state.chosen = null; renew(); },
-  span(target) { state.chosen = Number(target.dataset.first); look(state.chosen); },
-  record(target) { const offset = Number(target.dataset.offset); state.record = state.record === offset ? null : offset; draw(); },
-  form(target) { state.form = target.dataset.form; draw(); },
-  "records-from"(target) { look(Number(target.dataset.offset)); },
-  internal() { state.query.internal = state.query.internal === "true" ? undefined : "true"; state.query.page = 0; renew(); },
-  theme() {
-    state.theme = { auto: "light", light: "dark", dark: "auto" }[state.theme];
-    store("theme", state.theme);
-    applyTheme();
-    draw();
-  },
-};
-
-document.addEventListener("click", (event) => {
-  const target = event.target.closest("[data-action]");
-  if (!target) return;
-  if (target.dataset.action === "skip") { event.preventDefault(); element("main").focus(); return; }
-  const action = ACTIONS[target.dataset.action];
-  if (action && target.tagName !== "FORM") action(target);
-});
-
-document.addEventListener("submit", (event) => {
-  event.preventDefault();
-  const offset = new FormData(event.target).get("offset");
-  if (/^[0-9]+$/.test(offset)) look(Number(offset));
-});
-
-let searchTimer = null;
-document.addEventListener("input", (event) => {
-  const { target } = event;
-  if (target.dataset.action !== "search") return;
-  clearTimeout(searchTimer);
-  searchTimer = setTimeout(() => { state.query.search = target.value; state.query.page = 0; renew(); }, 150);
-});
-
-// Along a strip by the arrow keys; its spans are one stop of the Tab key.
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") hideTip();
-  const span = event.target.closest("button.span");
-  if (!span) return;
-  const spans = [...span.parentElement.querySelectorAll("button.span")];
-  const to = { ArrowLeft: spans.indexOf(span) - 1, ArrowRight: spans.indexOf(span) + 1, Home: 0, End: spans.length - 1 }[event.key];
-  if (to === undefined || !spans[to]) return;
-  event.preventDefault();
-  spans[to].focus();
-});
-
-// --- what is under the pointer, or has the focus ------------------------------------------------
-
-function showTip(target) {
-  const tip = element("tip"), box = target.getBoundingClientRect();
-  tip.textContent = target.dataset.tip;
-  tip.hidden = false;
-  tip.style.left = "0"; // where it has all the width, so that it can be measured
-  const width = tip.offsetWidth;
-  tip.style.left = `${Math.max(8, Math.min(innerWidth - width - 8, box.left + box.width / 2 - width / 2))}px`;
-  const above = box.top - tip.offsetHeight - 8;
-  tip.style.top = `${above > 4 ? above : box.bottom + 8}px`;
+// Change what the view is set to. isStep: the browser's way back leads to what it was.
+export function setQuery(changes, isStep = false) {
+  state.query = { ...state.query, ...changes };
+  const hash = hashOf(state.route.parts, state.query);
+  if (isStep) history.pushState(null, "", hash); else history.replaceState(null, "", hash);
 }
 
-function hideTip() { element("tip").hidden = true; }
-
-document.addEventListener("pointerover", (event) => {
-  const target = event.target.closest("[data-tip]");
-  if (target) showTip(target); else hideTip();
-});
-document.addEventListener("focusin", (event) => { if (event.target.dataset && event.target.dataset.tip) showTip(event.target); else hideTip(); });
-document.addEventListener("scroll", hideTip, { passive: true });
-
-// --- colours ------------------------------------------------------------------------------------
-
-function stored(name) { try { return localStorage.getItem(name); } catch { return null; } }
-function store(name, value) { try { localStorage.setItem(name, value); } catch { /* private windows */ } }
-function applyTheme() {
-  if (state.theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = state.theme;
-}
-
-applyTheme();
+listen();
 window.addEventListener("hashchange", onRoute);
+window.addEventListener("popstate", onRoute);
 window.addEventListener("resize", draw);
 document.addEventListener("visibilitychange", () => { if (document.hidden) { clearTimeout(timer); state.connection = "paused"; draw(); } else renew(); });
 onRoute();

@@ -8,7 +8,7 @@ export function recordsPanel(state, strip, chosen) {
   const first = chosen ? chosen.first : Math.max(strip.log_start_offset, strip.high_watermark - 10);
   return h("section", { class: "card", "aria-label": "Records", key: "records" },
     h("div", { class: "card-head" }, h("h2", {}, "Records"),
-      h("form", { class: "tools", "data-action": "records" },
+      h("form", { class: "tools", "data-form": "records" },
         h("label", {}, "from offset ", h("input", { name: "offset", inputmode: "numeric", pattern: "[0-9]*", size: "9", value: String(records ? records.offset : first), autocomplete: "off" })),
         h("button", { type: "submit" }, "Look"))),
     records ? list(state, records) : h("div", { class: "empty" },
@@ -42,7 +42,7 @@ function record(state, row) {
     isOpen ? details(state, row) : null);
 }
 
-function details(state, row) {
+export function details(state, row) {
   return h("div", { class: "record-body" },
     h("p", { class: "muted" }, time(row.timestamp), row.transactional ? ` · in a transaction of producer ${row.producer_id} epoch ${row.producer_epoch}` : "", row.codec !== "none" ? ` · ${row.codec}` : ""),
     h("div", { class: "forms", role: "group", "aria-label": "Show as" }, ["json", "text", "hex"].map((form) => h("button", {

@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 import { count, duration, number, offsets, producer } from "./format.js";
 
+export const LONG_MS = 10000; // so long a transaction holds its readers before it is called stuck
+
 export const WORDS = {
   plain: "without a transaction",
   committed: "committed",

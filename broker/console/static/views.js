@@ -2,48 +2,18 @@
 
 import { h } from "./dom.js";
 import { bytes, count, duration, number, producer, rate } from "./format.js";
-import { held, largeStrip, legend, smallStrip, spansOf, summary } from "./strip.js";
+import { groupRow, readerRow } from "./group_views.js";
+import { card, code, crumbs, empty, pages, search, table, tabs } from "./parts.js";
 import { recordsPanel } from "./records.js";
-
-const LONG_MS = 10000; // so long a transaction holds its readers before it is called stuck
-
-export const link = {
-  partition: (topic, partition) => `#/partition/${encodeURIComponent(topic)}/${partition}`,
-  topic: (topic) => `#/topic/${encodeURIComponent(topic)}`,
-  group: (group) => `#/group/${encodeURIComponent(group)}`,
-};
-
-const code = (words) => h("code", {}, words);
-
-function empty(title, ...rest) {
-  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), rest.map((part) => h("p", {}, part)));
-}
-
-function card(title, extra, ...body) {
-  return h("section", { class: "card", key: title, "aria-label": title },
-    h("div", { class: "card-head" }, h("h2", {}, title), extra), body);
-}
-
-function pages(data, name) {
-  if (data.pages < 2) return null;
-  const step = (by, words, off) => h("button", {
-    type: "button", "data-action": "page", "data-name": name, "data-page": data.page + by, disabled: off,
-  }, words);
-  return h("div", { class: "pages" }, step(-1, "Previous", data.page === 0),
-    h("span", {}, `page ${number(data.page + 1)} of ${number(data.pages)}`),
-    step(1, "Next", data.page + 1 >= data.pages));
-}
-
-function search(name, value, label) {
-  return h("label", { class: "search" }, h("span", { class: "hidden-text" }, label),
-    h("input", { type: "search", placeholder: label, value, "data-action": "search", "data-name": name, spellcheck: "false", autocomplete: "off", maxlength: "249" }));
-}
+import { link } from "./route.js";
+import { topicRecords } from "./topic_records.js";
+import { LONG_MS, held, largeStrip, legend, smallStrip, spansOf, summary } from "./strip.js";
 
 // --- header -------------------------------------------------------------------------------------
 
 export function navigation(route) {
   const item = (href, words, names) => h("a", { href, "aria-current": names.includes(route.view) ? "page" : null }, words);
-  return [item("#/", "Overview", ["overview", "topic", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
+  return [item("#/", "Overview", ["overview", "topic", "records", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
     item("#/groups", "Groups", ["groups", "group"]), item("#/requests", "Requests", ["requests"])];
 }
 
@@ -119,12 +89,12 @@ function sparkline(values, label) {
 function topics(data, state) {
   const page = data.topics;
   return card("The log",
-    h("div", { class: "tools" }, search("search", state.query.search || "", "Find a topic"),
+    h("div", { class: "tools" }, search(state.query.search || "", "Find a topic"),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: state.query.internal === "true", "data-action": "internal" }), "internal topics")),
     legend(),
     page.rows.length ? page.rows.map((topic) => topicRow(topic, state))
       : empty(`No topic has “${state.query.search}” in its name.`, "The search looks at names alone."),
-    pages(page, "page"));
+    pages(page));
 }
 
 function topicRow(topic, state) {
@@ -183,32 +153,25 @@ function timeoutBar(row) {
   return h("div", { class: "timeout", role: "img", "aria-label": words, "data-tip": words }, h("i", { style: { "inline-size": `${(share * 100).toFixed(1)}%` } }));
 }
 
-function groupRow(row) {
-  const first = row.stuck[0];
-  const isLong = first && (first.holder_age_ms >= LONG_MS || first.hanging);
-  return h("li", { key: row.group, class: isLong ? "row warn" : "row" },
-    h("div", { class: "row-head" }, h("a", { href: link.group(row.group) }, h("b", {}, row.group)),
-      h("span", { class: "age" }, row.lag ? `${number(row.lag)} behind` : "up to date")),
-    h("p", {}, h("span", { class: "badge" }, row.state), ` ${count(row.members, "member")} · ${count(row.partition_count, "partition")}`,
-      row.pending ? ` · ${count(row.pending, "offset")} in open transactions` : null),
-    first ? h("p", {}, "waits on ", h("a", { class: "place holds", href: link.partition(first.topic, first.partition) }, `${first.topic}-${first.partition}`),
-      " for ", h("b", {}, holderName(first)), `, ${duration(first.holder_age_ms)}`, row.stuck_count > 1 ? ` and on ${count(row.stuck_count - 1, "other partition")}` : null) : null);
-}
-
-const holderName = (row) => row.transactional_id ?? (row.producer_id === null ? "a transaction" : `producer ${row.producer_id}`);
-
 // --- topic and partition ------------------------------------------------------------------------
 
 export function topic(data, state) {
   return [
-    crumbs([["#/", "Overview"]], data.topic),
-    h("h1", {}, data.topic, " ", h("span", { class: "muted" }, `${count(data.partition_count, "partition")} · ${bytes(data.size_bytes)}`)),
-    card("Partitions", null, legend(), h("div", { class: "topic" }, data.strips.map((strip) => stripRow(strip, state))), pages(data, "page")),
+    ...topicHead(data, "log"),
+    card("Partitions", null, legend(), h("div", { class: "topic" }, data.strips.map((strip) => stripRow(strip, state))), pages(data)),
   ];
 }
 
-function crumbs(links, last) {
-  return h("nav", { class: "crumbs", "aria-label": "Where you are" }, links.map(([href, words]) => [h("a", { href }, words), " / "]), h("span", { "aria-current": "page" }, last));
+export function records(data, state) {
+  return [...topicHead(data, "records"), topicRecords(state)];
+}
+
+function topicHead(data, tab) {
+  return [
+    crumbs([["#/", "Overview"]], data.topic),
+    h("h1", {}, data.topic, " ", h("span", { class: "muted" }, `${count(data.partition_count, "partition")} · ${bytes(data.size_bytes)}`)),
+    tabs("Of this topic", [[link.topic(data.topic), "Log", tab === "log"], [link.records(data.topic), "Records", tab === "records"]]),
+  ];
 }
 
 export function partition(data, state) {
@@ -251,12 +214,6 @@ function holderOf(data) {
   return null;
 }
 
-function readerRow(group) {
-  return h("li", { key: group.group, class: group.waits ? "row warn" : "row" },
-    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.lag > 0 ? `${number(group.lag)} behind` : "up to date")),
-    h("p", {}, h("span", { class: "badge" }, group.state), group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
-}
-
 // The words of `barnabas txn why-stuck`.
 function why(data) {
   const holder = data.transactions.find((row) => row.places.some((place) => place.held)) || null;
@@ -265,52 +222,14 @@ function why(data) {
     h("i", { "aria-hidden": "true" }, isLong ? "!" : data.stuck ? "…" : "✓"), h("p", { id: "why" }, data.explanation));
 }
 
-// --- transactions, groups, requests -------------------------------------------------------------
+// --- transactions, requests ---------------------------------------------------------------------
 
 export function transactions(data) {
   return [
     h("h1", {}, "Open transactions"),
     card("Open, the oldest first", null, data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(transactionRow))
-      : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists those at rest, too."]), pages(data, "page")),
+      : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists those at rest, too."]), pages(data)),
   ];
-}
-
-export function groups(data, state) {
-  return [
-    h("h1", {}, "Groups"),
-    card("Those that wait or are behind come first", h("div", { class: "tools" }, search("search", state.query.search || "", "Find a group")),
-      data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(groupRow))
-        : state.query.search ? empty(`No group has “${state.query.search}” in its name.`) : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind."), pages(data, "page")),
-  ];
-}
-
-export function missing(message) {
-  return [h("h1", {}, message), h("p", {}, h("a", { href: "#/" }, "To the overview"))];
-}
-
-export function group(data) {
-  return [
-    crumbs([["#/groups", "Groups"]], data.group),
-    h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${data.lag ? `${number(data.lag)} behind` : "up to date"}`)),
-    data.stuck.length ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
-      h("p", {}, "It waits for ", h("b", {}, holderName(data.stuck[0])), ` on ${data.stuck[0].topic}-${data.stuck[0].partition}${data.stuck[0].offset < 0 ? "" : `, at offset ${number(data.stuck[0].offset)}`}, where it reads committed data.`),
-      h("a", { class: "button", href: link.partition(data.stuck[0].topic, data.stuck[0].partition) }, "Why?")) : null,
-    card("Committed offsets", null, data.rows.length
-      ? table(["Partition", "Offset", "Behind", "State"], data.rows.map((row) => [row.topic + row.partition, [
-        h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`), row.offset < 0 ? "none yet" : number(row.offset),
-        row.lag === null ? "no lag" : number(row.lag), row.waits ? h("span", { class: "badge warn" }, "waits") : data.members ? "moves" : "no members"]]))
-      : empty("It has committed nothing."), pages(data, "page")),
-    card("Members", null, data.member_rows.length
-      ? table(["Client", "Address", "Partitions"], data.member_rows.map((row) => [row.member_id, [
-        row.client_id, row.client_host, row.assignment.slice(0, 12).map(([name, index]) => `${name}-${index}`).join(", ") + (row.assignment.length > 12 ? ` and ${row.assignment.length - 12} more` : "") || "none"]]))
-      : empty("Nobody is in it now.", "Its offsets are kept for when somebody comes back.")),
-  ];
-}
-
-function table(heads, rows) {
-  return h("div", { class: "table" }, h("table", {},
-    h("thead", {}, h("tr", {}, heads.map((words) => h("th", { scope: "col" }, words)))),
-    h("tbody", {}, rows.map(([key, cells]) => h("tr", { key }, cells.map((cell) => h("td", {}, cell)))))));
 }
 
 export function requests(data, state) {

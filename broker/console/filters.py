@@ -1,0 +1,405 @@
+"""The filter of the page's search: a small language of conditions on a record.
+
+    filter      any
+    any         all {"or" all}
+    all         one {"and" one}
+    one         "not" one | "(" any ")" | field comparison
+    comparison  ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
+                | "contains" string
+                | ["not"] "in" "(" literal {"," literal} ")"
+                | "is" ["not"] "null"
+    field       name {"." name | "." string | "[" number "]"}
+    literal     "text" | 'text' | number | true | false | null
+
+    field           what is compared
+    key value       the bytes, as UTF-8; with a path (`value.items[0].id`) a part of them as JSON
+    headers         `headers.trace`: a header's value; `headers contains "x"`: any name or value
+    partition offset size    numbers; size: bytes of key and value
+    time            milliseconds since 1970, or a text as "2026-11-26T10:00:00Z"
+    state           "committed", "aborted", "open" or "plain"
+
+A number is compared with a text that is a number. What is missing, or of another type, is equal to
+nothing and smaller than nothing; `!=` is the opposite of `=`. `contains` ignores the case of
+letters. A filter has at most LONGEST_FILTER characters and DEEPEST levels.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from barnabas.protocol.records import Record
+
+LONGEST_FILTER, DEEPEST = 1000, 20
+MOST_JSON_BYTES = 1 << 20
+"""A larger key or value has no fields for a filter."""
+NUMBER_FIELDS = ("partition", "offset", "size", "time")
+FIELDS = ("key", "value", "headers", *NUMBER_FIELDS, "state")
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+      | (?P<name>[^\W\d][\w-]*)
+      | (?P<sign><=|>=|!=|==|[=<>(),.\[\]])
+    )""",
+    re.VERBOSE,
+)
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+
+MISSING: Any = object()
+Condition = Callable[["Facts"], bool]
+
+
+class FilterError(ValueError):
+    """A filter cannot be read. at: the place in its text, from 0 on."""
+
+    def __init__(self, text: str, at: int) -> None:
+        super().__init__(text)
+        self.at = at
+
+
+class Facts:
+    """What a filter may ask of one record. JSON is parsed when it is first asked for."""
+
+    def __init__(self, record: Record, partition: int, state: str) -> None:
+        self.record, self.partition, self.state = record, partition, state
+
+    @cached_property
+    def key_json(self) -> Any:
+        return _parsed(self.record.key)
+
+    @cached_property
+    def value_json(self) -> Any:
+        return _parsed(self.record.value)
+
+
+def _parsed(data: bytes | None) -> Any:
+    if data is None or len(data) > MOST_JSON_BYTES:
+        return MISSING
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return MISSING
+
+
+def parse_filter(text: str) -> Condition:
+    """The condition that a filter's text describes. Raises: FilterError."""
+    if len(text) > LONGEST_FILTER:
+        raise FilterError(f"a filter has at most {LONGEST_FILTER:,} characters", LONGEST_FILTER)
+    return _Parser(text).whole()
+
+
+def contains_text(text: str) -> Condition:
+    """The condition that key, value or a header contains a text, without regard to case."""
+    needle = text.casefold()
+
+    def holds(facts: Facts) -> bool:
+        record = facts.record
+        return (
+            _has(record.key, needle)
+            or _has(record.value, needle)
+            or any(
+                _has(name.encode(), needle) or _has(data, needle) for name, data in record.headers
+            )
+        )
+
+    return holds
+
+
+def _has(data: bytes | None, needle: str) -> bool:
+    if data is None:
+        return False
+    if needle.isascii():
+        return needle.encode() in data.lower()
+    return needle in data.decode(errors="replace").casefold()
+
+
+class _Token(NamedTuple):
+    kind: str  # string, number, name, sign, end
+    text: str
+    at: int
+
+
+class _Parser:
+    """A parser by recursive descent. Each method reads one rule of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _tokens(text)
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> Condition:
+        condition = self._any()
+        if self._token.kind != "end":
+            raise self._wrong("`and`, `or` or the end")
+        return condition
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._token
+        self._next += token.kind != "end"
+        return token
+
+    def _is(self, *texts: str) -> bool:
+        """Whether the next token is one of these words or signs; then it is taken."""
+        token = self._token
+        if token.kind in ("name", "sign") and token.text.lower() in texts:
+            self._next += 1
+            return True
+        return False
+
+    def _wrong(self, expected: str) -> FilterError:
+        token = self._token
+        found = "the end" if token.kind == "end" else f"`{token.text}`"
+        return FilterError(f"{expected} is expected, not {found}", token.at)
+
+    def _any(self) -> Condition:
+        parts = [self._all()]
+        while self._is("or"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else lambda facts: any(part(facts) for part in parts)
+
+    def _all(self) -> Condition:
+        parts = [self._one()]
+        while self._is("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else lambda facts: all(part(facts) for part in parts)
+
+    def _one(self) -> Condition:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise FilterError(f"a filter has at most {DEEPEST} levels", self._token.at)
+        try:
+            if self._is("not"):
+                condition = self._one()
+                return lambda facts: not condition(facts)
+            if self._is("("):
+                condition = self._any()
+                if not self._is(")"):
+                    raise self._wrong("`)`")
+                return condition
+            return self._comparison()
+        finally:
+            self._depth -= 1
+
+    def _comparison(self) -> Condition:
+        name, read = self._field()
+        if self._is("contains"):
+            return self._contains(name, read)
+        if self._is("is"):
+            is_not = self._is("not")
+            if not self._is("null"):
+                raise self._wrong("`null`")
+            return lambda facts: (read(facts) is None) is not is_not
+        is_not = self._is("not")
+        if self._is("in"):
+            literals = self._literals(name)
+            return lambda facts: (
+                any(_equal(read(facts), literal) for literal in literals) is not is_not
+            )
+        if is_not:
+            raise self._wrong("`in`")
+        return self._order(name, read)
+
+    def _contains(self, name: str, read: Callable[[Facts], Any]) -> Condition:
+        if name in NUMBER_FIELDS:
+            raise FilterError(f"`{name}` is a number, and contains no text", self._token.at)
+        token = self._take()
+        if token.kind != "string":
+            self._next -= token.kind != "end"
+            raise self._wrong("a text in quotes")
+        needle = _unquoted(token).casefold()
+
+        def holds(facts: Facts) -> bool:
+            found = read(facts)
+            if isinstance(found, bytes):
+                return _has(found, needle)
+            if isinstance(found, (list, dict)):
+                return needle in json.dumps(found, ensure_ascii=False).casefold()
+            return isinstance(found, str) and needle in found.casefold()
+
+        return holds
+
+    def _literals(self, name: str) -> list[Any]:
+        if not self._is("("):
+            raise self._wrong("`(`")
+        literals = [self._literal(name)]
+        while self._is(","):
+            literals.append(self._literal(name))
+        if not self._is(")"):
+            raise self._wrong("`,` or `)`")
+        return literals
+
+    def _order(self, name: str, read: Callable[[Facts], Any]) -> Condition:
+        if self._is("=", "=="):
+            wanted = self._literal(name)
+            return lambda facts: _equal(read(facts), wanted)
+        if self._is("!="):
+            unwanted = self._literal(name)
+            return lambda facts: not _equal(read(facts), unwanted)
+        for sign, order in _ORDERS.items():
+            if self._is(sign):
+                bound = self._literal(name)
+                return lambda facts: _ordered(read(facts), bound, order)
+        raise self._wrong("a comparison (=, !=, <, <=, >, >=, contains, in, is null)")
+
+    def _literal(self, name: str) -> Any:
+        token = self._take()
+        if token.kind == "string":
+            return _time_of(token) if name == "time" else _unquoted(token)
+        if token.kind == "number":
+            return float(token.text) if re.search("[.eE]", token.text) else int(token.text)
+        if token.kind == "name" and token.text.lower() in _CONSTANTS:
+            return _CONSTANTS[token.text.lower()]
+        self._next -= token.kind != "end"
+        raise self._wrong("a text in quotes or a number")
+
+    def _field(self) -> tuple[str, Callable[[Facts], Any]]:
+        token = self._token
+        if token.kind != "name" or token.text not in FIELDS:
+            raise self._wrong(f"a field ({', '.join(FIELDS)})")
+        self._next += 1
+        name, path = token.text, self._path()
+        if path and name not in ("key", "value", "headers"):
+            raise FilterError(f"`{name}` has no parts", token.at)
+        if name == "headers":
+            if not path:
+                return name, _all_headers
+            if len(path) > 1 or not isinstance(path[0], str):
+                raise FilterError("a header has a name and no parts: `headers.trace`", token.at)
+            return name, _header(path[0])
+        if path:
+            whole = "key_json" if name == "key" else "value_json"
+            return name, lambda facts: _within(getattr(facts, whole), path)
+        return name, _READERS[name]
+
+    def _path(self) -> list[str | int]:
+        path: list[str | int] = []
+        while True:
+            if self._is("."):
+                token = self._take()
+                if token.kind not in ("name", "string"):
+                    self._next -= token.kind != "end"
+                    raise self._wrong("the name of a part")
+                path.append(_unquoted(token) if token.kind == "string" else token.text)
+            elif self._is("["):
+                token = self._take()
+                if token.kind != "number" or not token.text.isdigit():
+                    self._next -= token.kind != "end"
+                    raise self._wrong("a number from 0 on")
+                path.append(int(token.text))
+                if not self._is("]"):
+                    raise self._wrong("`]`")
+            else:
+                return path
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens, at = [], 0
+    end = len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            if text[at] in "\"'":
+                raise FilterError("this text has no closing quote", at)
+            raise FilterError(f"`{text[at]}` has no meaning here", at)
+        kind = match.lastgroup or ""
+        tokens.append(_Token(kind, match[kind], match.start(kind)))
+        at = match.end()
+    tokens.append(_Token("end", "", end))
+    return tokens
+
+
+def _unquoted(token: _Token) -> str:
+    return re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL)
+
+
+def _time_of(token: _Token) -> int:
+    """A time in UTC, where the text names no zone, as milliseconds."""
+    try:
+        time = datetime.fromisoformat(_unquoted(token))
+    except ValueError as error:
+        raise FilterError(
+            "a time is written as 2026-11-26T10:00:00Z, or in milliseconds", token.at
+        ) from error
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _size(facts: Facts) -> int:
+    return len(facts.record.key or b"") + len(facts.record.value or b"")
+
+
+def _all_headers(facts: Facts) -> str | None:
+    """All names and values, a line each, for `contains`."""
+    parts = [
+        f"{name}\n{(data or b'').decode(errors='replace')}" for name, data in facts.record.headers
+    ]
+    return "\n".join(parts) if parts else None
+
+
+def _header(name: str) -> Callable[[Facts], Any]:
+    def read(facts: Facts) -> Any:
+        return next((data for key, data in facts.record.headers if key == name), MISSING)
+
+    return read
+
+
+_READERS: dict[str, Callable[[Facts], Any]] = {
+    "key": lambda facts: facts.record.key,
+    "value": lambda facts: facts.record.value,
+    "partition": lambda facts: facts.partition,
+    "offset": lambda facts: facts.record.offset,
+    "time": lambda facts: facts.record.timestamp,
+    "state": lambda facts: facts.state,
+    "size": _size,
+}
+
+
+def _within(value: Any, path: list[str | int]) -> Any:
+    for part in path:
+        if isinstance(part, str):
+            value = value.get(part, MISSING) if isinstance(value, dict) else MISSING
+        else:
+            is_there = isinstance(value, list) and part < len(value)
+            value = value[part] if is_there else MISSING
+    return value
+
+
+def _comparable(found: Any, literal: Any) -> Any:
+    """What was found, in the type of the literal; MISSING where it has another type."""
+    if isinstance(found, bytes):
+        try:
+            found = found.decode()
+        except UnicodeDecodeError:
+            return MISSING
+    is_number = isinstance(literal, (int, float)) and not isinstance(literal, bool)
+    if is_number and isinstance(found, str):
+        try:
+            found = float(found) if re.search("[.eE]", found) else int(found)
+        except ValueError:
+            return MISSING
+    if is_number:
+        is_same = isinstance(found, (int, float)) and not isinstance(found, bool)
+        return found if is_same else MISSING
+    return found if type(found) is type(literal) else MISSING
+
+
+def _equal(found: Any, literal: Any) -> bool:
+    return bool(_comparable(found, literal) == literal)
+
+
+def _ordered(found: Any, bound: Any, order: Callable[[Any, Any], bool]) -> bool:
+    value = _comparable(found, bound)
+    return value is not MISSING and isinstance(bound, (str, int, float)) and order(value, bound)

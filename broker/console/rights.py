@@ -1,0 +1,65 @@
+"""A look at the broker without what its viewer may not describe.
+
+| shown | needs |
+|---|---|
+| a topic's partitions, and its rows in groups and transactions | DESCRIBE on the topic |
+| a group | DESCRIBE on the group |
+| the transactional id of a transaction, and its client | DESCRIBE on the transactional id |
+
+That a transaction is open in a partition belongs to the partition, as its last stable offset does;
+without the right on its transactional id it has a producer id alone. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.broker.console.views import UNNAMED, Observed
+from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look
+from barnabas.broker.security.acls import Operation, ResourceType
+
+Sees = Callable[[int, int, str], bool]
+"""Whether an operation on a resource (type, name) is allowed."""
+
+
+def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
+    """The part of a look that these rights allow, made in slices."""
+    describe, topic, group = Operation.DESCRIBE, ResourceType.TOPIC, ResourceType.GROUP
+    topics: dict[str, bool] = {}
+
+    def sees_topic(name: str) -> bool:
+        answer = topics.get(name)
+        if answer is None:
+            answer = topics[name] = sees(describe, topic, name)
+        return answer
+
+    partitions = []
+    for number, row in enumerate(observed.partitions, 1):
+        if sees_topic(row.topic):
+            partitions.append(row)
+        if number % ROWS_AT_ONCE == 0:
+            yield
+    ids = []
+    for number, state in enumerate(observed.transactional_ids, 1):
+        places = tuple(place for place in state.partitions if sees_topic(place[0]))
+        if sees(describe, ResourceType.TRANSACTIONAL_ID, state.transactional_id):
+            ids.append(state._replace(partitions=places))
+        elif places:  # without its state it would be shown as one that hangs
+            ids.append(state._replace(transactional_id=UNNAMED, partitions=places))
+        if number % ROWS_AT_ONCE == 0:
+            yield
+    groups = []
+    for number, one in enumerate(observed.groups, 1):
+        if sees(describe, group, one.group_id):
+            offsets = tuple(row for row in one.offsets if sees_topic(row.topic))
+            groups.append(one._replace(offsets=offsets))
+        if number % ROWS_AT_ONCE == 0:
+            yield
+    names = {state.transactional_id for state in ids} - {UNNAMED}
+    return Observed(
+        tuple(partitions),
+        tuple(ids),
+        tuple(groups),
+        {name: host for name, host in observed.clients.items() if name in names},
+        observed.wall_ms,
+    )

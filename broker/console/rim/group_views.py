@@ -1,0 +1,152 @@
+"""The views of groups, and which of them wait for a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from barnabas.broker.console import views
+from barnabas.broker.console.groups import describe_members
+from barnabas.broker.console.rim.source import (
+    BadRequest,
+    Query,
+    Source,
+    Viewer,
+    bounds,
+    number,
+)
+from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
+from barnabas.broker.observation.observe import GroupState, Look, PartitionState
+from barnabas.why_stuck import WaitingGroup
+
+SPANS_OF_WAIT = 160
+MOST_CANDIDATES, MOST_STUCK_WINDOWS = 500, 20
+
+
+class GroupViews:
+    """Answers with groups."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def groups(self, viewer: Viewer, query: Query) -> Any:
+        """Groups, those that wait or are behind first."""
+        broker, search = self._source.look(viewer), query.get("search", "").lower()
+        rows = [row for row in views.groups_by_need(broker) if search in row.group_id.lower()]
+        page = views.page_of(rows, number(query, "page", 0), views.ROWS_A_PAGE)
+        waits = self.waits(broker, page.rows)
+        return {
+            **bounds(page),
+            "rows": [views.group_value(group, broker, waits) for group in page.rows],
+        }
+
+    def group(self, viewer: Viewer, query: Query) -> Any:
+        """One group: its members, and its offsets by partition."""
+        broker, name = self._source.look(viewer), query.get("group", "")
+        group = next((row for row in broker.observed.groups if row.group_id == name), None)
+        if group is None:
+            raise BadRequest(f"There is no group {name!r}.", 404)
+        waits = self.waits(broker, [group])
+        page = views.page_of(
+            sorted(group.offsets, key=lambda row: -(row.lag or 0)),
+            number(query, "page", 0),
+            views.ROWS_A_PAGE,
+        )
+
+        def members() -> Look[list[dict[str, Any]]]:
+            yield
+            return describe_members(self._source.server.broker.groups, name)
+
+        return {
+            **views.group_value(group, broker, waits),
+            **bounds(page),
+            "rows": [
+                {
+                    **offset._asdict(),
+                    "waits": waits.get((name, offset.topic, offset.partition), False),
+                }
+                for offset in page.rows
+            ],
+            "member_rows": self._source.run(members()),
+        }
+
+    # --- who waits -------------------------------------------------------------------------------
+
+    def waits(
+        self, broker: views.Broker, groups: Iterable[GroupState]
+    ) -> dict[tuple[str, str, int], bool]:
+        """For each stuck partition with a committed offset of a group: whether the group has
+        nothing to read before the last stable offset.
+        """
+        rows = views.candidates(broker, groups)[:MOST_CANDIDATES]
+        before_end = {
+            (row.topic, row.partition): (row, row.last_stable_offset)
+            for _, offset, row in rows
+            if offset.offset < row.last_stable_offset
+        }
+        shown = list(before_end.values())[:MOST_STUCK_WINDOWS]
+        windows = self._source.run(self._source.take(shown, MOST_INDEX_ENTRIES))
+        strips = {
+            (window.topic, window.partition): read_strip(window, SPANS_OF_WAIT)
+            for window in windows
+        }
+        waits = {}
+        for group, offset, row in rows:
+            key = (row.topic, row.partition)
+            waits[group.group_id, *key] = offset.offset == row.last_stable_offset or (
+                key in strips and not views.has_readable(strips[key], offset.offset)
+            )
+        return waits
+
+    def reading(
+        self, broker: views.Broker, row: PartitionState, waiting: list[WaitingGroup]
+    ) -> list[WaitingGroup]:
+        """The groups with a committed offset on a partition, waiting groups first."""
+        by_name = {group.group: group for group in waiting}
+        for group in broker.observed.groups:
+            for offset in group.offsets:
+                if (offset.topic, offset.partition) == (row.topic, row.partition):
+                    by_name.setdefault(
+                        group.group_id,
+                        WaitingGroup(group.group_id, group.state, offset.offset, False, ()),
+                    )
+        return list(by_name.values())[: views.ROWS_A_PAGE]
+
+    def waiting(self, broker: views.Broker, row: PartitionState) -> list[WaitingGroup]:
+        """The groups that have not passed the last stable offset of a stuck partition."""
+        if not row.stable_lag:
+            return []
+        groups = [
+            group
+            for group in broker.observed.groups
+            if any(
+                (offset.topic, offset.partition) == (row.topic, row.partition)
+                and offset.offset <= row.last_stable_offset
+                for offset in group.offsets
+            )
+        ][: views.ROWS_A_PAGE]
+        waits = self.waits(broker, groups)
+
+        def take() -> Look[list[WaitingGroup]]:
+            found = []
+            for group in groups:
+                yield
+                committed = next(
+                    offset.offset
+                    for offset in group.offsets
+                    if (offset.topic, offset.partition) == (row.topic, row.partition)
+                )
+                members = tuple(
+                    f"{member['client_id']} at {member['client_host']}"
+                    for member in describe_members(
+                        self._source.server.broker.groups, group.group_id
+                    )
+                    if [row.topic, row.partition] in member["assignment"]
+                )
+                is_waiting = waits.get((group.group_id, row.topic, row.partition), False)
+                found.append(
+                    WaitingGroup(group.group_id, group.state, committed, is_waiting, members)
+                )
+            return found
+
+        return self._source.run(take())

@@ -1,0 +1,230 @@
+"""The views of records: of one partition from an offset on, and of a whole topic by a search.
+
+A search is done in the connection's thread, a part at a time (`search`): only the places of batches
+are looked up in the loop's thread, one partition in each slice. A download is a search that goes on
+until a bound, and is sent while it is made, a line of JSON for each record, as
+`barnabas consume --json` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from barnabas.broker.console.filters import Condition, FilterError, contains_text, parse_filter
+from barnabas.broker.console.records import (
+    MOST_RECORDS,
+    json_line_value,
+    read_records,
+    take_records,
+)
+from barnabas.broker.console.rim.source import BadRequest, Query, Source, Viewer, number
+from barnabas.broker.console.search import (
+    MOST_PARTITIONS,
+    Bounds,
+    Result,
+    Search,
+    found_value,
+    parse_places,
+    places_text,
+)
+from barnabas.broker.console.spans import Window
+from barnabas.broker.observation.observe import Look
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.protocol.errors import KafkaError
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.time_lookup import offset_for_timestamp
+from barnabas.storage.log.time_search import Searched, SearchTakesLong
+
+SEARCH_S = 0.25
+"""How long one request's part of a search takes at most, but for its last batch."""
+FOUND_AT_ONCE = 50
+MOST_DOWNLOADED = 100_000
+LONGEST_TEXT = 1000
+_LONGEST_DOWNLOAD_S = 600.0
+
+
+class RecordViews:
+    """Answers with records."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def records(self, viewer: Viewer, query: Query) -> Any:
+        """The records of one partition from an offset on."""
+        topic, index = query.get("topic", ""), number(query, "partition", 0)
+        offset = number(query, "offset", 0)
+        count = min(number(query, "count", 20), MOST_RECORDS)
+        self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
+        log = self._source.log(topic, index)
+
+        def take() -> Look[Any]:
+            yield
+            return take_records(log, offset)
+
+        return read_records(self._source.run(take()), count)
+
+    def search(self, viewer: Viewer, query: Query) -> Any:
+        """The next records of a topic, the newest first, that fulfil the query.
+
+        `cursor` goes on where an earlier answer ended; `after` asks for what came since, by the
+        `ends` of an earlier answer.
+        """
+        topic = query.get("topic", "")
+        self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
+        search, ends = self._new_search(topic, query)
+        until_s = time.monotonic() + SEARCH_S
+        count = min(number(query, "count", FOUND_AT_ONCE), MOST_RECORDS)
+        result = search.run(count, lambda: time.monotonic() >= until_s)
+        return {
+            "topic": topic,
+            "rows": [found_value(found) for found in result.found],
+            "cursor": places_text(result.cursor) or None,
+            "ends": places_text(ends),
+            "scanned": result.scanned,
+            "problems": list(result.problems),
+        }
+
+    def _new_search(self, topic: str, query: Query) -> tuple[Search, dict[int, int]]:
+        condition = _condition(query)
+        from_ms, to_ms = number(query, "from", -1), number(query, "to", -1)
+        bounds = self._bounds(topic, from_ms, to_ms, _partitions(query))
+        ends = {index: row.before for index, row in bounds.items()}
+        cursor, after = _places(query, "cursor"), _places(query, "after")
+        if cursor:
+            bounds = {
+                index: Bounds(row.from_offset, min(row.before, cursor[index]))
+                for index, row in bounds.items()
+                if index in cursor
+            }
+        if after:
+            bounds = {
+                index: Bounds(max(row.from_offset, after.get(index, 0)), row.before)
+                for index, row in bounds.items()
+            }
+        return Search(self._take_of(topic), bounds, condition, max(from_ms, 0)), ends
+
+    def _take_of(
+        self, topic: str
+    ) -> Callable[[Sequence[tuple[int, int, int]]], Sequence[Window | None]]:
+        def take(places: Sequence[tuple[int, int, int]]) -> Look[list[Window | None]]:
+            windows = []
+            for index, before, entries in places:
+                windows.append(self._source.window(topic, index, before, entries))
+                yield
+            return windows
+
+        return lambda places: self._source.run(take(places))
+
+    def _bounds(
+        self, topic: str, from_ms: int, to_ms: int, wanted: frozenset[int]
+    ) -> dict[int, Bounds]:
+        """The offsets of each partition to be searched: between two times, or all."""
+        topics = self._source.server.broker.topics
+
+        def take() -> Look[list[Log]]:
+            yield
+            return [log for log in topics.logs_of(topic) if not wanted or log.partition in wanted]
+
+        logs = self._source.run(take())
+        if not logs:
+            raise BadRequest(f"There is no topic {topic!r}, or no such partition of it.", 404)
+        if len(logs) > MOST_PARTITIONS:
+            raise BadRequest(
+                f"Topic {topic!r} has {len(logs):,} partitions, and {MOST_PARTITIONS:,} are "
+                "searched at once: name some, as `0,1,2`, in the field for partitions."
+            )
+        rows = {}
+        for log in logs:
+            end_offset = log.high_watermark
+            first = log.log_start_offset if from_ms < 0 else self._at_time(log, from_ms)
+            before = end_offset if to_ms < 0 else self._at_time(log, to_ms + 1)
+            rows[log.partition] = Bounds(first, min(before, end_offset))
+        return rows
+
+    def _at_time(self, log: Log, timestamp: int) -> int:
+        """The offset of the first record that is not before a time, or the log's end. A batch that
+        takes long to search is searched here, in the connection's thread.
+        """
+        searched: Searched = {}
+
+        def look_up() -> Look[int | SearchTakesLong]:
+            yield
+            try:
+                found = offset_for_timestamp(log, timestamp, searched=searched)
+            except SearchTakesLong as search:
+                return search
+            return log.high_watermark if found is None else found.offset
+
+        while True:
+            result = self._source.run(look_up())
+            if isinstance(result, int):
+                return result
+            searched[result.name] = result.run()
+
+    # --- download --------------------------------------------------------------------------------
+
+    def download(self, viewer: Viewer, query: Query) -> Iterator[bytes]:
+        """Lines of JSON, the newest record first, until a bound of records and of time.
+
+        Raises: BadRequest, before the first line.
+        """
+        topic = query.get("topic", "")
+        self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
+        search, _ = self._new_search(topic, query)
+        return self._lines(topic, search, dict(query))
+
+    def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
+        left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
+        while left > 0 and time.monotonic() < end_s:
+            result = self._part(search, left)
+            values = [json_line_value(topic, row.partition, row.record) for row in result.found]
+            lines = [json.dumps(value, ensure_ascii=False) for value in values]
+            left -= len(lines)
+            if lines:
+                yield "\n".join(lines).encode() + b"\n"
+            if not result.cursor:
+                return
+            query["cursor"] = places_text(result.cursor)
+            try:
+                search, _ = self._new_search(topic, query)
+            except (BadRequest, KafkaError, OSError):  # the topic was deleted meanwhile
+                return
+
+    def _part(self, search: Search, left: int) -> Result:
+        until_s = time.monotonic() + SEARCH_S
+        return search.run(min(left, 1000), lambda: time.monotonic() >= until_s)
+
+
+def _condition(query: Query) -> Condition | None:
+    """What the query's text and filter ask for; None: nothing. Raises: BadRequest."""
+    text, filter_text = query.get("text", ""), query.get("filter", "").strip()
+    conditions = []
+    if text:
+        conditions.append(contains_text(text[:LONGEST_TEXT]))
+    if filter_text:
+        try:
+            conditions.append(parse_filter(filter_text))
+        except FilterError as error:
+            raise BadRequest(f"The filter cannot be read: {error}.", at=error.at) from error
+    if not conditions:
+        return None
+    return lambda facts: all(condition(facts) for condition in conditions)
+
+
+def _partitions(query: Query) -> frozenset[int]:
+    """The partitions that the query names, as 0,1,2; none: all. Raises: BadRequest."""
+    text = query.get("partitions", "").replace(" ", "")
+    numbers = text.split(",") if text else []
+    if any(not (one.isascii() and one.isdigit() and len(one) <= 10) for one in numbers):
+        raise BadRequest(f"Partitions are written as 0,1,2, not {text[:40]!r}.")
+    return frozenset(map(int, numbers))
+
+
+def _places(query: Query, name: str) -> dict[int, int]:
+    try:
+        return parse_places(query.get(name, ""))
+    except ValueError as error:
+        raise BadRequest(f"`{name}`: {error}.") from error

@@ -1,0 +1,232 @@
+"""What the views read of the broker, from a connection's thread: looks, windows of logs, rights.
+
+The broker's state is read in the loop's thread alone, in slices (`in_slices`). A look at all of it
+is shared by all pages, and is repeated so seldom that it takes a twentieth of the time. A viewer
+with restricted rights gets a look without what it may not describe.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from barnabas.broker.console import rights, views
+from barnabas.broker.console.spans import (
+    MOST_INDEX_ENTRIES,
+    Strip,
+    Window,
+    read_strip,
+    take_window,
+)
+from barnabas.broker.handlers.transactions import client_host
+from barnabas.broker.observation.observe import (
+    Look,
+    PartitionState,
+    look_at_groups,
+    look_at_partitions,
+    look_at_transactional_ids,
+)
+from barnabas.broker.rim.http_server import in_slices
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.security.audit import ANONYMOUS
+from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.files.segment_files import CorruptLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.rim.server import Server
+    from barnabas.broker.security.authorizer import Access
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.console")
+
+T = TypeVar("T")
+Query = Mapping[str, str]
+
+FRESH_S = 0.5
+SHARE_OF_TIME = 20
+"""A look is repeated after this many times as long as it took."""
+_CLIENT_ID = "barnabas-console"
+
+
+class BadRequest(Exception):
+    """The request is wrong; the text says how.
+
+    status: 400, 403 or 404. at: the place in a filter, from 0 on.
+    """
+
+    def __init__(self, text: str, status: int = 400, at: int | None = None) -> None:
+        super().__init__(text)
+        self.status, self.at = status, at
+
+
+class Viewer(NamedTuple):
+    """The user of a page: its principal, and the address of its browser."""
+
+    principal: str = ANONYMOUS
+    host: str = "127.0.0.1"
+
+
+class Source:
+    """The broker as the views read it. Its methods are called by one thread at a time."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self._loop = server, server.loop
+        self._broker: views.Broker | None = None
+        self._seen_by: dict[Viewer, views.Broker] = {}
+        self._fresh_until = 0.0
+
+    def run(self, look: Look[T]) -> T:
+        """Run a look in the loop's thread, and wait for its result."""
+        return in_slices(self._loop, look)
+
+    # --- looks -----------------------------------------------------------------------------------
+
+    def look(self, viewer: Viewer) -> views.Broker:
+        """The broker as it was a moment ago, without what the viewer may not describe."""
+        broker = self._broker
+        if broker is None or time.monotonic() >= self._fresh_until:
+            began = time.monotonic()
+            broker = self._broker = views.Broker(self.run(self.observe()))
+            self._seen_by.clear()
+            took = time.monotonic() - began
+            self._fresh_until = began + took + max(FRESH_S, SHARE_OF_TIME * took)
+        if self.server.broker.access.authorizer is None:
+            return broker
+        seen = self._seen_by.get(viewer)
+        if seen is None:
+            seen = views.Broker(self.run(self._restricted(broker.observed, viewer)))
+            self._seen_by[viewer] = seen
+        return seen
+
+    def observe(self) -> Look[views.Observed]:
+        """A look at the whole broker."""
+        broker, now_ms = self.server.broker, self.server.now_ms()
+        wall_ms = now_ms + broker.wall.ahead_ms
+        partitions = yield from look_at_partitions(broker.logs)
+        ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
+        stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
+        groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares, stuck)
+        clients = {}
+        for row in ids:
+            if row.age_ms is not None:
+                host = client_host(broker.connections, broker.transactions, row.transactional_id)
+                if host is not None:
+                    clients[row.transactional_id] = host
+        return views.Observed(partitions, ids, groups, clients, wall_ms)
+
+    def _restricted(self, observed: views.Observed, viewer: Viewer) -> Look[views.Observed]:
+        access = self._access(viewer)
+        if access is None:
+            return observed
+        return (yield from rights.restricted(observed, access.sees))
+
+    # --- rights ----------------------------------------------------------------------------------
+
+    def _access(self, viewer: Viewer) -> Access | None:
+        """The viewer's rights; None: all is allowed. In the loop's thread."""
+        authorizer = self.server.broker.access.authorizer
+        if authorizer is None:
+            return None
+        context = RequestContext(
+            -1, 0, _CLIENT_ID, f"/{viewer.host}", connection_id=-1, now_ms=self.server.now_ms()
+        )
+        return authorizer.access(viewer.principal, f"/{viewer.host}", context)
+
+    def require(self, viewer: Viewer, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Refuse what the viewer may not do. Raises: BadRequest, with status 403."""
+
+        def ask() -> Look[bool]:
+            yield
+            access = self._access(viewer)
+            return access is None or access.may(operation, kind, name)
+
+        if not self.run(ask()):
+            user = viewer.principal.partition(":")[2]
+            resource = kind.name.lower().replace("_", "-")
+            what = operation.name.lower()
+            raise BadRequest(
+                f"User {user!r} may not {what} the {resource} {name!r}. An administrator allows it "
+                f"by `barnabas acl add {user} {what} {resource}:{name}`.",
+                403,
+            )
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def log(self, topic: str, index: int) -> Log:
+        """The log of a partition. Raises: BadRequest."""
+        log = self.server.broker.topics.partition(topic, index)
+        if log is None:
+            raise BadRequest(f"There is no partition {topic}-{index}, or it is offline.", 404)
+        return log
+
+    def take(
+        self, rows: Iterable[tuple[PartitionState, int | None]], index_entries: int
+    ) -> Look[list[Window]]:
+        """The windows of the partitions that still exist and can be read."""
+        windows = []
+        for row, before in rows:
+            window = self.window(row.topic, row.partition, before, index_entries)
+            if window is not None:
+                windows.append(window)
+            yield
+        return windows
+
+    def window(
+        self, topic: str, index: int, before: int | None, index_entries: int
+    ) -> Window | None:
+        """A window of a log; None where it cannot be read. In the loop's thread."""
+        log = self.server.broker.topics.partition(topic, index)
+        if log is None:
+            return None
+        try:
+            return take_window(log, before, index_entries)
+        except CorruptLog as error:
+            logger.warning("the console cannot show %r: %s", log, error)
+            return None
+
+    def strips(
+        self, rows: Iterable[PartitionState], most_spans: int
+    ) -> dict[tuple[str, int], Strip]:
+        """The strips of partitions, by topic and index."""
+        windows = self.run(self.take([(row, None) for row in rows], MOST_INDEX_ENTRIES))
+        return {
+            (window.topic, window.partition): read_strip(window, most_spans) for window in windows
+        }
+
+
+def strip_values(
+    broker: views.Broker,
+    rows: Iterable[PartitionState],
+    strips: Mapping[tuple[str, int], Strip],
+) -> list[dict[str, Any]]:
+    """The strips of these partitions for JSON."""
+    return [
+        views.strip_value(strips[row.topic, row.partition], broker)
+        for row in rows
+        if (row.topic, row.partition) in strips
+    ]
+
+
+def bounds(page: views.Page) -> dict[str, int]:
+    """Which page of how many an answer has."""
+    return {"total": page.total, "page": page.page, "pages": page.pages}
+
+
+def number(query: Query, name: str, default: int) -> int:
+    """A number of a query. Raises: BadRequest."""
+    text = query.get(name)
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise BadRequest(f"`{name}` has to be a number from 0 on, not {text!r}.")
+    return int(text)
+
+
+def choice(query: Query, name: str, choices: Sequence[str]) -> str:
+    """One of a few words of a query; the first one is the default. Raises: BadRequest."""
+    text = query.get(name) or choices[0]
+    if text not in choices:
+        raise BadRequest(f"`{name}` has to be one of {', '.join(choices)}, not {text[:40]!r}.")
+    return text

@@ -1,0 +1,262 @@
+"""The records of a whole topic that fulfil a condition, the newest first, a bounded part at a time.
+
+The partitions are merged by timestamp: each is read backwards, window by window (`take_window`, in
+the loop's thread), and batch by batch. The answer to one request has the records found so far and a
+cursor; the next request continues there. So a request's work does not grow with the topic: at most
+MOST_SCANNED records are looked at, and none after `is_over` says that the time is over. A batch
+that ends before the wanted time, or below the wanted offsets, is skipped by its header.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.broker.console.filters import Condition, Facts
+from barnabas.broker.console.records import (
+    MOST_DECOMPRESSED_BYTES,
+    MOST_READ_BYTES,
+    record_value,
+)
+from barnabas.broker.console.spans import Kinds, UnreadableBatch, Window, headers_in
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import BatchHeader, Record, has_right_crc, open_records
+from barnabas.storage.disk import File
+
+MOST_PARTITIONS = 1000
+MOST_SCANNED = 50_000
+MOST_RECORDS_OF_BATCH = 50_000
+"""A batch with more is not opened: its records are in memory at once."""
+FIRST_ENTRIES, MOST_ENTRIES = 1, 64  # of the offset index, in a window: 4 KiB each, or one batch
+MOST_PROBLEMS = 20
+_PLACE = re.compile(r"(\d{1,10}):(\d{1,19})")
+
+
+class Bounds(NamedTuple):
+    """The offsets of one partition that are searched; before: exclusive."""
+
+    from_offset: int
+    before: int
+
+
+class Found(NamedTuple):
+    """A record that fulfils the condition. state: a kind of `spans`."""
+
+    partition: int
+    record: Record
+    header: BatchHeader
+    state: str
+
+
+class Result(NamedTuple):
+    """A part of a search. cursor: where each partition goes on; empty: all is searched."""
+
+    found: Sequence[Found]
+    cursor: Mapping[int, int]
+    scanned: int
+    problems: Sequence[str]
+
+
+Take = Callable[[Sequence[tuple[int, int, int]]], Sequence[Window | None]]
+"""The windows of (partition, before, index entries), in that order; None: it cannot be read."""
+
+
+def places_text(places: Mapping[int, int]) -> str:
+    """Offsets by partition as a page keeps them: 0:17,1:4."""
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(places.items()))
+
+
+def parse_places(text: str) -> dict[int, int]:
+    """Offsets by partition. Raises: ValueError."""
+    places = {}
+    for part in text.split(",") if text else ():
+        match = _PLACE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part[:40]!r} is not PARTITION:OFFSET")
+        places[int(match[1])] = int(match[2])
+    return places
+
+
+class _Reader:
+    """One partition, read backwards. before: all records from there on are done with.
+
+    The records of the current batch wait in `records`, the last one is the next; the batches of the
+    current window wait in `_batches`.
+    """
+
+    def __init__(self, partition: int, bounds: Bounds, from_ms: int | None) -> None:
+        self.partition, self.before = partition, bounds.before
+        self._from_offset, self._from_ms = bounds.from_offset, from_ms
+        self.records: list[Record] = []
+        self.header: BatchHeader | None = None
+        self.state = ""
+        self.entries = FIRST_ENTRIES
+        self._batches: list[tuple[File, int, BatchHeader, str]] = []
+
+    @property
+    def is_done(self) -> bool:
+        return not self.records and not self._batches and self.before <= self._from_offset
+
+    @property
+    def needs_window(self) -> bool:
+        return not self.records and not self._batches and not self.is_done
+
+    @property
+    def has_batches(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def next_timestamp(self) -> int:
+        return self.records[-1].timestamp
+
+    def add_window(self, window: Window | None, problems: list[str]) -> None:
+        """Take the batches of the window that ends at `before`."""
+        self.entries = min(self.entries * 2, MOST_ENTRIES)
+        if window is None:
+            self.before = self._from_offset
+            return
+        self._from_offset = max(self._from_offset, window.log_start_offset)
+        kinds, lowest = Kinds(window), self.before
+        try:
+            for slice in window.slices:
+                position = slice.position
+                for header, is_commit in headers_in(slice):
+                    if header.base_offset >= self.before:
+                        break
+                    lowest = min(lowest, header.base_offset)
+                    kind = kinds.of(header, is_commit)
+                    if header.is_control:
+                        kinds.ended(header)
+                    elif header.last_offset >= self._from_offset:
+                        self._batches.append((slice.file, position, header, kind))
+                    position += header.size_bytes
+        except UnreadableBatch as error:
+            problems.append(f"Partition {self.partition}: {error}")
+        if not self._batches:
+            # all of it was markers or below the bounds; without a batch the search ends here
+            self.before = lowest if lowest < self.before else self._from_offset
+
+    def open_batch(self, problems: list[str]) -> None:
+        """Open the last batch of the window, if it may have records that are asked for."""
+        file, position, header, self.state = self._batches.pop()
+        self.header = header
+        bound, before = self._from_offset, self.before
+        is_old = self._from_ms is not None and header.max_timestamp < self._from_ms
+        try:
+            records = [] if is_old else _opened(file, position, header)
+            self.records = [row for row in records if bound <= row.offset < before]
+        except KafkaError as error:
+            problems.append(
+                f"Partition {self.partition}: the batch at offset {header.base_offset} cannot be "
+                f"looked into: {error}"
+            )
+        if not self.records:
+            self.before = min(before, max(header.base_offset, bound))
+
+    def pop(self) -> Record:
+        record = self.records.pop()
+        self.before = record.offset
+        if not self.records and self.header is not None:
+            self.before = max(min(self.before, self.header.base_offset), self._from_offset)
+        return record
+
+
+def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
+    """The records of a batch. Raises: KafkaError where it is damaged or too large; OSError."""
+    size = header.size_bytes
+    if size > MOST_READ_BYTES or header.record_count > MOST_RECORDS_OF_BATCH:
+        raise KafkaError(
+            Code.MESSAGE_TOO_LARGE,
+            f"it has {size:,} bytes and {header.record_count:,} records, more than are looked into "
+            "here. `barnabas consume` reads it",
+        )
+    batch = memoryview(file.pread(size, position))
+    if not has_right_crc(batch, header):
+        raise KafkaError(Code.CORRUPT_MESSAGE, "its CRC is wrong")
+    return list(open_records(batch, MOST_DECOMPRESSED_BYTES))
+
+
+class Search:
+    """One request's part of a search.
+
+    Takes: bounds, by partition; condition: None: every record; from_ms: batches whose records are
+           all older are skipped by their headers.
+    """
+
+    def __init__(
+        self,
+        take: Take,
+        bounds: Mapping[int, Bounds],
+        condition: Condition | None = None,
+        from_ms: int | None = None,
+    ) -> None:
+        self._take, self._condition = take, condition
+        self._readers = [_Reader(index, row, from_ms) for index, row in bounds.items()]
+        self._problems: list[str] = []
+
+    def run(self, count: int, is_over: Callable[[], bool]) -> Result:
+        """The next records, at most `count` of them. Raises: OSError."""
+        found: list[Found] = []
+        scanned = 0
+        heap = self._heads(self._readers, is_over)
+        while heap is not None and heap and len(found) < count and scanned < MOST_SCANNED:
+            if scanned % 64 == 0 and scanned and is_over():
+                break
+            _, partition, reader = heapq.heappop(heap)
+            record, header, state = reader.pop(), reader.header, reader.state
+            scanned += 1
+            assert header is not None
+            if self._condition is None or self._condition(Facts(record, partition, state)):
+                found.append(Found(partition, record, header, state))
+            more = self._heads([reader], is_over)
+            if more is None:
+                break
+            for head in more:
+                heapq.heappush(heap, head)
+        cursor = {reader.partition: reader.before for reader in self._readers if not reader.is_done}
+        return Result(found, cursor, scanned, self._problems[:MOST_PROBLEMS])
+
+    def _heads(
+        self, readers: Iterable[_Reader], is_over: Callable[[], bool]
+    ) -> list[tuple[int, int, _Reader]] | None:
+        """The next record's place in the merge of each reader; None when the time is over."""
+        waiting = list(readers)
+        heads = []
+        while waiting:
+            asked = [reader for reader in waiting if reader.needs_window]
+            if asked:
+                windows = self._take(
+                    [(reader.partition, reader.before, reader.entries) for reader in asked]
+                )
+                for reader, window in zip(asked, windows, strict=True):
+                    reader.add_window(window, self._problems)
+            again = []
+            for reader in waiting:
+                while not reader.records and reader.has_batches:
+                    reader.open_batch(self._problems)
+                if reader.records:
+                    heads.append((-reader.next_timestamp, reader.partition, reader))
+                elif not reader.is_done:
+                    again.append(reader)
+            waiting = again
+            if waiting and is_over():
+                return None
+        heapq.heapify(heads)
+        return heads
+
+
+def found_value(found: Found) -> dict[str, Any]:
+    """One record for JSON, with its partition, its state and its producer."""
+    header = found.header
+    return {
+        "partition": found.partition,
+        "state": found.state,
+        **record_value(found.record),
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "transactional": header.is_transactional,
+        "codec": Codec(header.codec).name.lower(),
+    }

@@ -1,0 +1,89 @@
+// What people do: events are heard at the document, and named by `data-action`.
+
+import { jsonLine } from "./format.js";
+import { announce, draw, look, renew, setQuery, state } from "./main.js";
+import { searchQuery } from "./search.js";
+import { nextTheme } from "./theme.js";
+
+const ACTIONS = {
+  page(target) { setQuery({ page: Number(target.dataset.page) || undefined }, true); renew(); },
+  before(target) { state.chosen = null; setQuery({ before: target.dataset.offset }, true); renew(); },
+  span(target) { lookFrom(Number(target.dataset.first)); },
+  record(target) { const offset = Number(target.dataset.offset); state.record = state.record === offset ? null : offset; draw(); },
+  form(target) { state.form = target.dataset.form; draw(); },
+  "records-from"(target) { lookFrom(Number(target.dataset.offset)); },
+  internal() { setQuery({ internal: state.query.internal === "true" ? undefined : "true", page: undefined }); renew(); },
+  live() { setQuery({ live: state.query.live === "no" ? undefined : "no" }); draw(); },
+  "topic-record"(target) { const { record } = target.dataset; setQuery({ record: state.query.record === record ? undefined : record }); draw(); },
+  more() { state.search.more(); },
+  stop() { state.search.stop(); },
+  copy(target) { copyRecord(target.dataset.record); },
+  theme() { nextTheme(); draw(); },
+};
+
+const FORMS = {
+  records(data) {
+    const offset = data.get("offset");
+    if (/^[0-9]+$/.test(offset)) lookFrom(Number(offset));
+  },
+  search(data) {
+    const asked = Object.fromEntries(["text", "filter", "from", "to", "partitions"].map((name) => [name, data.get(name) || undefined]));
+    setQuery({ ...asked, record: undefined }, true);
+    const [topic] = state.route.arguments;
+    state.search.start(topic, searchQuery(topic, state.query));
+  },
+};
+
+function lookFrom(offset) {
+  state.chosen = offset;
+  setQuery({ offset });
+  look(offset);
+}
+
+async function copyRecord(id) {
+  const [topic] = state.route.arguments;
+  const row = state.search.rows.find((one) => `${one.partition}-${one.offset}` === id);
+  if (!row) return;
+  try {
+    await navigator.clipboard.writeText(jsonLine(topic, row));
+    announce("Copied");
+  } catch {
+    announce("The browser does not allow it");
+  }
+}
+
+let searchTimer = null;
+
+export function listen() {
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest("[data-action]");
+    if (!target) return;
+    if (target.dataset.action === "skip") { event.preventDefault(); document.getElementById("main").focus(); return; }
+    const action = ACTIONS[target.dataset.action];
+    if (action) action(target);
+  });
+
+  document.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const form = FORMS[event.target.dataset.form];
+    if (form) form(new FormData(event.target));
+  });
+
+  document.addEventListener("input", (event) => {
+    const { target } = event;
+    if (target.dataset.action !== "search") return;
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(() => { setQuery({ search: target.value, page: undefined }); renew(); }, 150);
+  });
+
+  // Along a strip by the arrow keys; its spans are one stop of the Tab key.
+  document.addEventListener("keydown", (event) => {
+    const span = event.target.closest("button.span");
+    if (!span) return;
+    const spans = [...span.parentElement.querySelectorAll("button.span")];
+    const to = { ArrowLeft: spans.indexOf(span) - 1, ArrowRight: spans.indexOf(span) + 1, Home: 0, End: spans.length - 1 }[event.key];
+    if (to === undefined || !spans[to]) return;
+    event.preventDefault();
+    spans[to].focus();
+  });
+}

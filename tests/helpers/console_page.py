@@ -1,0 +1,164 @@
+"""A broker with a console, its page in a real browser, and what went wrong in it.
+
+It needs Debian's `chromium` (`.ci/run` installs it); nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from barnabas import LocalBroker
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+MARKUP = "<img src=x onerror=alert(1)>"
+PATIENCE_MS = 20_000
+
+
+class Shop:
+    """A broker with a console, on which the transaction `nightly` holds orders-0."""
+
+    def __init__(self) -> None:
+        self.broker = LocalBroker(
+            settings={
+                "barnabas.console.port": 0,
+                "group.initial.rebalance.delay.ms": 0,
+            },
+            topics={"orders": 2, "clicks": 1, "untouched": 1},
+        )
+        self.producers: dict[str, Producer] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the console is, as the daemon says it."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            for line in self.broker.output:
+                if line.startswith("  console:"):
+                    return line.split()[1]
+            time.sleep(0.01)
+        raise AssertionError("the daemon says nothing of a console: " + self.broker.log_tail(20))
+
+    @property
+    def console_port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def producer(self, transactional_id: str) -> Producer:
+        """A producer whose transaction can begin."""
+        if transactional_id not in self.producers:
+            producer = Producer(
+                {
+                    "bootstrap.servers": self.broker.bootstrap_servers,
+                    "transactional.id": transactional_id,
+                    "transaction.timeout.ms": 600_000,
+                    "linger.ms": 0,
+                }
+            )
+            producer.init_transactions(20)
+            self.producers[transactional_id] = producer
+        return self.producers[transactional_id]
+
+    def write(self, transactional_id: str, partition: int, *values: bytes, end: str = "") -> None:
+        """A transaction on orders; it stays open where no end is given."""
+        producer = self.producer(transactional_id)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(
+                "orders", value, key=b"customer-7", partition=partition,
+                headers=[("trace", b"4711")],
+            )  # fmt: skip
+        assert producer.flush(20) == 0
+        if end == "commit":
+            producer.commit_transaction(20)
+        elif end == "abort":
+            producer.abort_transaction(20)
+
+    def fill(self) -> None:
+        """Committed, aborted and open transactions, and a group that has read what it can."""
+        self.write("morning", 0, b'{"item": "coffee"}', b'{"item": "tea"}', end="commit")
+        self.write("morning", 0, b"\xff\x00not text", end="abort")
+        self.write("nightly", 0, b"invoice")
+        self.write("morning", 0, MARKUP.encode(), end="commit")
+        self.write(MARKUP, 1, b"v", end="commit")
+        plain = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        for number in range(20):
+            plain.produce("clicks", f"click {number}".encode())
+        assert plain.flush(20) == 0
+        consumer = Consumer(
+            {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "kitchen"}
+        )
+        consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition("clicks", 0, 5)], asynchronous=False)
+        consumer.close()
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
+        """Status, headers and decoded body of an answer of the endpoint."""
+        client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
+        client.putrequest(method, path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            client.putheader(name, value)
+        client.endheaders()
+        answer = client.getresponse()
+        body = answer.read()
+        client.close()
+        is_json = answer.getheader("Content-Type") == "application/json"
+        return answer.status, answer.headers, json.loads(body) if is_json and body else body
+
+
+class Page:
+    """A page, with everything that went wrong in it, and every address that it asked."""
+
+    def __init__(self, browser: Any, shop: Shop, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.shop, self.page = shop, self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on(
+            "console",
+            lambda message: (
+                self.complaints.append(message.text) if message.type == "error" else None
+            ),
+        )
+
+    def open(self, route: str = "#/") -> Any:
+        self.page.goto(f"{self.shop.url}/{route}")
+        self.page.wait_for_selector("main h1", state="attached")
+        return self.page
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+        assert all(url.startswith(self.shop.url + "/") for url in self.asked), self.asked
+
+
+def until(page: Any, expression: str) -> None:
+    """Until it is true in the page. (Playwright's own waiting needs `eval`, which is forbidden.)"""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        time.sleep(0.05)
+
+
+def violations(page: Any) -> list[tuple[str, str]]:
+    """What axe finds wrong with the page as it is, and whether it has to be scrolled sideways."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    rows = [(row["id"], row["nodes"][0]["html"]) for row in found]
+    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if wide > 0:
+        rows.append(("scrolled sideways", f"{wide} pixels"))
+    return rows
