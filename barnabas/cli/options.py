@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from barnabas.cli import errors
 from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import PRINCIPAL, denied_text
 from barnabas.cli.errors import CommandError
@@ -25,9 +26,35 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
+def section(title: str, *lines: str) -> str:
+    """A part of a command's help whose lines stay as they are."""
+    return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def examples(*lines: str) -> str:
     """The end of a command's help: examples, a line each."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+    return section("Examples", *lines)
+
+
+def exit_codes(**meanings: str) -> str:
+    """The part of a command's help on its exit codes.
+
+    Takes: meanings, what the command adds, by the names of errors.py in lower case.
+    """
+    texts = {
+        "ok": "success",
+        "error": "an error; a line on standard error says what to do",
+        "usage": "wrong usage",
+        "interrupted": "ended by Ctrl-C",
+        "closed_output": "standard output was closed, as `| head` does",
+    } | meanings
+    codes = {name: getattr(errors, name.upper()) for name in texts}
+    return section("Exit codes", *(f"{codes[name]:<4} {text}" for name, text in texts.items()))
+
+
+def help_end(*parts: str) -> str:
+    """Several parts at the end of a command's help."""
+    return "\n\n".join(parts)
 
 
 def json_option(command: Command) -> Command:

@@ -4,8 +4,9 @@ One record as JSON:
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
-Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null. `produce` reads the
-same; there every field may be left out, and a value that is another JSON value is sent as JSON.
+Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null, and what a schema
+decodes is its JSON value. `produce` reads the same; there every field may be left out, and a value
+that is another JSON value is sent as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ import json
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
+
+
+class Decoded(NamedTuple):
+    """A key or value that a schema decoded: its JSON value, and its bytes in the record."""
+
+    data: Any
+    raw: bytes
 
 
 class InputRecord(NamedTuple):
@@ -27,10 +35,19 @@ class InputRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
-def to_json(data: bytes | None) -> Any:
-    """Bytes as a JSON value."""
+def shown_bytes(data: bytes | Decoded | None) -> bytes | None:
+    """What is printed of a key or value: its bytes, or its JSON where a schema decoded it."""
+    if isinstance(data, Decoded):
+        return json.dumps(data.data, ensure_ascii=False).encode()
+    return data
+
+
+def to_json(data: bytes | Decoded | None) -> Any:
+    """A key or value as a JSON value."""
     if data is None:
         return None
+    if isinstance(data, Decoded):
+        return data.data
     try:
         return data.decode()
     except UnicodeDecodeError:
