@@ -1,21 +1,32 @@
 """What an almost empty micro-batch costs, topic to topic on local[2]: its time, and the CPU of the
 JVM, of Python and of the broker apart.
 
-    python -m bench.spark_idle [--partitions 2 8] [--batches 60] [--setting NAME=VALUE ...]
+    python -m bench.spark_idle [--partitions 1 8] [--batches 60] [--rounds 4] [--warm-up 300]
+                               [--variant NAME[:SETTING=VALUE,...] ...]
 
-Each micro-batch has one record of each partition. The first ten are not counted, in which Spark
-compiles and starts its processes. The CPU of processes that the JVM starts and that end (`chmod`,
-`ls`) is the JVM's. --setting is Spark's, as for a comparison with what `local_session` sets.
+Each micro-batch has one record of each partition. Each variant has a Spark and a broker of its own;
+they run in turns, so that other load of the machine slows them alike. A SETTING is Spark's, an
+option of the source, or `checkout`: the directory of other code of this project. Batches of the
+warm-up are not counted: for hundreds of batches the JVM compiles more than it works. The CPU of
+processes that the JVM starts and that end (`chmod`, `ls`) is the JVM's; that of its compilers is a
+figure of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+sys.path.insert(0, os.environ.get("BENCH_CHECKOUT", str(Path(__file__).resolve().parent.parent)))
 
 from barnabas import LocalBroker
 from bench.common import TICKS, cpu_seconds, create_topic
@@ -24,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-WARM_UP = 10
+SKIPPED = 5  # batches of each round, in which the query starts its processes
+COMPILERS = re.compile(r"(C1|C2) CompilerThre")
 
 
 class Cpu(NamedTuple):
@@ -48,6 +60,15 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
         sum(map(_with_children, descendants(jvm))),
         cpu_seconds(broker),
     )
+
+
+def compilers_cpu_seconds(jvm: int) -> float:
+    """CPU of the threads that compile, of those that there are now."""
+    spent = 0
+    for task in Path(f"/proc/{jvm}/task").iterdir():
+        if COMPILERS.match((task / "comm").read_text()):
+            spent += int((task / "schedstat").read_text().split()[0])
+    return spent / 1e9
 
 
 def descendants(pid: int) -> list[int]:
@@ -75,67 +96,184 @@ def _with_children(pid: int) -> float:
     return sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICKS
 
 
-def measure(spark: SparkSession, broker: LocalBroker, partitions: int, batches: int) -> str:
-    """Run a query of so many micro-batches after the first ones."""
-    where = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    source, sink = f"few-{partitions}", f"few-copied-{partitions}"
-    create_topic(broker, source, partitions)
-    create_topic(broker, sink, partitions)
-    count = (batches + WARM_UP + 10) * partitions
-    spark.range(count).selectExpr(
-        "CAST(id AS STRING) AS value", f"CAST(id % {partitions} AS INT) AS partition"
-    ).write.format("barnabas").options(**where, topic=source).mode("append").save()
-    jvm = spark.sparkContext._gateway.proc.pid
-    with tempfile.TemporaryDirectory() as scratch:
+class Pipeline:
+    """A query from one topic to another, which runs so many batches at a time."""
+
+    def __init__(
+        self, spark: SparkSession, broker: LocalBroker, partitions: int, options: dict[str, str]
+    ) -> None:
+        self._spark, self._broker, self._partitions = spark, broker, partitions
+        self._options = options
+        self._where = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        self._source, self._sink = f"few-{partitions}", f"few-copied-{partitions}"
+        self._jvm = spark.sparkContext._gateway.proc.pid
+        self._checkpoint = tempfile.TemporaryDirectory()
+        self._next_batch = 0
+        create_topic(broker, self._source, partitions)
+        create_topic(broker, self._sink, partitions)
+
+    def run(self, batches: int) -> dict[str, list[float]]:
+        """Run so many batches. Gives: milliseconds of each; CPU of a batch by its kind."""
+        (
+            self._spark.range((batches + SKIPPED + 10) * self._partitions)
+            .selectExpr(
+                "CAST(id AS STRING) AS value", f"CAST(id % {self._partitions} AS INT) AS partition"
+            )
+            .coalesce(1)
+            .write.format("barnabas")
+            .options(**self._where, topic=self._source)
+            .mode("append")
+            .save()
+        )
         query = (
-            spark.readStream.format("barnabas")
-            .options(**where, subscribe=source, startingOffsets="earliest")
-            .option("maxOffsetsPerTrigger", str(partitions))
+            self._spark.readStream.format("barnabas")
+            .options(**self._where, subscribe=self._source, startingOffsets="earliest")
+            .option("maxOffsetsPerTrigger", str(self._partitions))
+            .options(**self._options)
             .load()
             .select("key", "value")
             .writeStream.format("barnabas")
-            .options(**where, topic=sink, checkpointLocation=scratch)
+            .options(**self._where, topic=self._sink, checkpointLocation=self._checkpoint.name)
             .trigger(availableNow=True)
             .start()
         )
-        first, before = await_batches(query, WARM_UP), cpu_of(jvm, broker.pid)
+        first = await_batch(query, self._next_batch + SKIPPED)
+        before, compiled = cpu_of(self._jvm, self._broker.pid), compilers_cpu_seconds(self._jvm)
         # Before the query ends, and with it processes whose CPU would be lost.
-        last, after = await_batches(query, WARM_UP + batches), cpu_of(jvm, broker.pid)
-        progress, spent = query.recentProgress[first:last], after.since(before, last - first)
+        last = await_batch(query, self._next_batch + SKIPPED + batches)
+        after = cpu_of(self._jvm, self._broker.pid)
+        compiled = compilers_cpu_seconds(self._jvm) - compiled
         query.awaitTermination()
-    times = [each.durationMs["triggerExecution"] for each in progress]
-    return (
-        f"{partitions} partitions, {len(times)} batches: median {statistics.median(times):.0f} ms; "
-        f"CPU a batch: JVM {spent.jvm:.0f} ms, Python {spent.python:.0f} ms, "
-        f"broker {spent.broker:.1f} ms"
-    )
+        progress = [each for each in query.recentProgress if first < each.batchId <= last]
+        self._next_batch = query.recentProgress[-1].batchId + 1
+        return {
+            "wall": [each.durationMs["triggerExecution"] for each in progress],
+            "cpu": [*after.since(before, last - first), 1000 * compiled / (last - first)],
+        }
 
 
-def await_batches(query: StreamingQuery, count: int) -> int:
-    """Wait for so many batches. Gives: how many there are."""
-    while (found := len(query.recentProgress)) < count:
+def await_batch(query: StreamingQuery, number: int) -> int:
+    """Wait for a batch. Gives: the number of the last one.
+
+    It asks rarely, and for one batch: to hand over what is known of all is work of the JVM, too.
+    """
+    while True:
+        progress = query.lastProgress
+        last = -1 if progress is None else int(progress["batchId"])
+        if last >= number:
+            return last
         assert query.isActive, query.exception()
-        time.sleep(0.005)
-    return found
+        time.sleep(0.2)
+
+
+class Variant:
+    """A process with its own Spark, which runs batches on demand."""
+
+    def __init__(self, text: str) -> None:
+        self.name, _, settings = text.partition(":")
+        self.settings = dict(each.split("=", 1) for each in settings.split(",") if each)
+        checkout = self.settings.pop("checkout", None)
+        self._temporary = tempfile.TemporaryDirectory()  # scripts of a session are in there
+        self._errors = Path(self._temporary.name, "stderr")
+        environment = {**os.environ, "TMPDIR": self._temporary.name}
+        if checkout:
+            environment |= {"BENCH_CHECKOUT": checkout, "PYTHONPATH": checkout}
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, "--serve", json.dumps(self.settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+                cwd=checkout,
+            )
+
+    def run(self, partitions: int, batches: int) -> dict[str, list[float]]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{partitions} {batches}\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        raise RuntimeError(f"variant {self.name} ended: {self._errors.read_text()[-3000:]}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._temporary.cleanup()
+
+
+def serve(settings: dict[str, str], orders: TextIO) -> None:
+    """Run batches as orders say, and print what they cost."""
+    from barnabas.spark import local_session
+
+    of_spark = {key: value for key, value in settings.items() if key.startswith("spark.")}
+    options = {key: value for key, value in settings.items() if key not in of_spark}
+    pipelines: dict[int, Pipeline] = {}
+    with LocalBroker() as broker:
+        spark = local_session(
+            "idle",
+            cores=2,
+            settings={
+                "spark.log.level": "OFF",
+                "spark.python.authenticate.socketTimeout": "120s",  # of a busy machine
+                "spark.sql.streaming.numRecentProgressUpdates": "1000",
+                **of_spark,
+            },
+        )
+        for line in orders:
+            partitions, batches = map(int, line.split())
+            if partitions not in pipelines:
+                pipelines[partitions] = Pipeline(spark, broker, partitions, options)
+            print(json.dumps(pipelines[partitions].run(batches)), flush=True)
+        spark.stop()
+
+
+def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> None:
+    """Print medians of all batches' times, and of the rounds' CPU."""
+    times = [each for one in rounds for each in one["wall"]]
+    jvm, python, broker, compiled = (
+        statistics.median(one["cpu"][part] for one in rounds) for part in range(4)
+    )
+    print(
+        f"{name:12} {partitions} partitions, {len(times)} batches: median "
+        f"{statistics.median(times):.0f} ms (a tenth below "
+        f"{statistics.quantiles(times, n=10)[0]:.0f}); CPU a batch {jvm + python + broker:.0f} ms: "
+        f"JVM {jvm - compiled:.0f} and its compilers {compiled:.0f}, Python {python:.1f}, broker "
+        f"{broker:.1f}",
+        flush=True,
+    )
 
 
 def main() -> None:
-    """Measure each number of partitions in one session."""
+    """Measure each number of partitions, the variants in turns."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--partitions", type=int, nargs="+", default=[2, 8])
-    parser.add_argument("--batches", type=int, default=60)
-    parser.add_argument("--setting", action="append", default=[])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--batches", type=int, default=60, help="of each round")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--warm-up", type=int, default=300, help="batches of each variant")
+    parser.add_argument("--variant", action="append", default=[])
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    from barnabas.spark import local_session
-
-    settings = dict(each.split("=", 1) for each in options.setting)
-    with LocalBroker() as broker:
-        spark = local_session("idle", cores=2, settings={"spark.log.level": "OFF", **settings})
-        for partitions in options.partitions:
-            print(measure(spark, broker, partitions, options.batches), flush=True)
-        spark.stop()
+    if options.serve is not None:
+        serve(json.loads(options.serve), sys.stdin)
+        return
+    variants = [Variant(text) for text in options.variant or ["now"]]
+    for partitions in options.partitions:
+        for variant in variants:
+            variant.run(partitions, options.warm_up // len(options.partitions))
+        taken: list[list[dict[str, list[float]]]] = [[] for _ in variants]
+        for _ in range(options.rounds):
+            for variant, rounds in zip(variants, taken, strict=True):
+                rounds.append(variant.run(partitions, options.batches))
+        for variant, rounds in zip(variants, taken, strict=True):
+            report(variant.name, partitions, rounds)
+    for variant in variants:
+        variant.close()
 
 
 if __name__ == "__main__":

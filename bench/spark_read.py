@@ -2,6 +2,7 @@
 local[2]; with numpy and with numba.
 
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
+                               [--setting NAME=VALUE ...]
 
 Decoding needs no broker: record batches are built in memory. The others publish the rows to a
 broker first. Seconds are the reader's CPU where one thread works alone, else wall time. numba's
@@ -12,11 +13,16 @@ from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pyarrow as pa
 
 from barnabas import LocalBroker
 from barnabas.protocol.compression import Codec
@@ -34,8 +40,13 @@ from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import COLUMNS, read_range
 from barnabas.spark_connector.record_batches import select_record_batches
 from bench.common import create_topic, metered
+from bench.spark_idle import Cpu, cpu_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 TOPIC = "spark-read"
+TURNS = 4
 COLUMNS_WITHOUT_HEADERS = [name for name in COLUMNS if name != "headers"]
 
 
@@ -178,11 +189,25 @@ def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool
     )
 
 
-def in_spark(broker: LocalBroker, rows: int, ways: list[str], *, headers: bool) -> None:
-    """Run jobs of two tasks. The decoders take turns, so that other load slows them alike."""
+class Turn(NamedTuple):
+    """One job. The CPU is of JVM, Python and broker, in seconds."""
+
+    wall_s: float
+    cpu: Cpu
+
+
+def in_spark(
+    broker: LocalBroker, rows: int, ways: list[str], settings: dict[str, str], *, headers: bool
+) -> None:
+    """Run jobs of two tasks in turns, so that other load slows them alike.
+
+    What is compared with is a source that sends the same ready-made Arrow batch again and again:
+    what Spark itself takes for such rows.
+    """
     from barnabas.spark_connector.session import local_session
 
-    spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR"})
+    spark = local_session("bench", cores=2, settings={"spark.log.level": "ERROR", **settings})
+    jvm = spark.sparkContext._gateway.proc.pid
     reader = (
         spark.read.format("barnabas")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
@@ -192,21 +217,82 @@ def in_spark(broker: LocalBroker, rows: int, ways: list[str], *, headers: bool) 
         way: reader.option("includeHeaders", str(headers)).option("decoder", way).load()
         for way in ways
     }
+    for way in ways[-1:]:
+        for schema in ("key binary, value binary", "partition int"):
+            name = f"{way}, {schema.replace(' binary', '').replace(' int', '')}"
+            frames[name] = reader.schema(schema).option("decoder", way).load()
+    spark.dataSource.register(ready_made())
+    frames["ready-made"] = spark.read.format("ready-made").option("rows", str(rows)).load()
+    actions = {
+        "noop": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+        "count()": lambda frame: frame.count(),
+    }
     for frame in frames.values():
         assert frame.count() == rows
-    for name, action in [
-        ("noop", lambda frame: frame.write.format("noop").mode("overwrite").save()),
-        ("count()", lambda frame: frame.count()),
-    ]:
-        best = dict.fromkeys(ways, float("inf"))
-        for _ in range(5):
-            for way, frame in frames.items():
-                start = time.perf_counter()
+    taken: dict[tuple[str, str], list[Turn]] = {}
+    for _ in range(TURNS):
+        for action_name, action in actions.items():
+            for name, frame in frames.items():
+                before, start = cpu_of(jvm, broker.pid), time.perf_counter()
                 action(frame)
-                best[way] = min(best[way], time.perf_counter() - start)
-        for way, seconds in best.items():
-            print(f"Spark local[2], {name}, {way}: {rows / seconds:,.0f} rows/s")
+                wall_s = time.perf_counter() - start
+                cpu = Cpu(*(b - a for a, b in zip(before, cpu_of(jvm, broker.pid), strict=True)))
+                taken.setdefault((action_name, name), []).append(Turn(wall_s, cpu))
+    print("Spark local[2]: rows/s of the best turn; CPU seconds for a million rows, medians")
+    for (action_name, name), turns in taken.items():
+        jvm_s, python_s, broker_s = (
+            statistics.median(turn.cpu[part] for turn in turns) * 1e6 / rows for part in range(3)
+        )
+        print(
+            f"  {action_name:<8} {name:<20} {rows / min(turns).wall_s:>11,.0f}   "
+            f"{jvm_s + python_s + broker_s:.2f}: JVM {jvm_s:.2f}, Python {python_s:.2f}, "
+            f"broker {broker_s:.2f}"
+        )
     spark.stop()
+
+
+def ready_made() -> type:
+    """A source of the same columns, of two tasks, whose rows cost Python nothing to make."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    from barnabas.spark_connector.source import SCHEMA
+
+    schema = pa.schema([(name, COLUMNS[name]) for name in COLUMNS_WITHOUT_HEADERS])
+
+    class Reader(DataSourceReader):  # type: ignore[misc]
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(0), InputPartition(1)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            count = 3500
+            row = {
+                "key": b"12345678",
+                "value": b"x" * 100,
+                "topic": "spark-read",
+                "partition": 1,
+                "offset": 5,
+                "timestamp": 1_700_000_000_000_000,
+                "timestampType": 0,
+            }
+            batch = pa.RecordBatch.from_pylist([row] * count, schema)
+            for left in range(self.rows // 2, 0, -count):
+                yield batch.slice(0, min(left, count))
+
+    class ReadyMade(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "ready-made"
+
+        def schema(self) -> StructType:
+            return SCHEMA
+
+        def reader(self, schema: StructType) -> Reader:
+            return Reader(int(self.options["rows"]))
+
+    return ReadyMade
 
 
 def main() -> None:
@@ -220,6 +306,7 @@ def main() -> None:
         "--headers", action="store_true", help="rows have a header, and the column is read"
     )
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--setting", action="append", default=[], help="of Spark, NAME=VALUE")
     options = parser.parse_args()
     ways = decoders()
     decoding(options.rows, options.size, ways)
@@ -229,7 +316,8 @@ def main() -> None:
             for way in ways:
                 over_a_socket(broker, options.rows, way, headers=options.headers)
         if not options.no_spark:
-            in_spark(broker, options.rows, list(ways), headers=options.headers)
+            settings = dict(each.split("=", 1) for each in options.setting)
+            in_spark(broker, options.rows, list(ways), settings, headers=options.headers)
 
 
 if __name__ == "__main__":

@@ -43,11 +43,21 @@ from barnabas.protocol.records import (
     TRANSACTIONAL,
     assemble_batch,
 )
+from barnabas.spark_connector.byte_pieces import (
+    Pool,
+    narrow,
+    pieces,
+    varint_size,
+    varint_sizes,
+)
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.partitioner import partitions_of, strings_of
+from barnabas.spark_connector.encoding_loops import MOST_BESIDES_CONTENT, NULL
+from barnabas.spark_connector.partitioner import NO_STRINGS, Strings, partitions_of, strings_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from barnabas.spark_connector.numba_loops import EncodingLoops
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
@@ -62,7 +72,6 @@ PART_BYTES = 4 << 20  # of records are gathered at once
 SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide
 LARGEST_ROW_BYTES = 1 << 30
 ROW_COST = 64  # bytes of arrays that a row needs besides its content
-NULL = 1  # the length -1, zigzag-encoded
 SMALLEST_RECORD = 7
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -138,11 +147,13 @@ class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
     Lengths are zigzag-encoded; `headers` holds each row's headers as they are in a record, None
-    where no row has any.
+    where no row has any. content_sizes: the bytes of each record without its own length and the two
+    deltas, which depend on its batch.
     """
 
     places: NDArray[np.int32]
     timestamps: Ints
+    content_sizes: Ints
     key_lengths: Unsigned
     value_lengths: Unsigned
     key: list[pa.Array]
@@ -177,13 +188,15 @@ class Encoder:
         task: int = 0,
         round_bytes: int = ROUND_BYTES,
         limit_bytes: int = LIMIT_BYTES,
+        loops_for: Callable[[int], EncodingLoops | None] = lambda _rows: None,
     ) -> None:
-        """Make an encoder without rows.
+        """Make an encoder without rows; most parameters are there for tests.
 
         Takes:  topic, for all rows, or None for the column's; partition_counts, asked once for each
                 topic, 0 where there is none; record_batch_bytes, the size of a record batch before
                 compression, which only a single record may exceed; task, where rows without key
-                begin.
+                begin; loops_for, which gives the compiled loops for so many rows more, or None:
+                they make no other difference than speed.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -193,6 +206,8 @@ class Encoder:
         self._turn = task
         self._round_bytes = round_bytes
         self._limit_bytes = limit_bytes
+        self._loops_for = loops_for
+        self._loops: EncodingLoops | None = None
         self._topics: dict[str, _Topic] = {}
         self._names_by_place: list[tuple[str, int]] = []
         self._rows: list[_Rows] = []
@@ -227,13 +242,15 @@ class Encoder:
 
     def _collect(self, rows: dict[str, pa.Array], now_ms: int) -> None:
         key, value = rows["key"], rows["value"]
+        self._loops = self._loops_for(len(value))
         headers = _encoded_headers(rows["headers"]) if "headers" in rows else None
-        places = self._places(rows)
+        key_lengths, value_lengths = _zigzag_lengths(key), _zigzag_lengths(value)
         collected = _Rows(
-            places,
+            self._places(rows),
             _timestamps(rows.get("timestamp"), len(value), now_ms),
-            _zigzag_lengths(key),
-            _zigzag_lengths(value),
+            _content_sizes(key_lengths, value_lengths, headers),
+            key_lengths,
+            value_lengths,
             [key],
             [value],
             None if headers is None else [headers],
@@ -242,7 +259,7 @@ class Encoder:
         self._count(collected)
 
     def _count(self, rows: _Rows) -> None:
-        sizes = _content_sizes(rows)
+        sizes = rows.content_sizes
         if len(self._bytes_by_place) < len(self._names_by_place):
             self._bytes_by_place = np.append(
                 self._bytes_by_place,
@@ -314,7 +331,7 @@ class Encoder:
             partitions[:] = self._turn % counts
             self._turn += 1
         else:
-            partitions = partitions_of(key, counts)
+            partitions = partitions_of(key, counts, self._loops)
             if key.null_count:
                 np.copyto(partitions, self._turn % counts, where=_nulls(key))
                 self._turn += 1
@@ -362,9 +379,7 @@ class Encoder:
         timestamps = rows.timestamps[order]
         base_timestamps = timestamps[starts]
         max_timestamps = np.maximum.reduceat(timestamps, starts)
-        timestamp_deltas = timestamps - np.repeat(base_timestamps, counts)
-        offset_deltas = np.arange(len(order)) - np.repeat(starts, counts)
-        bodies = _bodies(rows, order, timestamp_deltas, offset_deltas, counts)
+        bodies = _bodies(rows, order, timestamps, counts, self._loops)
         for place, count, base_timestamp, max_timestamp in zip(
             places.tolist(),
             counts.tolist(),
@@ -476,8 +491,8 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
             "Column 'headers' has a header whose key is null; every header of a record has a key: "
             "give it one, or leave it out."
         )
-    lengths = _pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
-    pool = _Pool([_pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
+    lengths = pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
+    pool = Pool([pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
     # A row's pieces are its count, then four for each of its headers.
     first_header = np.cumsum(counts) - counts
     row_at = np.arange(len(column)) + 4 * first_header
@@ -515,6 +530,7 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
     return _Rows(
         np.concatenate([part.places for part in parts]),
         np.concatenate([part.timestamps for part in parts]),
+        np.concatenate([part.content_sizes for part in parts]),
         np.concatenate([part.key_lengths for part in parts]),
         np.concatenate([part.value_lengths for part in parts]),
         [array for part in parts for array in part.key],
@@ -527,12 +543,13 @@ def _rows_at(rows: _Rows, which: Ints) -> _Rows:
     """A copy of those rows, so that the others' memory is free."""
     key, value, headers = (
         None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))]
-        for arrays in rows[4:]
+        for arrays in (rows.key, rows.value, rows.headers)
     )
     assert key is not None and value is not None
     return _Rows(
         rows.places[which],
         rows.timestamps[which],
+        rows.content_sizes[which],
         rows.key_lengths[which],
         rows.value_lengths[which],
         key,
@@ -541,23 +558,13 @@ def _rows_at(rows: _Rows, which: Ints) -> _Rows:
     )
 
 
-def _header_sizes(rows: _Rows) -> Ints | int:
-    if rows.headers is None:
-        return 1
-    return np.concatenate([np.diff(strings_of(array).edges) for array in rows.headers]).astype(
-        np.int64
-    )
-
-
-def _content_sizes(rows: _Rows) -> Ints:
-    """The bytes of each record without its own length and the two deltas.
-
-    These depend on its batch.
-    """
-    sizes: Ints = (rows.key_lengths >> 1).astype(np.int64) + (rows.value_lengths >> 1) + 1
-    sizes += _varint_sizes(rows.key_lengths)
-    sizes += _varint_sizes(rows.value_lengths)
-    sizes += _header_sizes(rows)
+def _content_sizes(
+    key_lengths: Unsigned, value_lengths: Unsigned, headers: pa.Array | None
+) -> Ints:
+    sizes: Ints = (key_lengths >> 1).astype(np.int64) + (value_lengths >> 1) + 1
+    sizes += varint_sizes(key_lengths)
+    sizes += varint_sizes(value_lengths)
+    sizes += 1 if headers is None else np.diff(strings_of(headers).edges)
     return sizes
 
 
@@ -565,8 +572,8 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
     """The most bytes that each record takes, in whichever record batch it comes."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
     most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
-    sizes = _content_sizes(rows) + _varint_size(2 * span) + _varint_size(2 * most_records)
-    sizes += _varint_sizes((sizes << 1).astype(np.uint64))
+    sizes = rows.content_sizes + varint_size(2 * span) + varint_size(2 * most_records)
+    sizes += varint_sizes((sizes << 1).astype(np.uint64))
     return sizes
 
 
@@ -602,30 +609,98 @@ def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
 
 
 def _bodies(
-    rows: _Rows, order: Ints, timestamp_deltas: Ints, offset_deltas: Ints, counts: Ints
+    rows: _Rows, order: Ints, timestamps: Ints, counts: Ints, loops: EncodingLoops | None
 ) -> Iterator[memoryview]:
     """The encoded records of each batch, one after the other.
 
     Each is good until the next is asked for.
+
+    Takes:  order, of the rows; timestamps, in that order; counts, how many rows each batch has.
     """
+    if loops is None:
+        yield from _bodies_by_arrays(rows, order, timestamps, counts)
+        return
+    sources, ends = _Sources.of(rows), np.cumsum(counts)
+    content_bytes = np.add.reduceat(rows.content_sizes[order], ends - counts)
+    for first, last in _parts(content_bytes):
+        batches = slice(first, last + 1)
+        part = slice(int(ends[first] - counts[first]), int(ends[last]))
+        yield from sources.bodies(
+            rows, order[part], counts[batches], int(content_bytes[batches].sum()), loops
+        ) or _bodies_by_arrays(rows, order[part], timestamps[part], counts[batches])
+
+
+class _Sources(NamedTuple):
+    """The bytes of collected rows, as the compiled loops take them."""
+
+    key: Strings
+    value: Strings
+    headers: Strings
+
+    @classmethod
+    def of(cls, rows: _Rows) -> _Sources:
+        """Those of some rows, each column brought together."""
+        return cls(
+            *(
+                NO_STRINGS if arrays is None else strings_of(pa.concat_arrays(arrays))
+                for arrays in (rows.key, rows.value, rows.headers)
+            )
+        )
+
+    def bodies(
+        self, rows: _Rows, order: Ints, counts: Ints, content_bytes: int, loops: EncodingLoops
+    ) -> list[memoryview] | None:
+        """The encoded records of some batches; None where the loop refuses them."""
+        out = np.empty(content_bytes + (len(order) + 1) * MOST_BESIDES_CONTENT, np.uint8)
+        ends = np.empty(len(counts), np.int64)
+        if not loops.write_records(
+            order,
+            np.cumsum(counts),
+            rows.timestamps,
+            rows.content_sizes,
+            rows.key_lengths,
+            self.key.edges,
+            self.key.data,
+            rows.value_lengths,
+            self.value.edges,
+            self.value.data,
+            self.headers.edges,
+            self.headers.data,
+            out,
+            ends,
+        ):
+            return None
+        view = memoryview(out)
+        starts = [0, *ends[:-1].tolist()]
+        return [view[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
+
+
+def _bodies_by_arrays(
+    rows: _Rows, order: Ints, timestamps: Ints, counts: Ints
+) -> Iterator[memoryview]:
+    """The encoded records of each batch, by array arithmetic."""
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    timestamp_deltas = timestamps - np.repeat(timestamps[starts], counts)
+    offset_deltas = np.arange(len(order)) - np.repeat(starts, counts)
     key_lengths, value_lengths = rows.key_lengths[order], rows.value_lengths[order]
-    timestamp_zigzag = _narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
-    offset_zigzag = _narrow((offset_deltas << 1).view(np.uint64))
-    sizes = _content_sizes(rows)[order]
-    sizes += _varint_sizes(timestamp_zigzag)
-    sizes += _varint_sizes(offset_zigzag)
-    length_zigzag = _narrow((sizes << 1).view(np.uint64))
+    timestamp_zigzag = narrow(((timestamp_deltas << 1) ^ (timestamp_deltas >> 63)).view(np.uint64))
+    offset_zigzag = narrow((offset_deltas << 1).view(np.uint64))
+    sizes = rows.content_sizes[order]
+    sizes += varint_sizes(timestamp_zigzag)
+    sizes += varint_sizes(offset_zigzag)
+    length_zigzag = narrow((sizes << 1).view(np.uint64))
     # Without headers a record ends in a zero, the count. It is written as the first byte of what
     # follows, and every batch is cut one byte later, which saves one piece for each record.
     shift = 1 if rows.headers is None else 0
-    small_parts = _pieces(
+    small_parts = pieces(
         len(order),
         [
             [*[None] * shift, length_zigzag, None, timestamp_zigzag, offset_zigzag, key_lengths],
             [value_lengths],
         ],
     )
-    pool = _Pool([small_parts, rows.key, rows.value, rows.headers or [pa.array([b"\0"])]])
+    pool = Pool([small_parts, rows.key, rows.value, rows.headers or [pa.array([b"\0"])]])
     row = np.arange(len(order), dtype=np.int32)
     origin = order.astype(np.int32)
     columns: list[NDArray[np.int32]] = [
@@ -638,7 +713,6 @@ def _bodies(
         columns.append(origin + pool.starts[3])
     indices = np.stack(columns, axis=1)
     tail = np.full(shift, pool.starts[3], np.int32)
-    ends = np.cumsum(counts)
     for first, last in _parts(np.add.reduceat(sizes, ends - counts)):
         start, end = int(ends[first] - counts[first]), int(ends[last])
         edges, data = pool.gather(np.append(indices[start:end].reshape(-1), tail))
@@ -661,94 +735,3 @@ def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
         if total >= PART_BYTES or index == len(sizes) - 1:
             yield first, index
             first, total = index + 1, 0
-
-
-class _Pool:
-    """Arrays of byte strings as one, out of which records are gathered.
-
-    starts: where each of them begins in it.
-    """
-
-    def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
-        groups = [array if isinstance(array, list) else [array] for array in arrays]
-        self._strings = pa.concat_arrays([array for group in groups for array in group])
-        sizes = [sum(map(len, group)) for group in groups]
-        self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
-
-    def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
-        """The strings at the indices: where each begins and the last ends, and their bytes.
-
-        Nulls have none.
-        """
-        pieces = pc.take(self._strings, pa.array(indices), boundscheck=False)
-        return strings_of(pieces).edges, pieces.buffers()[2]
-
-
-# --- varints
-
-
-def _narrow(numbers: Unsigned) -> Unsigned:
-    """The numbers in 32 bits where they fit: half the memory for the steps that follow."""
-    return (
-        numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
-    )
-
-
-def _varint_size(number: int) -> int:
-    return max(1, (number.bit_length() + 6) // 7)
-
-
-def _varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
-    """The bytes of each varint; one number where all have the same."""
-    smallest, largest = _varint_size(int(numbers.min())), _varint_size(int(numbers.max()))
-    if smallest == largest:
-        return smallest
-    sizes = np.full(len(numbers), smallest, np.int64)
-    for size in range(smallest, largest):
-        sizes += numbers >= 1 << 7 * size
-    return sizes
-
-
-def _pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
-    """Varints of `count` rows as byte strings.
-
-    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
-
-    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings
-    between the pieces.
-    """
-    widths = [
-        sum(1 if field is None else _varint_size(int(field.max())) for field in group)
-        for group in groups
-    ]
-    width = sum(widths)
-    flat = np.zeros(count * width, np.uint8)
-    edges = np.empty(count * len(groups) * 2 + 1, np.int32)
-    row_start = np.arange(0, count * width, width, dtype=np.int64)
-    for nth, group in enumerate(groups):
-        position = row_start + sum(widths[:nth])
-        edges[2 * nth : -1 : 2 * len(groups)] = position
-        for field in group:
-            position = position + 1 if field is None else _put_varints(flat, position, field)
-        edges[2 * nth + 1 : -1 : 2 * len(groups)] = position
-    edges[-1] = len(flat)
-    return pa.Array.from_buffers(
-        pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(flat)]
-    )
-
-
-def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
-    """Write a varint at each position, and give the positions after them.
-
-    All are written as wide as the widest, filled up with zeros, which the next field writes over or
-    which lie outside of the piece.
-    """
-    after = position + 1
-    for nth in range(_varint_size(int(numbers.max()))):
-        byte = (numbers & 0x7F).astype(np.uint8)
-        numbers = numbers >> 7
-        more = numbers != 0
-        byte |= more.view(np.uint8) << 7
-        flat[position + nth] = byte
-        after += more
-    return after

@@ -1,7 +1,8 @@
-"""The loops of record_loops.py as numba compiles them: whether this process is to have them, and
-how it gets them.
+"""The loops of record_loops.py and encoding_loops.py as numba compiles them: whether this process
+is to have them, and how it gets them.
 
-Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops.
+Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops;
+and encoded (encoding.py) in a quarter.
 But to import numba and load the loops from its cache takes as long as decoding a million records,
 and to compile them as long as several. Spark's Python workers are processes that come and go, and a
 topic of 400 rows should be read at once. So a process begins with arrays, and goes over to the
@@ -22,20 +23,23 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from barnabas.installing import install_command
-from barnabas.spark_connector import record_loops
+from barnabas.spark_connector import encoding_loops, record_loops
 from barnabas.spark_connector.options import OptionError
 from barnabas.spark_connector.user_messages import logger
 
 if TYPE_CHECKING:
     from barnabas.spark_connector.record_batches import Selection
 
+Loops_co = TypeVar("Loops_co", covariant=True)
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
 # What loops save, and what it takes to have them; measured on one core of a busy machine
 # (README.md, Decisions).
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
+SAVED_PER_ENCODED_ROW_NS = 400
 LOADING_S, COMPILING_S = 0.6, 2.5
 
 
@@ -45,6 +49,13 @@ class CompiledLoops(NamedTuple):
     parse: Callable[..., bool]
     headers: Callable[..., bool]
     gather: Callable[..., bool]
+
+
+class EncodingLoops(NamedTuple):
+    """The compiled functions of encoding_loops.py."""
+
+    write_records: Callable[..., bool]
+    murmur2: Callable[..., bool]
 
 
 class UnavailableError(Exception):
@@ -115,15 +126,62 @@ class DecoderChoice:
         return total_s >= COMPILING_S or is_cached()
 
 
+class EncoderChoice:
+    """The choice between arrays and loops, by the rows that the process has encoded so far."""
+
+    def __init__(self) -> None:
+        self._missed_ns = 0  # what loops would have saved so far
+        self._loaded: EncodingLoops | None = None
+        self._unavailable = False
+
+    def loops_for(self, rows: int) -> EncodingLoops | None:
+        """The compiled loops; None where arrays encode so many rows more.
+
+        So what a process spends is at most twice what it would have with the better of the two.
+        """
+        if self._loaded is not None or self._unavailable:
+            return self._loaded
+        self._missed_ns += rows * SAVED_PER_ENCODED_ROW_NS
+        if self._missed_ns < LOADING_S * 1e9:
+            return None
+        if importlib.util.find_spec("numba") is None:
+            self._unavailable = True
+        elif self._missed_ns >= COMPILING_S * 1e9 or is_cached(encoding_loops, "write_records"):
+            try:
+                self._loaded = load_encoding()
+            except UnavailableError as error:
+                logger.warning("barnabas: records are encoded with numpy: %s", error)
+                self._unavailable = True
+        return self._loaded
+
+
 decoder_choice = DecoderChoice()  # of this process
+encoder_choice = EncoderChoice()
 
 
 @lru_cache(maxsize=1)
 def load() -> CompiledLoops:
-    """The compiled loops, out of numba's cache or compiled now.
+    """The compiled loops that decode, out of numba's cache or compiled now.
 
     Raises: UnavailableError.
     """
+    return _load(record_loops, compile_loops)
+
+
+@lru_cache(maxsize=1)
+def load_encoding() -> EncodingLoops:
+    """The compiled loops that encode, out of numba's cache or compiled now.
+
+    Raises: UnavailableError.
+    """
+    return _load(encoding_loops, compile_encoding)
+
+
+class _Compile(Protocol[Loops_co]):
+    def __call__(self, *, cache: bool) -> Loops_co: ...
+
+
+def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
     try:
         import numba
     except ImportError as error:
@@ -135,12 +193,12 @@ def load() -> CompiledLoops:
         )
     for cache in (True, True, False):
         try:
-            return compile_loops(cache=cache)
+            return compile_now(cache=cache)
         # No directory to write to, a full disk, a damaged file, the compiler: each has its own.
         except Exception as error:
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
-            _clear_cache()
+            _clear_cache(module)
     raise UnavailableError(f"numba does not compile ({reason})") from reason
 
 
@@ -174,29 +232,51 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
     )
 
 
-def is_cached() -> bool:
+def compile_encoding(*, cache: bool) -> EncodingLoops:
+    """Compile the loops now, for the types that encoding.py hands over."""
+    from numba import njit, types
+    from numba.extending import register_jitable
+
+    data = types.Array(types.uint8, 1, "C", readonly=True)
+    edges = types.Array(types.int32, 1, "C", readonly=True)
+    ints, lengths, out = types.int64[::1], types.uint32[::1], types.uint8[::1]
+    for part in (encoding_loops.varint_size, encoding_loops.put_varint, encoding_loops.put_bytes):
+        register_jitable(part)
+    # Without numba's checks of bounds, which would cost nearly everything: the loops check.
+    unchecked = {"nogil": True, "cache": cache, "boundscheck": False}
+    strings = (lengths, edges, data)
+    return EncodingLoops(
+        write_records=njit(
+            types.boolean(*(ints, ints, ints, ints), *strings, *strings, edges, data, out, ints),
+            **unchecked,
+        )(encoding_loops.write_records),
+        murmur2=njit(types.boolean(data, edges, lengths), **unchecked)(encoding_loops.murmur2),
+    )
+
+
+def is_cached(module: ModuleType = record_loops, function: str = "parse") -> bool:
     """Whether there seem to be compiled loops in one of the places where numba keeps them.
 
     That is found out without numba, whose import takes long.
     """
-    return any(
-        True for _ in _cached(f"parse-*.py{sys.version_info.major}{sys.version_info.minor}*.nbi")
-    )
+    version = f"{sys.version_info.major}{sys.version_info.minor}"
+    return any(True for _ in _cached(module, f"{function}-*.py{version}*.nbi"))
 
 
-def _clear_cache() -> None:
+def _clear_cache(module: ModuleType) -> None:
     """Delete the cached loops: numba would trip over a damaged file each time."""
-    for file in _cached("*.nb[ci]"):
+    for file in _cached(module, "*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
 
 
-def _cached(pattern: str) -> Iterator[Path]:
+def _cached(module: ModuleType, pattern: str) -> Iterator[Path]:
     """The files of compiled loops, where numba may also write.
 
     Source: numba's documentation, "Notes on Caching" and NUMBA_CACHE_DIR.
     """
-    here = Path(record_loops.__file__).parent
+    assert module.__file__ is not None
+    here, name = Path(module.__file__).parent, module.__name__.rpartition(".")[2]
     set_by_user = os.environ.get("NUMBA_CACHE_DIR")
     if set_by_user:
         directories = list(Path(set_by_user).glob(f"{here.name}_*"))
@@ -209,7 +289,7 @@ def _cached(pattern: str) -> Iterator[Path]:
         directories = [here / "__pycache__", *Path(caches, "numba").glob(f"{here.name}_*")]
     for directory in directories:
         if os.access(directory, os.W_OK):
-            yield from directory.glob(f"record_loops.{pattern}")
+            yield from directory.glob(f"{name}.{pattern}")
 
 
 def main() -> None:
@@ -217,6 +297,7 @@ def main() -> None:
     start = time.perf_counter()
     try:
         loaded: Any = load()
+        load_encoding()
     except UnavailableError as error:
         sys.exit(f"no compiled loops: {error}")
     where = loaded.parse.stats.cache_path

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from barnabas.spark_connector.numba_loops import EncodingLoops
+
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
@@ -40,6 +42,9 @@ class Strings(NamedTuple):
     edges: NDArray[np.int32]
 
 
+NO_STRINGS = Strings(np.empty(0, np.uint8), np.empty(0, np.int32))
+
+
 def strings_of(array: pa.Array) -> Strings:
     """The strings of an Arrow binary array, without a copy.
 
@@ -52,16 +57,23 @@ def strings_of(array: pa.Array) -> Strings:
     return Strings(np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8), edges)
 
 
-def partitions_of(keys: pa.Array, counts: int | Ints) -> Ints:
+def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | None = None) -> Ints:
     """Each key's partition, of that many partitions; the values of null keys are meaningless."""
-    positive: Ints = (murmur2(keys) & POSITIVE).astype(np.int64)
+    positive: Ints = (murmur2(keys, loops) & POSITIVE).astype(np.int64)
     partition: Ints = positive % counts
     return partition
 
 
-def murmur2(keys: pa.Array) -> Words:
-    """The hash of each key of a binary array, as an unsigned number."""
+def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
+    """The hash of each key of a binary array, as an unsigned number.
+
+    Takes:  loops, compiled ones to use.
+    """
     data, edges = strings_of(keys)
+    if loops is not None:
+        hashes = np.empty(len(keys), np.uint32)
+        if loops.murmur2(data, edges, hashes):
+            return hashes
     lengths = np.diff(edges)
     if not len(lengths):
         return np.empty(0, np.uint32)

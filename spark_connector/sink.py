@@ -55,6 +55,7 @@ from barnabas.spark_connector.deduplication import (
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
 from barnabas.spark_connector.hadoop_paths import PathError, path_rules
+from barnabas.spark_connector.numba_loops import encoder_choice
 from barnabas.spark_connector.publishing import NOTHING, BegunNotes, Publication, Publisher
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
@@ -261,6 +262,7 @@ class _Writer:
                 record_batch_bytes=self.options.record_batch_bytes,
                 task=context.partitionId(),
                 now_ms=lambda: time.time_ns() // 1_000_000,
+                loops_for=encoder_choice.loops_for,
             )
             try:
                 for arrow_batch in arrow_batches:

@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch
+from helpers.spark_encoding import ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
@@ -184,15 +185,22 @@ def test_batches_hold_the_rows(
     task: int,
 ) -> None:
     parts = data.draw(added(rows))
-    encoding = encoder(
-        compression=Compression(codec),
-        record_batch_bytes=record_batch_bytes,
-        round_bytes=round_bytes,
-        limit_bytes=limit_bytes,
-        task=task,
-    )
-    record_batches = [batch for part in parts for batch in encoding.add(part)] + encoding.finish()
-    assert encoding.finish() == []
+    found_by_way = []
+    for loops in ways()[::2]:  # by arrays and compiled
+        encoding = encoder(
+            compression=Compression(codec),
+            record_batch_bytes=record_batch_bytes,
+            round_bytes=round_bytes,
+            limit_bytes=limit_bytes,
+            task=task,
+            loops_for=lambda _, loops=loops: loops,
+        )
+        found_by_way.append(
+            [batch for part in parts for batch in encoding.add(part)] + encoding.finish()
+        )
+        assert encoding.finish() == []
+    record_batches = found_by_way[0]
+    assert all(each == record_batches for each in found_by_way)
 
     expected: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
     turn, position = task, 0

@@ -104,6 +104,7 @@ TESTED_AS_A_PART = {
     "broker/rim/daemon/serving.py": "e2e/test_starting_and_stopping.py",
     "broker/rim/daemon/signals.py": "unit/test_broker_main.py",
     "broker/rim/system_ids.py": "e2e/test_starting_and_stopping.py",
+    "spark_connector/byte_pieces.py": "unit/test_spark_encoding.py",
     "spark_connector/task_parts.py": "property/test_spark_lineage.py",
     "spark_connector/task_producer.py": "e2e/test_task_transactions.py",
     "spark_connector/transaction_coordinators.py": "e2e/test_task_transactions.py",

@@ -10,12 +10,14 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
+from helpers.spark_encoding import ways
 
 from barnabas.protocol.compression import Codec, Levels
 from barnabas.protocol.records import HEADER_SIZE, Record, records_of
 from barnabas.spark_connector import encoding
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Compression, Encoder, EncodingError, check_schema
+from barnabas.spark_connector.numba_loops import EncodingLoops
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -42,8 +44,13 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedRecordBatch]:
-    encoding_ = encoder(**settings)
-    return encoding_.add(batch) + encoding_.finish()
+    """In each way; all of them have to agree."""
+    found = []
+    for loops in ways():
+        encoding_ = encoder(loops_for=lambda _, loops=loops: loops, **settings)
+        found.append(encoding_.add(batch) + encoding_.finish())
+    assert all(each == found[0] for each in found)
+    return found[0]
 
 
 def only_record(**columns: Any) -> Record:
@@ -371,3 +378,29 @@ def test_a_row_that_no_record_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "LARGEST_ROW_BYTES", 1000)
     with pytest.raises(EncodingError, match="more than a gigabyte"):
         encoded(rows(value=[b"a", b"x" * 2000]))
+
+
+# --- compiled loops
+
+
+def test_loops_are_asked_for_by_rows() -> None:
+    asked = []
+    encoding_ = encoder(loops_for=asked.append)
+    encoding_.add(rows(value=[b"a"] * 5))
+    encoding_.add(rows(value=[b"a"] * 7))
+    assert asked == [5, 7]
+
+
+def test_what_a_loop_refuses_is_encoded_by_arrays() -> None:
+    refused = []
+
+    def refuse(*arguments: Any) -> bool:
+        refused.append(len(arguments))
+        return False
+
+    columns = {"key": [b"a", b"bc"] * 50, "value": [b"x" * 90] * 100}
+    (expected,) = encoded(rows(**columns), count=1)
+    loops = EncodingLoops(refuse, refuse)
+    encoding_ = encoder(count=1, loops_for=lambda _: loops)
+    assert encoding_.add(rows(**columns)) + encoding_.finish() == [expected]
+    assert refused == [3, 14]

@@ -16,12 +16,19 @@ pytest.importorskip("pyarrow")
 
 from barnabas.installing import install_command
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
-from barnabas.spark_connector import numba_loops, record_loops
-from barnabas.spark_connector.numba_loops import CompiledLoops, DecoderChoice, UnavailableError
+from barnabas.spark_connector import encoding_loops, numba_loops, record_loops
+from barnabas.spark_connector.numba_loops import (
+    CompiledLoops,
+    DecoderChoice,
+    EncoderChoice,
+    EncodingLoops,
+    UnavailableError,
+)
 from barnabas.spark_connector.options import OptionError
 from barnabas.spark_connector.record_batches import LocatedRecordBatch, Selection
 
 LOOPS = CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)
+ENCODING = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -151,6 +158,44 @@ def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
         "barnabas: records are decoded with numpy: numba is of another planet"
     ]
     assert loading.times == 2, "once for each choice"
+
+
+def test_a_writer_goes_over_to_loops_when_they_would_have_paid(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba_loops, "is_cached", lambda module, function: True)
+    monkeypatch.setattr(numba_loops, "load_encoding", lambda: ENCODING)
+    choice = EncoderChoice()
+    assert choice.loops_for(400_000) is None and choice.loops_for(400_000) is None
+    assert choice.loops_for(800_000) is ENCODING
+    assert choice.loops_for(1) is ENCODING, "what is loaded is used"
+
+
+def test_loops_of_a_writer_that_have_to_be_compiled_must_be_worth_more(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba_loops, "is_cached", lambda module, function: False)
+    monkeypatch.setattr(numba_loops, "load_encoding", lambda: ENCODING)
+    choice = EncoderChoice()
+    assert choice.loops_for(2_000_000) is None
+    assert choice.loops_for(10_000_000) is ENCODING
+
+
+def test_a_writer_without_numba_uses_arrays(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load_encoding() -> EncodingLoops:
+        raise UnavailableError("numba is of another planet")
+
+    monkeypatch.setattr(numba_loops, "is_cached", lambda module, function: True)
+    monkeypatch.setattr(numba_loops, "load_encoding", load_encoding)
+    choice = EncoderChoice()
+    assert choice.loops_for(10**9) is None and choice.loops_for(10**9) is None
+    assert [record.message for record in caplog.records] == [
+        "barnabas: records are encoded with numpy: numba is of another planet"
+    ]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert EncoderChoice().loops_for(10**9) is None and len(caplog.records) == 1
 
 
 def test_numba_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,111 @@
+"""The parts of records as Arrow arrays of byte strings: varints of many rows at once, and records
+gathered out of such parts by one Arrow `take` (encoding.py says how).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.spark_connector.partitioner import strings_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Unsigned = NDArray[Any]  # uint32 or uint64
+
+
+class Pool:
+    """Arrays of byte strings as one, out of which records are gathered.
+
+    starts: where each of them begins in it.
+    """
+
+    def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
+        groups = [array if isinstance(array, list) else [array] for array in arrays]
+        self._strings = pa.concat_arrays([array for group in groups for array in group])
+        sizes = [sum(map(len, group)) for group in groups]
+        self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
+
+    def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
+        """The strings at the indices: where each begins and the last ends, and their bytes.
+
+        Nulls have none.
+        """
+        taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
+        return strings_of(taken).edges, taken.buffers()[2]
+
+
+# --- varints
+
+
+def narrow(numbers: Unsigned) -> Unsigned:
+    """The numbers in 32 bits where they fit: half the memory for the steps that follow."""
+    return (
+        numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
+    )
+
+
+def varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
+    """The bytes of each varint; one number where all have the same."""
+    smallest, largest = varint_size(int(numbers.min())), varint_size(int(numbers.max()))
+    if smallest == largest:
+        return smallest
+    sizes = np.full(len(numbers), smallest, np.int64)
+    for size in range(smallest, largest):
+        sizes += numbers >= 1 << 7 * size
+    return sizes
+
+
+def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
+    """Varints of `count` rows as byte strings.
+
+    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
+
+    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings
+    between the pieces.
+    """
+    widths = [
+        sum(1 if field is None else varint_size(int(field.max())) for field in group)
+        for group in groups
+    ]
+    width = sum(widths)
+    flat = np.zeros(count * width, np.uint8)
+    edges = np.empty(count * len(groups) * 2 + 1, np.int32)
+    row_start = np.arange(0, count * width, width, dtype=np.int64)
+    for nth, group in enumerate(groups):
+        position = row_start + sum(widths[:nth])
+        edges[2 * nth : -1 : 2 * len(groups)] = position
+        for field in group:
+            position = position + 1 if field is None else _put_varints(flat, position, field)
+        edges[2 * nth + 1 : -1 : 2 * len(groups)] = position
+    edges[-1] = len(flat)
+    return pa.Array.from_buffers(
+        pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(flat)]
+    )
+
+
+def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
+    """Write a varint at each position, and give the positions after them.
+
+    All are written as wide as the widest, filled up with zeros, which the next field writes over or
+    which lie outside of the piece.
+    """
+    after = position + 1
+    for nth in range(varint_size(int(numbers.max()))):
+        byte = (numbers & 0x7F).astype(np.uint8)
+        numbers = numbers >> 7
+        more = numbers != 0
+        byte |= more.view(np.uint8) << 7
+        flat[position + nth] = byte
+        after += more
+    return after

@@ -1,0 +1,20 @@
+"""The ways in which rows are encoded, which have to give the same bytes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import lru_cache
+
+from barnabas.spark_connector import encoding_loops
+from barnabas.spark_connector.numba_loops import EncodingLoops, UnavailableError, load_encoding
+
+PLAIN = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
+
+
+@lru_cache(maxsize=1)
+def ways() -> list[EncodingLoops | None]:
+    """By arrays, by loops as plain Python and, where numba is there, by compiled ones."""
+    found = [None, PLAIN]
+    with suppress(UnavailableError):
+        found.append(load_encoding())
+    return found
