@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import PRINCIPAL, denied_text
+from barnabas.cli.denied import PRINCIPAL, denied_by
 from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
 from barnabas.protocol.topic_partition import TopicPartition
@@ -83,7 +83,7 @@ def connection_options(command: Command) -> Command:
         try:
             return command(*args, connection=connection, **kwargs)
         except Exception as error:
-            if text := denied_text(f"{type(error).__name__}: {error}"):
+            if text := denied_by(error):
                 raise CommandError(text) from error
             raise
 
