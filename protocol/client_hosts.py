@@ -12,20 +12,26 @@ that do not ask get Apache Kafka's answer.
 
 from __future__ import annotations
 
+import struct
 from typing import ClassVar
 
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     TransactionState,
 )
 from barnabas.protocol.primitives import (
     Buffer,
+    read_string,
     read_strings,
+    read_structs,
     read_tags,
+    skip_tags,
     write_string,
     write_tags,
 )
 
+_INT32 = struct.Struct(">i")
 CLIENT_HOST = 25185  # far above Kafka's own tags, which are counted from 0
 
 
@@ -65,11 +71,35 @@ class TransactionWithHost(TransactionState):
             setattr(self, name, getattr(transaction, name))
         self.client_host = client_host
 
+    @classmethod
+    def read(cls, data: Buffer, at: int, version: int) -> tuple[TransactionWithHost, int]:
+        transaction, end = TransactionState.read(data, at, version)
+        plain = bytearray()
+        transaction.write(plain, version)  # ends with the count of tagged fields
+        tags, _ = read_tags(data, at + len(plain) - 1)
+        host = read_string(tags[CLIENT_HOST], 0, True)[0] if CLIENT_HOST in tags else ""
+        return cls(transaction, host), end
+
     def write(self, out: bytearray, version: int) -> None:
         super().write(out, version)
         host = bytearray()
         write_string(host, self.client_host, True)
         _end_in(out, host)
+
+
+class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
+    """The answer as a client reads it: its transactions are `TransactionWithHost`."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int] = DescribeTransactionsResponse.API_KEY
+
+    @classmethod
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTransactionsWithHostsResponse, int]:
+        (throttle_time_ms,) = _INT32.unpack_from(data, at)
+        states, at = read_structs(data, at + 4, True, TransactionWithHost.read, version)
+        return cls(throttle_time_ms, [*states]), skip_tags(data, at)
 
 
 def _end_in(out: bytearray, data: bytearray) -> None:

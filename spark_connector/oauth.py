@@ -23,9 +23,7 @@ import binascii
 import importlib
 import json
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +173,9 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 
 def _post(source: TokenSource) -> bytes:
+    import urllib.error
+    import urllib.request  # which takes longer to import than all else here
+
     form = {"grant_type": "client_credentials"}
     if source.scope:
         form["scope"] = source.scope

@@ -15,7 +15,6 @@ import hmac
 import os
 import re
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -439,6 +438,8 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
     key = options.key_pem or (
         _pem_of(options.key_file, "kafka.ssl.key.location") if options.key_file else certificate
     )
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="barnabas-tls-") as directory:
         files = (
             _private_file(directory, "certificate.pem", certificate),

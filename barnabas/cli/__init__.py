@@ -4,7 +4,8 @@ and the files of a log.
     commands     which commands there are; the help of `barnabas`, without click
     root         the command `barnabas` itself, which loads a command's module when it is named
     options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
-    cluster      clients of kafka-python, made of these options
+    cluster      clients of a cluster, made of these options
+    client       the client that administrates a cluster: a package
     waiting      --timeout, what a command waits for, Ctrl-C
     probe        which security protocol a port speaks
     denied       refusals by ACLs, and the command that allows it

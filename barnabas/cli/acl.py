@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import denied_text
-from barnabas.cli.errors import ERROR, OK, CommandError
+from barnabas.cli.denied import denied_by
+from barnabas.cli.errors import ERROR, OK, RefusedError
 from barnabas.cli.options import confirm, connection_options, examples, json_option, yes_option
 from barnabas.cli.output import Column, Output, note
-
-if TYPE_CHECKING:
-    from kafka.protocol.api_message import ApiMessage
 
 KINDS = {
     "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7,
@@ -125,7 +123,7 @@ def list_acls(
     connection: Connection, output: Output, principal: str | None, resource: Resource | None
 ) -> int:
     """List ACLs: all, or those of a principal or for a resource."""
-    from kafka.protocol.admin import DescribeAclsRequest
+    from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
     pattern = ANY if resource is None else resource.pattern
     if resource is not None and pattern == LITERAL and resource.name != "*":
@@ -133,8 +131,10 @@ def list_acls(
     filtered = _filter(principal, None, resource, None)
     filtered["pattern_type_filter"] = pattern
     with connection.admin() as admin:
-        answer = _send(admin, DescribeAclsRequest(**filtered))
-    _check(answer.error_code, answer.error_message)
+        kind = Kind(DescribeAclsRequest, DescribeAclsResponse, 1, 3)
+        answer = admin.any(kind, DescribeAclsRequest(**filtered))
+    if answer.error_code:
+        raise RefusedError(answer.error_code, answer.error_message)
     rows = [
         _row(Resource(listed.resource_type, listed.resource_name, listed.pattern_type), entry)
         for listed in answer.resources
@@ -174,10 +174,14 @@ def add(
     read, write, delete and alter allow describe, too. A consumer needs read on its topics and its
     group; a producer write on its topics; a transactional one write on its transactional id, too.
     """
-    from kafka.protocol.admin import CreateAclsRequest
+    from barnabas.protocol.messages.create_acls import (
+        AclCreation,
+        CreateAclsRequest,
+        CreateAclsResponse,
+    )
 
     creations = [
-        CreateAclsRequest.AclCreation(
+        AclCreation(
             resource_type=resource.kind,
             resource_name=resource.name,
             resource_pattern_type=resource.pattern,
@@ -190,7 +194,8 @@ def add(
         for operation in operations
     ]
     with connection.admin() as admin:
-        answer = _send(admin, CreateAclsRequest(creations=creations))
+        kind = Kind(CreateAclsRequest, CreateAclsResponse, 1, 3)
+        answer = admin.any(kind, CreateAclsRequest(creations))
     rows = []
     failures = []
     for creation, result in zip(creations, answer.results, strict=True):
@@ -232,7 +237,11 @@ def remove(
     yes: bool,
 ) -> int:
     """Remove a principal's ACLs: all, or those of operations, on resources as they were added."""
-    from kafka.protocol.admin import DeleteAclsRequest
+    from barnabas.protocol.messages.delete_acls import (
+        DeleteAclsFilter,
+        DeleteAclsRequest,
+        DeleteAclsResponse,
+    )
 
     if deny and allow:
         raise click.UsageError("--deny and --allow leave nothing to remove")
@@ -240,12 +249,13 @@ def remove(
     confirm(f"Remove of {principal_of(principal)} {what}?", yes=yes)
     permission = "deny" if deny else "allow" if allow else None
     filters = [
-        DeleteAclsRequest.DeleteAclsFilter(**_filter(principal, operation, resource, permission))
+        DeleteAclsFilter(**_filter(principal, operation, resource, permission))
         for resource in resources or (None,)
         for operation in operations or (None,)
     ]
     with connection.admin() as admin:
-        answer = _send(admin, DeleteAclsRequest(filters=filters))
+        kind = Kind(DeleteAclsRequest, DeleteAclsResponse, 1, 3)
+        answer = admin.any(kind, DeleteAclsRequest(filters))
     rows, failures = [], []
     for result in answer.filter_results:
         if result.error_code:
@@ -258,11 +268,6 @@ def remove(
     if rows or output.as_json:
         _show(output, rows, "")
     return _end(failures)
-
-
-def _send(admin: Any, request: ApiMessage) -> Any:
-    """Raw requests: kafka-python's ACL classes do not know all numbers."""
-    return admin.send_anywhere(request)
 
 
 def _filter(
@@ -302,20 +307,8 @@ def _show(output: Output, rows: list[dict[str, str]], nothing: str) -> None:
 
 
 def _said(result: Any) -> str:
-    from kafka.errors import for_code
-
-    name = for_code(result.error_code).__name__
-    return denied_text(name) or str(result.error_message or name)
-
-
-def _check(code: int, message: str | None) -> None:
-    """Raise CommandError for the error of an answer."""
-    if code:
-        from kafka.errors import for_code
-
-        kind = for_code(code)
-        text = denied_text(kind.__name__) or message or kind.description or kind.__name__
-        raise CommandError(text)
+    error = RefusedError(result.error_code, result.error_message)
+    return denied_by(error) or str(error) or error.name
 
 
 def _end(failures: Iterable[str]) -> int:

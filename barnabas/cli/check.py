@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -9,12 +10,16 @@ from typing import Any
 
 import click
 
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.groups import list_groups
+from barnabas.cli.client.transactions import list_transactions
 from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
-from barnabas.cli.offsets import client_partitions
+from barnabas.cli.offsets import describe_topics, list_offsets
 from barnabas.cli.options import connection_options, examples, json_option
 from barnabas.cli.output import Column, Output
 from barnabas.cli.why_stuck import owner_text, stuck_partitions
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text, duration_text
 
@@ -115,22 +120,24 @@ class _Run:
 
     def all(self) -> None:
         """Run the steps; stop at a failure that makes the later steps pointless."""
-        if not self._step("connection", self._connect):
-            return
-        try:
-            with self.connection.admin() as admin:
-                self._step("protocol", lambda: self._speak(admin))
-                self._step("cluster", lambda: _cluster(admin))
-                self._step("partitions", lambda: _partitions(admin))
-                self._step("stuck", lambda: _stuck(admin, self.stuck_after_s))
-                if self.read_only:
-                    self._skip("transaction", "--read-only")
-                elif self._step("transaction", lambda: self._transact(admin)):
-                    self._step("coordinators", lambda: _coordinators(admin))
-        except Exception as error:
-            if not _is_expected(error):
-                raise
-            self._add("protocol", False, explain(error), 0)
+        with contextlib.ExitStack() as stack:
+            clients: list[ClusterClient] = []
+
+            def connect() -> str:
+                clients.append(stack.enter_context(self.connection.admin()))
+                return "connected" + (", logged in" if self.connection.has_login() else "")
+
+            if not self._step("connection", connect):
+                return
+            (admin,) = clients
+            self._step("protocol", lambda: self._speak(admin))
+            self._step("cluster", lambda: _cluster(admin))
+            self._step("partitions", lambda: _partitions(admin))
+            self._step("stuck", lambda: _stuck(admin, self.stuck_after_s))
+            if self.read_only:
+                self._skip("transaction", "--read-only")
+            elif self._step("transaction", lambda: _transact(admin)):
+                self._step("coordinators", lambda: _coordinators(admin))
 
     def _step(self, name: str, do: Callable[[], str]) -> bool:
         began = time.monotonic()
@@ -150,57 +157,41 @@ class _Run:
     def _add(self, name: str, is_good: bool | None, result: str, took_ms: int) -> None:
         self.steps.append({"step": name, "ok": is_good, "result": result, "took_ms": took_ms})
 
-    def _connect(self) -> str:
-        self.connection.try_connect()
-        return "a TCP connection is accepted"
-
-    def _speak(self, admin: Any) -> str:
-        spoken = admin.api_versions()
+    def _speak(self, admin: ClusterClient) -> str:
+        names = {api.key: api.name for api in APIS}
         self.apis = [
-            {"key": int(key), "api": key.name, "min_version": low, "max_version": high}
-            for key, (low, high) in sorted(spoken.items())
+            {"key": key, "api": names.get(key, "?"), "min_version": low, "max_version": high}
+            for key, (low, high) in sorted(admin.api_versions().items())
         ]
         return count_text(len(self.apis), "kind of request", "kinds of requests")
 
-    def _transact(self, admin: Any) -> str:
-        """Commit one record and abort another; see that readers get what they should."""
-        name = PREFIX + uuid.uuid4().hex[:8]
-        admin.create_topics({name: {"num_partitions": 1}}, wait_for_metadata=True)
-        try:
-            with self.connection.producer(transactional_id=name) as producer:
-                producer.init_transactions()
-                for value, end in (
-                    (ABORTED, producer.abort_transaction),
-                    (COMMITTED, producer.commit_transaction),
-                ):
-                    producer.begin_transaction()
-                    producer.send(name, value).get(timeout=self.connection.timeout_s)
-                    end()
-            committed = self._read(name, "read_committed", 1)
-            everything = self._read(name, "read_uncommitted", 2)
-        finally:
-            admin.delete_topics([name])
-        if committed != [COMMITTED]:
-            raise CheckError(f"read_committed gave {committed}, not only the committed record")
-        if everything != [ABORTED, COMMITTED]:
-            raise CheckError(f"read_uncommitted gave {everything}, not both records")
-        return "one committed, one aborted; read_committed sees the committed record alone"
 
-    def _read(self, topic: str, isolation_level: str, count: int) -> list[bytes]:
-        """The values of a topic, in order, once there are so many."""
-        (key,) = client_partitions([TopicPartition(topic, 0)])
-        values: list[bytes] = []
-        with self.connection.consumer(isolation_level=isolation_level) as consumer:
-            consumer.assign([key])
-            consumer.seek_to_beginning(key)
-            deadline = time.monotonic() + self.connection.timeout_s
-            end = consumer.end_offsets([key])[key]
-            while time.monotonic() < deadline:
-                for rows in consumer.poll(timeout_ms=200).values():
-                    values += [row.value for row in rows]
-                if len(values) >= count and consumer.position(key) >= end:
-                    break
-        return values
+def _transact(admin: ClusterClient) -> str:
+    """Commit one record and abort another; see that readers get what they should."""
+    from barnabas.cli.client.records import Transactions, read_records
+    from barnabas.cli.client.topic_changes import create_topics, delete_topics
+
+    name = PREFIX + uuid.uuid4().hex[:8]
+    partition = TopicPartition(name, 0)
+    if (error := create_topics(admin, [name], 1, -1, {})[name]) is not None:
+        raise error
+    try:
+        now_ms = round(time.time() * 1000)
+        transactions = Transactions(admin, name, partition)
+        transactions.write(ABORTED, commit=False, timestamp=now_ms)
+        transactions.write(COMMITTED, commit=True, timestamp=now_ms)
+        end = list_offsets(admin, [partition])[partition]["last_stable_offset"]
+        committed, everything = (
+            [row.value for row in read_records(admin, partition, 0, end, read_committed=only)]
+            for only in (True, False)
+        )
+    finally:
+        delete_topics(admin, [name])
+    if committed != [COMMITTED]:
+        raise CheckError(f"read_committed gave {committed}, not only the committed record")
+    if everything != [ABORTED, COMMITTED]:
+        raise CheckError(f"read_uncommitted gave {everything}, not both records")
+    return "one committed, one aborted; read_committed sees the committed record alone"
 
 
 def _is_expected(error: Exception) -> bool:
@@ -210,24 +201,22 @@ def _is_expected(error: Exception) -> bool:
     return isinstance(error, CheckError | CommandError) or is_client_error(error)
 
 
-def _cluster(admin: Any) -> str:
-    cluster = admin.describe_cluster()
-    brokers = ", ".join(
-        f"{row['broker_id']} at {row['host']}:{row['port']}" for row in cluster["brokers"]
-    )
-    if not cluster["brokers"]:
+def _cluster(admin: ClusterClient) -> str:
+    admin.refresh([])
+    brokers = ", ".join(f"{row.node_id} at {row.host}:{row.port}" for row in admin.brokers.values())
+    if not brokers:
         raise CheckError("it names no broker")
-    return f"id {cluster['cluster_id']}; brokers: {brokers}; controller {cluster['controller_id']}"
+    return f"id {admin.cluster_id}; brokers: {brokers}; controller {admin.controller_id}"
 
 
-def _partitions(admin: Any) -> str:
-    topics = admin.describe_topics()
-    rows = [(topic["name"], row) for topic in topics for row in topic["partitions"]]
-    offline = [f"{name}-{row['partition_index']}" for name, row in rows if row["leader_id"] < 0]
+def _partitions(admin: ClusterClient) -> str:
+    topics = describe_topics(admin)
+    rows = [(topic.name, row) for topic in topics for row in topic.partitions]
+    offline = [f"{name}-{row.partition_index}" for name, row in rows if row.leader_id < 0]
     behind = [
-        f"{name}-{row['partition_index']}"
+        f"{name}-{row.partition_index}"
         for name, row in rows
-        if len(row["isr_nodes"]) < len(row["replica_nodes"])
+        if len(row.isr_nodes) < len(row.replica_nodes)
     ]
     total = f"{count_text(len(topics), 'topic')}, {count_text(len(rows), 'partition')}"
     if offline:
@@ -240,7 +229,7 @@ def _partitions(admin: Any) -> str:
     return f"{total}, each with a leader"
 
 
-def _stuck(admin: Any, stuck_after_s: float) -> str:
+def _stuck(admin: ClusterClient, stuck_after_s: float) -> str:
     """Refuse partitions that a transaction has held for too long."""
     now_ms = round(time.time() * 1000)
     stuck = stuck_partitions(admin)
@@ -259,11 +248,10 @@ def _stuck(admin: Any, stuck_after_s: float) -> str:
     return text
 
 
-def _coordinators(admin: Any) -> str:
-    listed = [row for rows in admin.list_transactions().values() for row in rows]
-    groups = admin.list_groups()
+def _coordinators(admin: ClusterClient) -> str:
+    listed, groups = list_transactions(admin), list_groups(admin)
     open_states = ("Ongoing", "PrepareCommit", "PrepareAbort")
-    open_count = sum(row.state.value in open_states for row in listed)
+    open_count = sum(row.state in open_states for row in listed)
     return (
         f"{count_text(len(groups), 'group')}, {count_text(len(listed), 'transactional id')}, "
         f"{count_text(open_count, 'open transaction')}"

@@ -1,34 +1,28 @@
-"""Connections to a cluster: kafka-python's clients, made from the options that commands share.
+"""Connections to a cluster, made from the options that commands share.
 
-They work with any Kafka broker, over TLS and SASL too, and negotiate versions. kafka-python is
-imported when a client is created, since the import takes a third of a second.
+They work with any Kafka broker, over TLS and SASL too, and negotiate versions. What administrates a
+cluster uses the small client of `barnabas.cli.client`; what moves records uses kafka-python's
+consumer and producer, which are imported when one is created: that takes a fifth of a second.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import re
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.connection import CLIENT_ID
 from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import Patient, Waiting, closing
-from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
 
 if TYPE_CHECKING:
     from barnabas import TwoPhaseProducer
 
-CLIENT_ID = "barnabas-cli"
-CONNECT_TIMEOUT_S = 5.0
-PROBE_AFTER_S = 1.0
-CLIENT_CONFIG = "in the file of --client-config"
 DELIVERY_TIMEOUT_MS = 120_000
-COORDINATOR_PART = 0.8  # of --timeout: its reason is better than that of a wait that is over
 MAX_IDLE_MS = 540_000  # kafka-python demands that it is above its request timeout
 CONSUMER_AT_ONCE = frozenset({"poll", "position", "assign", "seek", "pause", "resume", "last_read"})
 PRODUCER_AT_ONCE = frozenset({"send", "begin_transaction"})
@@ -63,7 +57,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
                 text = next(part for part in match.groups()[1:] if part is not None)
                 settings[f"sasl_plain_{match[1]}"] = text
         elif name == TOKEN_FILE:
-            settings["sasl_oauth_token_provider"] = _token_provider(value)
+            settings["sasl_oauth_token_url"] = _token_url(value)
         elif name == "ssl.endpoint.identification.algorithm":
             settings["ssl_check_hostname"] = value.lower() not in ("", "none")
         elif name not in _PASSED_OVER and name != "bootstrap.servers":
@@ -100,103 +94,30 @@ def _check_files(properties: Mapping[str, str]) -> None:
             raise CommandError(f"--client-config: {name}={path}: no such file")
 
 
-def _token_provider(url: str) -> Any:
-    """A provider that gives kafka-python the current OAUTHBEARER token of a file.
-
-    Raises: CommandError where the URL names no file.
-    """
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    path = url.removeprefix("file://")
-    if not path.startswith("/"):
+def _token_url(url: str) -> str:
+    """The URL of the file with an OAUTHBEARER token. Raises: CommandError for another one."""
+    if not url.removeprefix("file://").startswith("/"):
         raise CommandError(
             f"--client-config: {TOKEN_FILE}={url} must be file:///PATH, a file with the token: get "
             "one from the issuer by its own tool"
         )
+    return url if url.startswith("file://") else f"file://{url}"
+
+
+def token_provider(url: str) -> Any:
+    """A provider that gives kafka-python the current OAUTHBEARER token of a file."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class TokenOfFile(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
             try:
-                return Path(path).read_text(encoding="ascii").strip()
+                text = Path(url.removeprefix("file://")).read_text(encoding="ascii")
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "it is no token"
                 raise CommandError(f"--client-config: {TOKEN_FILE}={url}: {reason}") from error
+            return text.strip()
 
     return TokenOfFile()
-
-
-CERTIFICATE_REFUSED = re.compile(r"CERTIFICATE_VERIFY_FAILED\] (.*?)(?: \(_ssl\.c:.*)?$")
-
-
-class _Refusals(logging.Handler):
-    """Why connections fail: kafka-python logs the reason, and retries.
-
-    Takes: probe, gives what is wrong with the client's settings for the port; it is called once,
-           after a failure without a reason, or after a second without an answer.
-    """
-
-    def __init__(self, probe: Callable[[], str]) -> None:
-        super().__init__(logging.WARNING)
-        self._probe: Callable[[], str] | None = probe
-        self._reason = ""
-        self._has_failed = False
-        self._began = time.monotonic()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Look for a refused login or certificate in a log record."""
-        said = " ".join(record.getMessage().split())
-        if record.levelno >= logging.ERROR or "failed" in said:
-            self._has_failed = True
-        login = "SaslAuthenticationFailedError: "
-        if login in said:
-            why = said.rpartition(login)[2].partition(" (backoff")[0].rstrip(".")
-            self._reason = (
-                f"the broker refuses the login: {why}; see sasl.username and sasl.password, or "
-                f"sasl.jaas.config, {CLIENT_CONFIG}"
-            )
-        elif match := CERTIFICATE_REFUSED.search(said):
-            self._reason = _certificate_reason(match[1].rstrip("."))
-        elif "CERTIFICATE_REQUIRED" in said.upper().replace(" ", "_"):
-            self._reason = (
-                "the broker asks for the client's certificate: set ssl.keystore.location, and "
-                f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
-            )
-
-    def reason(self) -> str:
-        """Why no connection will be made; empty where it is not known."""
-        is_late = time.monotonic() - self._began > PROBE_AFTER_S
-        if not self._reason and self._probe is not None and (self._has_failed or is_late):
-            probe, self._probe = self._probe, None
-            self._reason = probe() or self._reason
-        return self._reason
-
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Raise CommandError with the reason where a client cannot connect."""
-        logger = logging.getLogger("kafka")
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False  # we report errors, once
-        logger.addHandler(self)
-        try:
-            yield
-        except CommandError:
-            raise
-        except Exception as error:
-            if reason := self.reason():
-                raise CommandError(reason) from error
-            raise
-        finally:
-            logger.removeHandler(self)
-            logger.setLevel(logging.CRITICAL)
-
-
-def _certificate_reason(why: str) -> str:
-    if "mismatch" in why.lower():
-        return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
-    return (
-        f"the broker's certificate is not trusted ({why.partition(': ')[2] or why}): set "
-        f"ssl.truststore.location to a PEM file with its CA {CLIENT_CONFIG}"
-    )
 
 
 class Connection:
@@ -235,6 +156,8 @@ class Connection:
         """The settings in the file of --client-config."""
         if not self._client_config:
             return {}
+        from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
+
         try:
             with open(self._client_config, "rb") as file:
                 return decode_properties(file.read())
@@ -248,38 +171,35 @@ class Connection:
             return "User:CN=NAME"
         return f"User:{settings.get('sasl_plain_username', 'ANONYMOUS')}"
 
+    def has_login(self) -> bool:
+        """Whether the client's settings have a user."""
+        return "sasl_mechanism" in client_settings(self._properties())
+
     def settings(self) -> dict[str, Any]:
-        """kafka-python's settings, for any of its clients."""
+        """The settings of --client-config, by the names of `client_settings`."""
         properties = self._properties()
         _check_files(properties)
-        settings = {"client_id": CLIENT_ID, **client_settings(properties)}
-        settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
-        settings["bootstrap_timeout_ms"] = self.timeout_ms
-        settings["request_timeout_ms"] = self.timeout_ms
-        settings["connections_max_idle_ms"] = max(MAX_IDLE_MS, 2 * self.timeout_ms)
-        return settings
+        return {"client_id": CLIENT_ID, **client_settings(properties)}
 
-    def try_connect(self) -> None:
-        """Raise CommandError at once where nothing listens: the clients would retry for long."""
-        problem = ""
-        for host, port in self.addresses():
-            try:
-                self.waiting.call("a connection", _connect_once, host, port, self.timeout_s)
-                return
-            except OSError as error:
-                reason = "it did not answer in time" if isinstance(error, TimeoutError) else ""
-                problem = problem or f"{host}:{port}: {reason or error.strerror or error}"
-        raise CommandError(
-            f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
-            "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
+    def _client(self) -> ClusterClient:
+        settings = self.settings()
+        return ClusterClient(
+            self.addresses(), settings, self.waiting, functools.partial(self._mistake, settings)
         )
 
-    def _make(self, kind: Any, *args: Any, **settings: Any) -> Any:
-        """A client of kafka-python, connected."""
-        refusals = _Refusals(lambda: self._mistake(settings))
-        with refusals.explaining():
-            waiting = Waiting(self.bootstrap_servers, self.timeout_s, refusals.reason)
-            return waiting.call("its answer to a new client", kind, *args, **settings)
+    def check(self) -> None:
+        """Connect and log in, and close the connection.
+
+        Raises: CommandError at once where nothing listens, or a setting is wrong: kafka-python's
+                clients would retry for long.
+        """
+        client = self._client()
+        client.connect()
+        client.close()
+
+    def _make(self, kind: Any, **settings: Any) -> Any:
+        """A client of kafka-python, connected. Its settings were found to be right before."""
+        return self.waiting.call("its answer to a new client", kind, **settings)
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
         """What is wrong with the security settings for the first address that answers."""
@@ -292,20 +212,30 @@ class Connection:
                 return mistake(spoken, f"{host}:{port}", protocol, mechanism)
         return ""
 
-    def _prepare(self) -> dict[str, Any]:
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        self.try_connect()
-        return self.settings()
-
     @contextmanager
-    def admin(self) -> Iterator[Any]:
-        """An admin client."""
-        settings = self._prepare()
-        from barnabas.cli.admin_client import AdminClient
+    def admin(self) -> Iterator[ClusterClient]:
+        """A client that administrates the cluster, connected."""
+        client = self._client()
+        try:
+            client.connect()
+            yield client
+        finally:
+            client.close()
 
-        client = self._make(AdminClient, COORDINATOR_PART * self.timeout_s, **settings)
-        with closing(Patient(client, self.waiting), client.close, client.close) as patient:
-            yield patient
+    def _prepare(self) -> dict[str, Any]:
+        """Settings for kafka-python's clients, of which the connection was tried."""
+        import logging
+
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        self.check()
+        settings = self.settings()
+        if url := settings.pop("sasl_oauth_token_url", None):
+            settings["sasl_oauth_token_provider"] = token_provider(url)
+        settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
+        settings["bootstrap_timeout_ms"] = self.timeout_ms
+        settings["request_timeout_ms"] = self.timeout_ms
+        settings["connections_max_idle_ms"] = max(MAX_IDLE_MS, 2 * self.timeout_ms)
+        return settings
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator[Any]:
@@ -326,7 +256,7 @@ class Connection:
 
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
         """A producer for two-phase commit. It takes settings by Kafka's names only."""
-        self.try_connect()
+        self.check()
         from barnabas import TwoPhaseProducer
 
         settings = {"client.id": CLIENT_ID, **self._properties()}
@@ -352,10 +282,6 @@ class Connection:
         close = functools.partial(producer.close, timeout=self.timeout_s)
         with closing(patient, close, lambda: _abandon(producer)):
             yield patient
-
-
-def _connect_once(host: str, port: int, timeout_s: float) -> None:
-    socket.create_connection((host, port), timeout=min(CONNECT_TIMEOUT_S, timeout_s)).close()
 
 
 def _last_read(consumer: Any) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 
+from barnabas.cli.client import configs
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import denied_text
-from barnabas.cli.errors import CommandError
+from barnabas.cli.denied import denied_by
+from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.options import (
     SETTING,
     connection_options,
@@ -31,22 +32,8 @@ _SOURCES = {
 }
 
 
-def describe_configs(
-    admin: Any, kind: str, names: Sequence[str], *, everything: bool = False
-) -> dict[str, dict[str, Any]]:
-    """Settings by resource and name: those that were altered, or all."""
-    from kafka.admin import ConfigResource
-
-    if not names:
-        return {}
-    resources = [ConfigResource(_type_name(kind), name) for name in names]
-    found = admin.describe_configs(resources, config_filter="all" if everything else "modified")
-    by_name: dict[str, dict[str, Any]] = found.get(_type_name(kind).lower(), {})
-    return by_name
-
-
 def alter_configs(
-    admin: Any,
+    admin: ClusterClient,
     kind: str,
     name: str,
     values: Mapping[str, str],
@@ -58,27 +45,11 @@ def alter_configs(
 
     Raises: CommandError with the reason that the broker gives.
     """
-    from kafka.admin import AlterConfigOp, ConfigResource
-
-    changes: dict[str, Any] = {key: (AlterConfigOp.SET, value) for key, value in values.items()}
-    changes.update(dict.fromkeys(unset, (AlterConfigOp.DELETE, None)))
-    resource = ConfigResource(_type_name(kind), name, changes)
-    answer = admin.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False)
-    result = answer[_type_name(kind).lower()][name]
-    if result != "OK":
-        text = denied_text(str(result), name) or f"{kind} {name}: {_plain(str(result))}"
-        raise CommandError(text)
-
-
-def _type_name(kind: str) -> str:
-    return kind.upper().replace("-", "_")
-
-
-def _plain(result: str) -> str:
-    """The broker's message, without the number and name that the client adds."""
-    text = result.partition("] ")[2] if result.startswith("[Error ") else result
-    name, colon, message = text.partition(": ")
-    return message if colon and name.endswith("Error") else text
+    try:
+        configs.alter_configs(admin, kind, name, values, unset, dry_run=dry_run)
+    except RefusedError as error:
+        text = denied_by(error, name) or f"{kind} {name}: {str(error) or error.name}"
+        raise CommandError(text) from error
 
 
 @click.group()
@@ -115,17 +86,17 @@ def describe(
             from barnabas.cli.offsets import describe_topics
 
             describe_topics(admin, [name])
-        found = describe_configs(admin, kind, [name], everything=everything or bool(text))
+        found = configs.describe_configs(admin, kind, [name])
     rows = [
         {
-            "name": key,
-            "value": entry["value"],
-            "source": entry["config_source"],
-            "read_only": entry["read_only"],
-            "sensitive": entry["is_sensitive"],
+            "name": setting.name,
+            "value": setting.value,
+            "source": setting.source,
+            "read_only": setting.is_read_only,
+            "sensitive": setting.is_sensitive,
         }
-        for key, entry in sorted(found.get(name, {}).items())
-        if text in key
+        for setting in sorted(found.get(name, ()))
+        if text in setting.name and (everything or text or setting.is_altered)
     ]
     if output.as_json:
         output.data(rows)

@@ -11,13 +11,10 @@ from typing import Any
 
 import click
 
+from barnabas.cli.errors import RefusedError
+
 PRINCIPAL = "barnabas.cli.principal"  # in the context of a command
-CODES = {
-    "29": "Topic",
-    "30": "Group",
-    "31": "Cluster",
-    "53": "TransactionalId",
-}
+CODES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 _NAME = re.compile(r"(Topic|Group|Cluster|TransactionalId)AuthorizationFailed")
 _CODE = re.compile(r"\[Error (29|30|31|53)\]")
 _RESOURCE = re.compile(r"AuthorizationFailed(?:Error)?\W+(?:\{|\[)'([^']+)'")
@@ -68,30 +65,34 @@ NEEDS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def denied_kind(text: str) -> str:
-    """The kind of the resource that an error's text says was refused; empty for another error."""
+def denied_kind(error: Exception) -> str:
+    """The kind of the resource that an error says was refused; empty for another error."""
+    if isinstance(error, RefusedError):
+        return _KINDS.get(CODES.get(error.code, ""), "")
+    text = f"{type(error).__name__}: {error}"
     if match := _NAME.search(text):
         return _KINDS[match[1]]
     if match := _CODE.search(text):
-        return _KINDS[CODES[match[1]]]
+        return _KINDS[CODES[int(match[1])]]
     return ""
 
 
-def denied_text(text: str, subject: str = "") -> str:
+def denied_by(error: Exception, subject: str = "") -> str:
     """What is missing, and the command that allows it; empty where no ACL is the reason.
 
-    Takes: text, the error with the name of its class; subject, the resource's name, if it is known.
+    Takes: subject, the resource's name, if it is known.
     """
-    kind = denied_kind(text)
+    kind = denied_kind(error)
     context = click.get_current_context(silent=True)
     if not kind or context is None:
         return ""
     verb = context.command_path.partition(" ")[2]
     operations = NEEDS.get(verb, {}).get(kind, "all")
-    named = _RESOURCE.search(text)
+    named = _RESOURCE.search(f"{type(error).__name__}: {error}")
+    name = getattr(error, "resource", "") or (named[1] if named else "") or subject
     resource = kind
     if kind != "cluster":
-        resource += f":{named[1] if named else subject or _name_of(kind, context.params)}"
+        resource += f":{name or _name_of(kind, context.params)}"
     principal = context.meta.get(PRINCIPAL, "User:ANONYMOUS")
     user = principal.removeprefix("User:")
     what = f"{operations.replace(',', ' or ')} {resource}"

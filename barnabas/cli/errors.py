@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from barnabas.protocol.errors import Code
+
 OK, ERROR, USAGE, NOT_GOOD, INTERRUPTED, CLOSED_OUTPUT = 0, 1, 2, 3, 130, 141
 
 
@@ -17,55 +19,79 @@ class CommandError(Exception):
     """A command failed: one line on standard error, exit code 1."""
 
 
+def code_name(code: int) -> str:
+    """The name of an error code as Kafka's clients have it, such as UnknownTopicOrPartition."""
+    try:
+        return "".join(word.capitalize() for word in Code(code).name.split("_"))
+    except ValueError:
+        return f"Error{code}"
+
+
+class RefusedError(Exception):
+    """A broker answered with an error code.
+
+    code: Kafka's. name: of the code. resource: what the code is about, if that is known.
+    """
+
+    def __init__(self, code: int, message: str | None = "", resource: str = "") -> None:
+        super().__init__(message or "")
+        self.code = code
+        self.name = code_name(code)
+        self.resource = resource
+
+
 class ClosedOutputError(Exception):
     """Standard output was closed. Not an OSError, since click turns those into exit code 1."""
 
 
 _ADVICE = {
-    "UnknownTopicOrPartitionError": (
+    "UnknownTopicOrPartition": (
         "there is no such topic or partition: `barnabas topics list` shows what there is"
     ),
-    "TopicAlreadyExistsError": (
+    "TopicAlreadyExists": (
         "the topic exists: alter it with `barnabas topics alter`, or pass --if-not-exists"
     ),
-    "GroupIdNotFoundError": "there is no such group: `barnabas groups list` shows what there is",
-    "NonEmptyGroupError": "the group has members: stop its consumers and try again",
-    "UnknownMemberIdError": "the group has members: stop its consumers and try again",
-    "TransactionalIdNotFoundError": (
+    "GroupIdNotFound": "there is no such group: `barnabas groups list` shows what there is",
+    "NonEmptyGroup": "the group has members: stop its consumers and try again",
+    "UnknownMemberId": "the group has members: stop its consumers and try again",
+    "TransactionalIdNotFound": (
         "there is no such transactional id: `barnabas txn list` shows what there is"
     ),
-    "InvalidReplicationFactorError": (
+    "InvalidReplicationFactor": (
         "the cluster has fewer brokers than that: leave --replication-factor out for its default"
     ),
-    "ProducerFencedError": (
+    "ProducerFenced": (
         "a newer producer has the same --transactional-id: what this one sent is aborted"
     ),
-    "InvalidProducerEpochError": (
+    "InvalidProducerEpoch": (
         "a newer producer has the same --transactional-id: what this one sent is aborted"
     ),
-    "UnsupportedVersionError": (
+    "UnsupportedVersion": (
         "the broker does not speak that request: `barnabas check --apis` lists what it speaks"
     ),
     "IncompatibleBrokerVersion": (
         "the broker does not speak that request: `barnabas check --apis` lists what it speaks"
     ),
-    "MessageSizeTooLargeError": (
+    "MessageTooLarge": (
         "a record is larger than the topic allows: raise its max.message.bytes with "
         "`barnabas topics alter --config`"
     ),
-    "TopicAuthorizationFailedError": "the user may not do that with the topic",
-    "GroupAuthorizationFailedError": "the user may not do that with the group",
-    "ClusterAuthorizationFailedError": "the user may not do that with the cluster",
-    "SaslAuthenticationFailedError": (
+    "TopicAuthorizationFailed": "the user may not do that with the topic",
+    "GroupAuthorizationFailed": "the user may not do that with the group",
+    "ClusterAuthorizationFailed": "the user may not do that with the cluster",
+    "SaslAuthenticationFailed": (
         "the broker refuses the user: see sasl.* in the file of --client-config"
     ),
-    "CoordinatorNotAvailableError": (
+    "CoordinatorNotAvailable": (
         "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
         "has no leader; see the brokers' logs"
     ),
-    "UnknownBrokerIdError": "there is no such broker: `barnabas check` shows their ids",
-    "KafkaTimeoutError": "no answer in time: `barnabas check` shows what works; see --timeout, too",
+    "UnknownBrokerId": "there is no such broker: `barnabas check` shows their ids",
+    "KafkaTimeout": "no answer in time: `barnabas check` shows what works; see --timeout, too",
 }
+
+
+_OTHER_NAMES = {"MessageSizeTooLarge": "MessageTooLarge"}  # kafka-python's
 
 
 def explain(error: Exception, subject: str = "") -> str:
@@ -73,19 +99,29 @@ def explain(error: Exception, subject: str = "") -> str:
 
     Takes: subject, the resource of the request, if it is known.
     """
-    from barnabas.cli.denied import denied_text
+    from barnabas.cli.denied import denied_by
 
-    name = type(error).__name__
-    if text := denied_text(f"{name}: {error}", subject):
+    if text := denied_by(error, subject):
         return text
+    if isinstance(error, RefusedError):
+        name, said = error.name, " ".join(str(error).split())
+        subject = subject or error.resource
+    else:
+        name, said = _of_another_client(error)
+    advice = _ADVICE.get(_OTHER_NAMES.get(name, name), "")
+    head = f"{subject}: " if subject else ""
+    if advice:
+        detail = f" ({said})" if said and said != name and len(said) < 160 else ""
+        return f"{head}{advice}{detail}"
+    return f"{head}{said or name} ({name})" if said != name else f"{head}{name}"
+
+
+def _of_another_client(error: Exception) -> tuple[str, str]:
+    """The name and the text of an error of kafka-python."""
+    kind = type(error).__name__
     said = " ".join(str(error).split())
     if said.startswith("[Error "):
         said = said.partition("] ")[2]
-    said = said.removeprefix(f"{name}: ")
-    code = name.removesuffix("Error")
-    advice = _ADVICE.get(name, "")
-    head = f"{subject}: " if subject else ""
-    if advice:
-        detail = f" ({said})" if said and said not in (code, name) and len(said) < 160 else ""
-        return f"{head}{advice}{detail}"
-    return f"{head}{said or code} ({code})" if said != code else f"{head}{code}"
+    said = said.removeprefix(f"{kind}: ")
+    name = kind.removesuffix("Error")
+    return name, name if said == kind else said

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from barnabas.cli.client import groups as requests
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.groups import EMPTY_STATES, SHARE, UNKNOWN_OFFSET, Committed, Group, Member
 from barnabas.cli.cluster import Connection
-from barnabas.cli.errors import ERROR, OK, CommandError, explain
+from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.offsets import (
-    client_partitions,
     describe_topics,
     list_offsets,
     offsets_at,
@@ -31,33 +33,12 @@ from barnabas.cli.output import Column, Output, note
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text, is_batch_number
 
-EMPTY_STATES = ("Empty", "Dead")
-SHARE, UNKNOWN_OFFSET = "share", -1
 _PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PARTITION"))
 
 
-def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
+def committed_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
     """The committed offsets of a group, by partition."""
-    return {partition: entry.offset for partition, entry in _committed(admin, group).items()}
-
-
-def _committed(admin: Any, group: str) -> dict[TopicPartition, Any]:
-    """The committed offsets of a group with their metadata, by partition."""
-    found = admin.list_group_offsets({group: None})[group]
-    return {
-        TopicPartition(*partition): entry
-        for partition, entry in sorted(found.items())
-        if entry.offset >= 0
-    }
-
-
-def assigned_partitions(member: dict[str, Any]) -> list[TopicPartition]:
-    """The partitions of a described member; none where its protocol is not the consumers'."""
-    assignment = member.get("member_assignment")
-    topics = assignment["assigned_partitions"] if isinstance(assignment, dict) else []
-    return sorted(
-        TopicPartition(topic["topic"], index) for topic in topics for index in topic["partitions"]
-    )
+    return {row: entry.offset for row, entry in requests.committed(admin, group).items()}
 
 
 @click.group()
@@ -74,17 +55,12 @@ def groups() -> None:
 def list_groups(connection: Connection, output: Output, states: Sequence[str]) -> None:
     """List groups."""
     with connection.admin() as admin:
-        listed = admin.list_groups()
+        listed = requests.list_groups(admin)
     wanted = {state.lower() for state in states}
     rows = [
-        {
-            "group": row["group_id"],
-            "state": row.get("group_state"),
-            "protocol": row.get("protocol_type"),
-            "type": row.get("group_type"),
-        }
-        for row in sorted(listed, key=lambda row: str(row["group_id"]))
-        if not wanted or str(row.get("group_state")).lower() in wanted
+        {"group": row.group, "state": row.state, "protocol": row.protocol, "type": row.type}
+        for row in listed
+        if not wanted or str(row.state).lower() in wanted
     ]
     if output.as_json:
         output.data(rows)
@@ -114,7 +90,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
     """
     with connection.admin() as admin:
         if not names:
-            names = sorted(row["group_id"] for row in admin.list_groups())
+            names = [row.group for row in requests.list_groups(admin)]
         rows = [describe_group(admin, name) for name in names]
     if output.as_json:
         output.data(rows)
@@ -125,56 +101,51 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
         _print_group(output, row)
 
 
-def describe_group(admin: Any, name: str) -> dict[str, Any]:
+def describe_group(admin: ClusterClient, name: str) -> dict[str, Any]:
     """State, members and partitions of a group. Raises CommandError for an unknown group."""
-    described = admin.describe_groups([name])[name]
-    if described["error"]:
-        raise CommandError(f"group {name}: {described['error']}")
-    if described["protocol_type"] == SHARE:
-        return _share_group_row(admin, name, described)
-    found = _committed(admin, name)
-    committed = {partition: entry.offset for partition, entry in found.items()}
-    if described["group_state"] == "Dead" and not committed:
+    described = requests.describe_group(admin, name)
+    if described.protocol == SHARE:
+        return _share_group_row(admin, described)
+    committed = requests.committed(admin, name)
+    if described.state == "Dead" and not committed:
         raise CommandError(f"there is no group {name!r}: `barnabas groups list` shows all groups")
-    owners = {
-        partition: member
-        for member in described["members"]
-        for partition in assigned_partitions(member)
-    }
-    topics = admin.describe_topics()
+    owners = {partition: member for member in described.members for partition in member.partitions}
+    topics = describe_topics(admin)
     known = {*committed, *owners}.intersection(partitions_of(topics, with_leader=True))
     bounds = list_offsets(admin, known)
     shown = {*committed, *owners.keys() & set(partitions_of(topics))}
     return {
-        "group": name,
-        "state": described["group_state"],
-        "protocol": described["protocol_type"],
-        "assignor": described["protocol_data"],
-        "members": [_member(member, shown) for member in described["members"]],
+        **_head(described, shown),
         "partitions": [
-            _partition_row(partition, found.get(partition), bounds.get(partition), owners)
+            _partition_row(partition, committed.get(partition), bounds.get(partition), owners)
             for partition in sorted(shown)
         ],
     }
 
 
-def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[str, Any]:
+def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
+    return {
+        "group": described.group,
+        "state": described.state,
+        "protocol": described.protocol,
+        "assignor": described.assignor,
+        "members": [_member(member, shown) for member in described.members],
+    }
+
+
+def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
     """A row for a share group: where it starts, and how many records it has not finished.
 
     Several members may have a partition.
     """
-    offsets = admin.share_group_offsets(name)
+    offsets = requests.share_offsets(admin, described.group)
     clients: dict[TopicPartition, list[str]] = {}
-    for member in described["members"]:
-        for partition in assigned_partitions(member):
-            clients.setdefault(partition, []).append(member["client_id"])
-    shown = set(clients)
+    for member in described.members:
+        for partition in member.partitions:
+            clients.setdefault(partition, []).append(member.client_id)
+    unknown = requests.ShareStart(UNKNOWN_OFFSET, UNKNOWN_OFFSET)
     return {
-        "group": name,
-        "state": described["group_state"],
-        "protocol": described["protocol_type"],
-        "assignor": described["protocol_data"],
-        "members": [_member(member, shown) for member in described["members"]],
+        **_head(described, set(clients)),
         "partitions": [
             {
                 "topic": partition.topic,
@@ -183,28 +154,27 @@ def _share_group_row(admin: Any, name: str, described: dict[str, Any]) -> dict[s
                 "lag": lag if lag >= 0 else None,
                 "client_ids": sorted(clients.get(partition, ())),
             }
-            for partition in sorted({TopicPartition(*key) for key in offsets} | clients.keys())
-            for start, lag in [offsets.get(partition, (UNKNOWN_OFFSET, UNKNOWN_OFFSET))]
+            for partition in sorted(offsets.keys() | clients.keys())
+            for start, lag in [offsets.get(partition, unknown)]
         ],
     }
 
 
-def _member(member: dict[str, Any], shown: set[TopicPartition]) -> dict[str, Any]:
-    partitions = [partition for partition in assigned_partitions(member) if partition in shown]
+def _member(member: Member, shown: set[TopicPartition]) -> dict[str, Any]:
     return {
-        "member_id": member["member_id"],
-        "group_instance_id": member.get("group_instance_id"),
-        "client_id": member["client_id"],
-        "client_host": str(member["client_host"]).removeprefix("/"),
-        "partitions": [str(partition) for partition in partitions],
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host.removeprefix("/"),
+        "partitions": [str(partition) for partition in member.partitions if partition in shown],
     }
 
 
 def _partition_row(
     partition: TopicPartition,
-    entry: Any,
+    entry: Committed | None,
     bounds: dict[str, int] | None,
-    owners: dict[TopicPartition, dict[str, Any]],
+    owners: dict[TopicPartition, Member],
 ) -> dict[str, Any]:
     """A row for a partition.
 
@@ -229,7 +199,7 @@ def _partition_row(
         "lag": lag,
         "held_back": 0 if is_batch else held,
         "micro_batch": is_batch,
-        "client_id": None if owner is None else owner["client_id"],
+        "client_id": None if owner is None else owner.client_id,
     }
 
 
@@ -327,7 +297,7 @@ def reset_offsets(
     if (place is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to PLACE or --shift-by N")
     with connection.admin() as admin:
-        is_share = admin.describe_groups([group])[group]["protocol_type"] == SHARE
+        is_share = requests.describe_group(admin, group).protocol == SHARE
         committed = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
         rows = _plan(admin, committed, names, place, shift_by)
         if not rows:
@@ -350,25 +320,31 @@ def reset_offsets(
     return ERROR if failed else OK
 
 
-def _start_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
+def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
     """Where a share group starts, by partition; those where it has not read yet are left out."""
     return {
-        TopicPartition(*key): start
-        for key, (start, _) in sorted(admin.share_group_offsets(group).items())
+        partition: start
+        for partition, (start, _) in sorted(requests.share_offsets(admin, group).items())
         if start >= 0
     }
 
 
-def _set_starts(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
-    wanted = {(row["topic"], row["partition"]): row["new_offset"] for row in rows}
-    errors = admin.alter_share_group_offsets(group, wanted)
+def _set_starts(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
+    _note_errors(rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
+
+
+def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(row["topic"], row["partition"]): row["new_offset"] for row in rows}
+
+
+def _note_errors(rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]) -> None:
     for row in rows:
-        error = errors[row["topic"], row["partition"]]
-        row["error"] = None if error is None else explain(error)
+        code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
+        row["error"] = explain(RefusedError(code, "", row["topic"])) if code else None
 
 
 def _plan(
-    admin: Any,
+    admin: ClusterClient,
     committed: dict[TopicPartition, int],
     names: Sequence[str],
     place: Place | None,
@@ -399,7 +375,7 @@ def _plan(
 
 
 def _shifted(
-    admin: Any,
+    admin: ClusterClient,
     partitions: Iterable[TopicPartition],
     committed: dict[TopicPartition, int],
     shift_by: int,
@@ -431,29 +407,18 @@ def _print_plan(output: Output, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _refuse_members(admin: Any, group: str) -> None:
-    described = admin.describe_groups([group])[group]
-    if described["group_state"] not in EMPTY_STATES:
-        count = count_text(len(described["members"]), "member")
+def _refuse_members(admin: ClusterClient, group: str) -> None:
+    described = requests.describe_group(admin, group)
+    if described.state not in EMPTY_STATES:
+        count = count_text(len(described.members), "member")
         raise CommandError(
-            f"the group {group!r} is {described['group_state']} with {count}, which would "
+            f"the group {group!r} is {described.state} with {count}, which would "
             "overwrite the new offsets: stop its consumers and try again"
         )
 
 
-def _commit(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
-    from kafka.structs import OffsetAndMetadata
-
-    keys = client_partitions(TopicPartition(row["topic"], row["partition"]) for row in rows)
-    offsets = {
-        key: OffsetAndMetadata(row["new_offset"], "", -1)
-        for key, row in zip(keys, rows, strict=True)
-    }
-    results = admin.alter_group_offsets(group, offsets)
-    for key, row in zip(keys, rows, strict=True):
-        kind = results[key]
-        if kind.__name__ != "NoError":
-            row["error"] = explain(kind())
+def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
+    _note_errors(rows, requests.commit(admin, group, _wanted(rows)))
 
 
 @groups.command(
@@ -469,15 +434,12 @@ def delete(connection: Connection, output: Output, names: Sequence[str], yes: bo
     Groups that have no members, with the offsets that they committed; share groups with what they
     know of each record.
     """
-    import kafka.errors
-
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)
     with connection.admin() as admin:
-        results = admin.delete_groups(list(names))
+        codes = requests.delete_groups(admin, names)
     rows = []
-    for name in names:
-        result = results[name]
-        error = None if result == "OK" else explain(getattr(kafka.errors, result)(), name)
+    for name, code in codes.items():
+        error = explain(RefusedError(code, "", name)) if code else None
         rows.append({"group": name, "deleted": error is None, "error": error})
     if output.as_json:
         output.data(rows)

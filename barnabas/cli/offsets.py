@@ -5,99 +5,99 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from barnabas.cli.errors import CommandError
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.topics import EARLIEST, LATEST, NO_LEADER, name_of, offsets_by_time
+from barnabas.cli.client.topics import describe_topics as described_topics
+from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.options import Place
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.topic_partition import TopicPartition
 
 
-def describe_topics(admin: Any, names: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Topics by name, in order; None for all. Raises CommandError where one does not exist."""
-    from kafka.errors import for_code
+def describe_topics(
+    admin: ClusterClient, names: Sequence[str] | None = None
+) -> list[MetadataResponseTopic]:
+    """Topics by name, in order; None for all.
 
-    found: list[dict[str, Any]] = admin.describe_topics(None if names is None else list(names))
+    Raises: CommandError where one does not exist; RefusedError.
+    """
+    found = described_topics(admin, names)
     for topic in found:
-        if topic["error_code"]:
-            kind = for_code(topic["error_code"])
-            if kind.__name__ == "UnknownTopicOrPartitionError":
-                raise CommandError(
-                    f"there is no topic {topic['name']!r}: `barnabas topics list` shows what there "
-                    "is"
-                )
-            raise kind(f"topic {topic['name']}")
-    return sorted(found, key=lambda topic: str(topic["name"]))
+        if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise CommandError(
+                f"there is no topic {topic.name!r}: `barnabas topics list` shows what there is"
+            )
+        if topic.error_code and names is not None:
+            raise RefusedError(topic.error_code, "", name_of(topic))
+    return sorted(found, key=name_of)
 
 
 def partitions_of(
-    topics: Iterable[dict[str, Any]], *, with_leader: bool = False
+    topics: Iterable[MetadataResponseTopic], *, with_leader: bool = False
 ) -> list[TopicPartition]:
     """The partitions of described topics. with_leader: only those with a leader."""
     return sorted(
-        TopicPartition(topic["name"], row["partition_index"])
+        TopicPartition(name_of(topic), row.partition_index)
         for topic in topics
-        for row in topic["partitions"]
-        if not with_leader or row["leader_id"] >= 0
+        for row in topic.partitions
+        if not with_leader or row.leader_id != NO_LEADER
     )
 
 
-def topic_or_partition(admin: Any, name: str) -> list[TopicPartition]:
+def topic_or_partition(admin: ClusterClient, name: str) -> list[TopicPartition]:
     """The partitions of the topic of that name; otherwise the partition TOPIC-N of that name."""
-    known = {topic["name"]: topic for topic in admin.describe_topics()}
+    topic, dash, number = name.rpartition("-")
+    names = [name, topic] if dash and topic and number.isdigit() else [name]
+    known, refused = {}, {}
+    for found in described_topics(admin, names):
+        if not found.error_code:
+            known[name_of(found)] = found
+        elif found.error_code not in _NOT_A_TOPIC:
+            refused[name_of(found)] = RefusedError(found.error_code, "", name_of(found))
     if name in known:
         return partitions_of([known[name]])
-    topic, _, partition = name.rpartition("-")
-    if topic in known and partition.isdigit():
-        partitions = [TopicPartition(topic, int(partition))]
+    if topic in known:
+        partitions = [TopicPartition(topic, int(number))]
         if partitions[0] in partitions_of([known[topic]]):
             return partitions
-        count = len(known[topic]["partitions"])
+        count = len(known[topic].partitions)
         raise CommandError(f"the topic {topic!r} has {count} partitions, from 0 to {count - 1}")
+    if refused:
+        raise refused.get(topic) or refused[name]
     raise CommandError(f"there is no topic {name!r}: `barnabas topics list` shows all topics")
 
 
+_NOT_A_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+
+
 def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """Partitions in kafka-python's form."""
+    """Partitions in the form of kafka-python's consumer."""
     from kafka import TopicPartition as ClientTopicPartition
 
     return [ClientTopicPartition(*partition) for partition in partitions]
 
 
-def _list(admin: Any, specs: dict[TopicPartition, Any], **options: Any) -> dict[Any, Any]:
-    from kafka import TopicPartition as ClientTopicPartition
-
-    if not specs:
-        return {}
-    found: dict[Any, Any] = admin.list_partition_offsets(
-        {ClientTopicPartition(*partition): spec for partition, spec in specs.items()}, **options
-    )
-    return found
-
-
 def list_offsets(
-    admin: Any, partitions: Iterable[TopicPartition]
+    admin: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, dict[str, int]]:
     """log_start_offset, last_stable_offset and high_watermark of each partition."""
-    from kafka.admin import OffsetSpec
-
     wanted = sorted(partitions)
-    earliest = _list(admin, dict.fromkeys(wanted, OffsetSpec.EARLIEST))
-    stable = _list(
-        admin,
-        dict.fromkeys(wanted, OffsetSpec.LATEST),
-        isolation_level="read_committed",
-    )
-    latest = _list(admin, dict.fromkeys(wanted, OffsetSpec.LATEST))
+    earliest = offsets_by_time(admin, dict.fromkeys(wanted, EARLIEST))
+    stable = offsets_by_time(admin, dict.fromkeys(wanted, LATEST), read_committed=True)
+    latest = offsets_by_time(admin, dict.fromkeys(wanted, LATEST))
     return {
         partition: {
-            "log_start_offset": earliest[partition].offset,
-            "last_stable_offset": stable[partition].offset,
-            "high_watermark": latest[partition].offset,
+            "log_start_offset": earliest[partition],
+            "last_stable_offset": stable[partition],
+            "high_watermark": latest[partition],
         }
         for partition in wanted
     }
 
 
 def offsets_at(
-    admin: Any, partitions: Iterable[TopicPartition], place: Place
+    admin: ClusterClient, partitions: Iterable[TopicPartition], place: Place
 ) -> dict[TopicPartition, int]:
     """The offset of a place in each partition, limited to the partition's range.
 
@@ -105,9 +105,9 @@ def offsets_at(
     """
     found = {}
     bounds = list_offsets(admin, partitions)
-    times: dict[Any, Any] = {}
+    times: dict[TopicPartition, int] = {}
     if place.kind == "time":
-        times = _list(admin, dict.fromkeys(bounds, place.value))
+        times = offsets_by_time(admin, dict.fromkeys(bounds, place.value))
     for partition, bound in bounds.items():
         first, end = bound["log_start_offset"], bound["high_watermark"]
         if place.kind == "earliest":
@@ -117,6 +117,6 @@ def offsets_at(
         elif place.kind == "offset":
             found[partition] = min(max(place.value, first), end)
         else:
-            offset = times[partition].offset
-            found[partition] = end if offset is None or offset < 0 else offset
+            offset = times[partition]
+            found[partition] = end if offset < 0 else offset
     return found

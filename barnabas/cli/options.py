@@ -14,7 +14,7 @@ import click
 
 from barnabas.cli import errors
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import PRINCIPAL, denied_text
+from barnabas.cli.denied import PRINCIPAL, denied_by
 from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
 from barnabas.protocol.topic_partition import TopicPartition
@@ -110,7 +110,7 @@ def connection_options(command: Command) -> Command:
         try:
             return command(*args, connection=connection, **kwargs)
         except Exception as error:
-            if text := denied_text(f"{type(error).__name__}: {error}"):
+            if text := denied_by(error):
                 raise CommandError(text) from error
             raise
 

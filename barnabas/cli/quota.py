@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import denied_text
-from barnabas.cli.errors import OK, CommandError
+from barnabas.cli.denied import denied_by
+from barnabas.cli.errors import OK, CommandError, RefusedError
 from barnabas.cli.options import (
     SETTING,
     Command,
@@ -187,16 +188,19 @@ def _described(
     connection: Connection, entity: Entity
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     """Names and quotas of the entities that contain all those names."""
-    from kafka.protocol.admin import DescribeClientQuotasRequest as Request
+    from barnabas.protocol.messages.describe_client_quotas import (
+        ComponentData,
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+    )
 
     components = [
-        Request.ComponentData(
-            entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name
-        )
+        ComponentData(entity_type=kind, match_type=DEFAULT if name is None else EXACT, match=name)
         for kind, name in entity.names.items()
     ]
     with connection.admin() as admin:
-        answer = admin.send_anywhere(Request(components=components, strict=False))
+        kind = Kind(DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)
+        answer = admin.any(kind, DescribeClientQuotasRequest(components, strict=False))
     if answer.error_code:
         raise CommandError(_why(answer))
     return [
@@ -204,7 +208,7 @@ def _described(
             {part.entity_type: part.entity_name for part in entry.entity},
             {value.key: value.value for value in entry.values},
         )
-        for entry in answer.entries
+        for entry in answer.entries or ()
     ]
 
 
@@ -219,32 +223,36 @@ def _alter(
 
     Raises: CommandError with the reason that the broker gives.
     """
-    from kafka.protocol.admin import AlterClientQuotasRequest as Request
+    from barnabas.protocol.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        AlterClientQuotasResponse,
+        EntityData,
+        EntryData,
+        OpData,
+    )
 
     if not entity.names:
         raise click.UsageError("Whom for? Give --user, --client-id or --ip, or their defaults.")
-    entry = Request.EntryData(
+    entry = EntryData(
         entity=[
-            Request.EntryData.EntityData(entity_type=kind, entity_name=name)
-            for kind, name in entity.names.items()
+            EntityData(entity_type=kind, entity_name=name) for kind, name in entity.names.items()
         ],
         ops=[
-            Request.EntryData.OpData(key=key, value=value or 0.0, remove=value is None)
+            OpData(key=key, value=value or 0.0, remove=value is None)
             for key, value in changes.items()
         ],
     )
     with connection.admin() as admin:
-        answer = admin.send_anywhere(Request(entries=[entry], validate_only=dry_run))
+        kind = Kind(AlterClientQuotasRequest, AlterClientQuotasResponse, 0, 1)
+        answer = admin.any(kind, AlterClientQuotasRequest([entry], dry_run))
     (result,) = answer.entries
     if result.error_code:
         raise CommandError(f"{entity}: {_why(result)}")
 
 
 def _why(answer: Any) -> str:
-    from kafka.errors import for_code
-
-    name = str(for_code(answer.error_code).__name__)
-    return denied_text(name) or answer.error_message or name
+    error = RefusedError(answer.error_code, answer.error_message)
+    return denied_by(error) or str(error) or error.name
 
 
 def _print_change(

@@ -34,6 +34,7 @@ from barnabas.cli.errors import (
     USAGE,
     ClosedOutputError,
     CommandError,
+    RefusedError,
     explain,
 )
 from barnabas.version import __version__
@@ -158,6 +159,8 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
 
 
 def is_client_error(error: Exception) -> bool:
-    """Whether kafka-python raised it, or a connection did."""
-    errors = sys.modules.get("kafka.errors")
-    return isinstance(error, OSError) or (errors and isinstance(error, errors.KafkaError)) is True
+    """Whether a broker's answer is the reason, or a connection."""
+    if isinstance(error, OSError | RefusedError):
+        return True
+    errors = sys.modules.get("kafka.errors")  # where kafka-python is in use
+    return bool(errors and isinstance(error, errors.KafkaError))

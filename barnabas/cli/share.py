@@ -15,13 +15,37 @@ from typing import Any, NamedTuple
 
 import click
 
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.connection import Kind
+from barnabas.cli.client.topics import name_of
 from barnabas.cli.cluster import Connection
-from barnabas.cli.errors import CommandError
+from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.cli.offsets import describe_topics
 from barnabas.cli.options import connection_options, examples, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.records import json_record
+from barnabas.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from barnabas.protocol.messages.share_fetch import (
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from barnabas.protocol.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from barnabas.texts import count_text
 
+HEARTBEAT = Kind(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, 1, 1)
+SHARE_FETCH = Kind(ShareFetchRequest, ShareFetchResponse, 1, 2)
+ACKNOWLEDGE = Kind(ShareAcknowledgeRequest, ShareAcknowledgeResponse, 1, 2)
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 KINDS = {"accept": ACCEPT, "release": RELEASE, "reject": REJECT}
 LEAVE, CLOSE = -1, -1
@@ -125,14 +149,17 @@ def _line(record: Shared, *, as_json: bool) -> bytes:
 class _Member:
     """A member of a share group, with a share session at each leader of its partitions."""
 
-    def __init__(self, admin: Any, group: str, topics: list[str], kind: int) -> None:
+    def __init__(self, admin: ClusterClient, group: str, topics: list[str], kind: int) -> None:
         self._admin, self._group, self._topics, self._kind = admin, group, topics, kind
         self._member_id = str(uuid.uuid4())
         self._epoch, self._next_beat = 0, 0.0
-        self._by_id = admin.topics_by_id(topics)
-        missing = sorted(set(topics) - {name for name, _ in self._by_id.values()})
-        if missing:
-            raise CommandError(f"there is no topic {missing[0]}")
+        self._by_id = {
+            topic.topic_id: (
+                name_of(topic),
+                {row.partition_index: row.leader_id for row in topic.partitions},
+            )
+            for topic in describe_topics(admin, topics)
+        }
         self._assigned: dict[int, list[tuple[Any, int]]] = {}  # by leader
         self._sessions: dict[int, int] = {}
         self._acquired: dict[int, list[tuple[Any, int, int, int]]] = {}
@@ -155,11 +182,20 @@ class _Member:
         wait_ms = answer.heartbeat_interval_ms if self.is_assigned else WAIT_MS
         self._next_beat = time.monotonic() + wait_ms / 2000
 
-    def _heartbeat(self, epoch: int) -> Any:
-        answer = self._admin.share_heartbeat(self._group, self._member_id, epoch, self._topics)
-        if answer is None:
+    def _heartbeat(self, epoch: int) -> ShareGroupHeartbeatResponse:
+        if not self._admin.speaks(HEARTBEAT):
             raise CommandError("the cluster has no share groups: it is older than Apache Kafka 4.2")
-        _check(answer, f"share group {self._group}")
+        request = ShareGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=self._topics if epoch == 0 else None,
+        )
+        answer = self._admin.coordinator(
+            self._group, HEARTBEAT, request, lambda answer: answer.error_code
+        )
+        _check(answer, self._group)
         return answer
 
     def _follow(self, assignment: Any) -> None:
@@ -200,31 +236,22 @@ class _Member:
                 return
 
     def _fetch_from(self, node_id: int, places: list[tuple[Any, int]], most: int) -> Any:
-        from barnabas.cli.admin_client import ShareFetchRequest as Request
-
         epoch = self._sessions.get(node_id, 0)
         topics = [
-            Request.FetchTopic(
-                topic_id=topic_id,
-                partitions=[
-                    Request.FetchTopic.FetchPartition(
-                        partition_index=index, acknowledgement_batches=[]
-                    )
-                ],
-            )
+            FetchTopic(topic_id, [FetchPartition(index, [])])
             for topic_id, index in (places if epoch == 0 else ())
         ]
-        request = Request(
+        request = ShareFetchRequest(
             group_id=self._group, member_id=self._member_id, share_session_epoch=epoch,
             max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=MOST_BYTES, max_records=most,
             batch_size=most, share_acquire_mode=RECORD_LIMIT, is_renew_ack=False, topics=topics,
             forgotten_topics_data=[],
         )  # fmt: skip
-        answer = self._admin.share_fetch(node_id, request)
+        answer = self._admin.node(node_id, SHARE_FETCH, request)
         if answer.error_code in OTHER_SESSION:
             self._sessions.pop(node_id, None)
             return None
-        _check(answer, f"share group {self._group}")
+        _check(answer, self._group)
         self._sessions[node_id] = epoch + 1
         return answer
 
@@ -263,19 +290,15 @@ class _Member:
             self._acknowledge(node_id, CLOSE)
 
     def _acknowledge(self, node_id: int, epoch: int) -> None:
-        from barnabas.cli.admin_client import ShareAcknowledgeRequest as Request
-
         rows = self._acquired.pop(node_id, [])
         topics = [
-            Request.AcknowledgeTopic(
-                topic_id=topic_id,
-                partitions=[
-                    Request.AcknowledgeTopic.AcknowledgePartition(
-                        partition_index=index,
-                        acknowledgement_batches=[
-                            Request.AcknowledgeTopic.AcknowledgePartition.AcknowledgementBatch(
-                                first_offset=first, last_offset=last, acknowledge_types=[self._kind]
-                            )
+            AcknowledgeTopic(
+                topic_id,
+                [
+                    AcknowledgePartition(
+                        index,
+                        [
+                            AcknowledgementBatch(first, last, [self._kind])
                             for where, at, first, last in rows
                             if (where, at) == (topic_id, index)
                         ],
@@ -284,12 +307,12 @@ class _Member:
             )
             for topic_id, index in dict.fromkeys((row[0], row[1]) for row in rows)
         ]
-        request = Request(
+        request = ShareAcknowledgeRequest(
             group_id=self._group, member_id=self._member_id, share_session_epoch=epoch,
             is_renew_ack=False, topics=topics,
         )  # fmt: skip
-        answer = self._admin.share_fetch(node_id, request)
-        _check(answer, f"share group {self._group}")
+        answer = self._admin.node(node_id, ACKNOWLEDGE, request)
+        _check(answer, self._group)
         refused = [row for topic in answer.responses for row in topic.partitions if row.error_code]
         if refused:
             note(
@@ -299,9 +322,7 @@ class _Member:
             )
 
 
-def _check(answer: Any, what: str) -> None:
+def _check(answer: Any, group: str) -> None:
     """Raise the error of an answer."""
-    from kafka.errors import for_code
-
     if answer.error_code:
-        raise for_code(answer.error_code)(answer.error_message or what)
+        raise RefusedError(answer.error_code, answer.error_message, group)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.client.topics import NO_LEADER, name_of
 from barnabas.cli.cluster import Connection
-from barnabas.cli.config import alter_configs, describe_configs
 from barnabas.cli.denied import denied_kind
-from barnabas.cli.errors import ERROR, OK, CommandError, explain
+from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.offsets import (
     describe_topics,
     list_offsets,
@@ -30,7 +30,14 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cli.client.configs import Setting
+
+TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 
 
 @click.group()
@@ -48,9 +55,7 @@ def list_topics(connection: Connection, output: Output, internal: bool) -> None:
     """List topics."""
     with connection.admin() as admin:
         rows = [
-            _summary(topic)
-            for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
-            if internal or not topic["is_internal"]
+            _summary(topic) for topic in describe_topics(admin) if internal or not topic.is_internal
         ]
     if output.as_json:
         output.data(rows)
@@ -66,15 +71,15 @@ def list_topics(connection: Connection, output: Output, internal: bool) -> None:
     output.table(rows, shown, "no topics; `barnabas topics create NAME` makes one")
 
 
-def _summary(topic: dict[str, Any]) -> dict[str, Any]:
-    partitions = topic["partitions"]
+def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
+    partitions = topic.partitions
     return {
-        "topic": topic["name"],
+        "topic": topic.name,
         "partitions": len(partitions),
-        "replication_factor": max((len(row["replica_nodes"]) for row in partitions), default=0),
-        "internal": topic["is_internal"],
+        "replication_factor": max((len(row.replica_nodes) for row in partitions), default=0),
+        "internal": topic.is_internal,
         "offline_partitions": [
-            row["partition_index"] for row in partitions if row["leader_id"] < 0
+            row.partition_index for row in partitions if row.leader_id == NO_LEADER
         ],
     }
 
@@ -109,36 +114,32 @@ def create(
     dry_run: bool,
 ) -> int:
     """Create topics."""
-    described = {
-        "num_partitions": partitions or -1,
-        "replication_factor": replication_factor or -1,
-        "configs": dict(configs),
-    }
+    from barnabas.cli.client.topic_changes import create_topics
+
     with connection.admin() as admin:
-        answer = admin.create_topics(
-            dict.fromkeys(names, described), validate_only=dry_run, raise_errors=False
+        answers = create_topics(
+            admin, names, partitions or -1, replication_factor or -1, dict(configs), dry_run=dry_run
         )
     done = "would be created" if dry_run else "created"
-    good = ("TopicAlreadyExistsError",) if if_not_exists else ()
-    return _print_results(output, answer["topics"], done, good)
+    good = (Code.TOPIC_ALREADY_EXISTS,) if if_not_exists else ()
+    return _print_results(output, answers, done, good)
 
 
 def _print_results(
-    output: Output, answers: Iterable[dict[str, Any]], done: str, good: Sequence[str] = ()
+    output: Output,
+    answers: Mapping[str, RefusedError | None],
+    done: str,
+    good: Sequence[Code] = (),
 ) -> int:
     """Print the result for each topic; gives the exit code. good: codes that are no errors."""
-    from kafka.errors import for_code
-
     rows = []
-    for answer in answers:
-        kind = for_code(answer["error_code"])
-        is_fine = answer["error_code"] == 0 or kind.__name__ in good
-        said = answer.get("error_message") or ""
+    for name, error in answers.items():
+        is_fine = error is None or error.code in good
         row = {
-            "topic": answer["name"],
-            "result": done if answer["error_code"] == 0 else "unchanged",
-            "error": None if is_fine else kind.__name__.removesuffix("Error"),
-            "message": None if is_fine else explain(kind(said), answer["name"]),
+            "topic": name,
+            "result": done if error is None else "unchanged",
+            "error": None if error is None or is_fine else error.name,
+            "message": None if error is None or is_fine else explain(error, name),
         }
         rows.append(row)
     if output.as_json:
@@ -164,19 +165,21 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
     Their partitions, leaders, replicas and offsets, and the settings that differ from the broker's.
     Without a name: all but internal ones.
     """
+    from barnabas.cli.client.configs import describe_configs
+
     with connection.admin() as admin:
         found = describe_topics(admin, names or None)
         if not names:
-            found = [topic for topic in found if not topic["is_internal"]]
+            found = [topic for topic in found if not topic.is_internal]
         try:
-            configs = describe_configs(admin, "topic", [topic["name"] for topic in found])
-        except Exception as error:
-            if not denied_kind(type(error).__name__):
+            configs = describe_configs(admin, "topic", [name_of(topic) for topic in found])
+        except RefusedError as error:
+            if not denied_kind(error):
                 raise
             note(f"settings are left out: {explain(error, ', '.join(names))}", "warning")
             configs = {}
         offsets = list_offsets(admin, partitions_of(found, with_leader=True))
-    rows = [_description(topic, configs.get(topic["name"], {}), offsets) for topic in found]
+    rows = [_description(topic, configs.get(name_of(topic), ()), offsets) for topic in found]
     if output.as_json:
         output.data(rows)
         return
@@ -200,22 +203,23 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
 
 
 def _description(
-    topic: dict[str, Any], configs: dict[str, Any], offsets: dict[TopicPartition, dict[str, int]]
+    topic: MetadataResponseTopic,
+    settings: Sequence[Setting],
+    offsets: dict[TopicPartition, dict[str, int]],
 ) -> dict[str, Any]:
-    rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
-    topic_id = topic.get("topic_id")
+    rows = sorted(topic.partitions, key=lambda row: row.partition_index)
     return {
-        "topic": topic["name"],
-        "topic_id": None if topic_id is None else str(topic_id),
-        "internal": topic["is_internal"],
-        "configs": {name: entry["value"] for name, entry in configs.items()},
+        "topic": topic.name,
+        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+        "internal": topic.is_internal,
+        "configs": {row.name: row.value for row in settings if row.source == TOPIC_CONFIG},
         "partitions": [
             {
-                "partition": row["partition_index"],
-                "leader": row["leader_id"],
-                "replicas": list(row["replica_nodes"]),
-                "isr": list(row["isr_nodes"]),
-                **offsets.get(TopicPartition(topic["name"], row["partition_index"]), {}),
+                "partition": row.partition_index,
+                "leader": row.leader_id,
+                "replicas": list(row.replica_nodes),
+                "isr": list(row.isr_nodes),
+                **offsets.get(TopicPartition(name_of(topic), row.partition_index), {}),
             }
             for row in rows
         ],
@@ -248,17 +252,15 @@ def alter(
     """Add partitions to a topic, or change its settings."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("nothing to alter: give --partitions, --config or --unset")
+    from barnabas.cli.client.topic_changes import add_partitions
+    from barnabas.cli.config import alter_configs
+
     with connection.admin() as admin:
         describe_topics(admin, [name])
         if partitions is not None:
-            result = admin.create_partitions(
-                {name: partitions}, validate_only=dry_run, raise_errors=False
-            ).results[0]
-            if result.error_code:
-                from kafka.errors import for_code
-
-                kind = for_code(result.error_code)
-                raise CommandError(explain(kind(result.error_message or ""), name))
+            error = add_partitions(admin, name, partitions, dry_run=dry_run)
+            if error is not None:
+                raise CommandError(explain(error, name))
         if configs or unset:
             alter_configs(admin, "topic", name, dict(configs), unset, dry_run=dry_run)
     changed = {
@@ -288,11 +290,13 @@ def delete(
     connection: Connection, output: Output, names: Sequence[str], if_exists: bool, yes: bool
 ) -> int:
     """Delete topics with all their records."""
+    from barnabas.cli.client.topic_changes import delete_topics
+
     confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
     with connection.admin() as admin:
-        answer = admin.delete_topics(list(names), raise_errors=False)
-    good = ("UnknownTopicOrPartitionError",) if if_exists else ()
-    return _print_results(output, answer["topics"], "deleted", good)
+        answers = delete_topics(admin, names)
+    good = (Code.UNKNOWN_TOPIC_OR_PARTITION,) if if_exists else ()
+    return _print_results(output, answers, "deleted", good)
 
 
 @topics.command(

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
+from barnabas.cli.client import transactions as requests
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.transactions import Transaction
 from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError
-from barnabas.cli.offsets import client_partitions
 from barnabas.cli.options import (
     TOPIC_PARTITION,
     confirm,
@@ -57,15 +59,14 @@ def list_transactions(
     """List transactional ids and their states."""
     wanted = {state.lower() for state in (*states, *(OPEN_STATES if only_open else ()))}
     with connection.admin() as admin:
-        listed = [row for rows in admin.list_transactions().values() for row in rows]
         rows = [
             {
                 "transactional_id": row.transactional_id,
                 "producer_id": row.producer_id,
-                "state": row.state.value,
+                "state": row.state,
             }
-            for row in sorted(listed, key=lambda row: str(row.transactional_id))
-            if not wanted or row.state.value.lower() in wanted
+            for row in requests.list_transactions(admin)
+            if not wanted or row.state.lower() in wanted
         ]
     if output.as_json:
         output.data(rows)
@@ -89,8 +90,8 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
     """
     now_ms = _now_ms()
     with connection.admin() as admin:
-        described = admin.describe_transactions(list(names))
-    rows = [_description(name, described[name]) for name in names]
+        described = requests.describe_transactions(admin, names)
+    rows = [_description(described[name]) for name in names]
     if output.as_json:
         output.data(rows)
         return
@@ -109,16 +110,16 @@ def _timeout_text(timeout_ms: int) -> str:
     return "none: two-phase commit" if timeout_ms == NO_TIMEOUT_MS else duration_text(timeout_ms)
 
 
-def _description(name: str, description: Any) -> dict[str, Any]:
+def _description(transaction: Transaction) -> dict[str, Any]:
     return {
-        "transactional_id": name,
-        "coordinator_id": description.coordinator_id,
-        "state": description.state.value,
-        "producer_id": description.producer_id,
-        "producer_epoch": description.producer_epoch,
-        "start_time_ms": description.transaction_start_time_ms,
-        "timeout_ms": description.transaction_timeout_ms,
-        "partitions": sorted(f"{topic}-{index}" for topic, index in description.topic_partitions),
+        "transactional_id": transaction.transactional_id,
+        "coordinator_id": transaction.coordinator_id,
+        "state": transaction.state,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "start_time_ms": transaction.started_ms,
+        "timeout_ms": transaction.timeout_ms,
+        "partitions": sorted(map(str, transaction.partitions)),
     }
 
 
@@ -143,7 +144,7 @@ def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
     if name is None:
         return _list_stuck(connection, output)
     with connection.admin() as admin:
-        answer = gather(admin, connection, name, _now_ms())
+        answer = gather(admin, name, _now_ms())
     if output.as_json:
         output.data(as_data(answer))
     else:
@@ -276,7 +277,13 @@ def _abort_on(
             f"{transaction.producer_epoch} at offset {transaction.start_offset} of {partition}?",
             yes=yes,
         )
-        _write_marker(admin, partition, transaction)
+        requests.write_abort_marker(
+            admin,
+            partition,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            max(transaction.coordinator_epoch, 0),
+        )
         _wait_until_closed(admin, partition, transaction)
     return transaction
 
@@ -299,21 +306,9 @@ def _choose(
     return chosen[0]
 
 
-def _write_marker(admin: Any, partition: TopicPartition, transaction: OpenTransaction) -> None:
-    from kafka.admin import AbortTransactionSpec
-
-    (key,) = client_partitions([partition])
-    admin.abort_transaction(
-        AbortTransactionSpec(
-            key,
-            transaction.producer_id,
-            transaction.producer_epoch,
-            max(transaction.coordinator_epoch, 0),
-        )
-    )
-
-
-def _wait_until_closed(admin: Any, partition: TopicPartition, transaction: OpenTransaction) -> None:
+def _wait_until_closed(
+    admin: ClusterClient, partition: TopicPartition, transaction: OpenTransaction
+) -> None:
     deadline = time.monotonic() + MARKER_PATIENCE_S
     while any(
         row.producer_id == transaction.producer_id and row.start_offset == transaction.start_offset
@@ -327,25 +322,24 @@ def _wait_until_closed(admin: Any, partition: TopicPartition, transaction: OpenT
 def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
     """Send InitProducerId: the coordinator aborts the open transaction, and raises the epoch."""
     with connection.admin() as admin:
-        description = admin.describe_transactions([name])[name]
-    partitions = count_text(len(description.topic_partitions), "partition")
+        description = requests.describe_transactions(admin, [name])[name]
+    partitions = count_text(len(description.partitions), "partition")
     confirm(
-        f"Abort what {name!r} has open ({description.state.value}, {partitions}), "
+        f"Abort what {name!r} has open ({description.state}, {partitions}), "
         "and fence its producer?",
         yes=yes,
     )
-    timeout_ms = description.transaction_timeout_ms
+    timeout_ms = description.timeout_ms
     if timeout_ms == NO_TIMEOUT_MS:  # an operator's session has no two-phase commit
         timeout_ms = SESSION_TIMEOUT_MS
-    with connection.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
-        producer.init_transactions()
     with connection.admin() as admin:
-        after = admin.describe_transactions([name])[name]
+        requests.init_producer(admin, name, timeout_ms)
+        after = requests.describe_transactions(admin, [name])[name]
     done = {
         "transactional_id": name,
-        "aborted": description.state.value == ONGOING,
-        "state_before": description.state.value,
-        "state": after.state.value,
+        "aborted": description.state == ONGOING,
+        "state_before": description.state,
+        "state": after.state,
         "producer_id": after.producer_id,
         "producer_epoch": after.producer_epoch,
     }
@@ -374,12 +368,12 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
     fenced. To abort one: `barnabas txn abort --transactional-id`.
     """
     with connection.admin() as admin:
-        description = admin.describe_transactions([name])[name]
+        description = requests.describe_transactions(admin, [name])[name]
     opened = f"{description.producer_id}:{description.producer_epoch}"
-    if description.state.value != ONGOING or opened != state:
-        what = f"the one of {opened} is" if description.state.value == ONGOING else "nothing is"
+    if description.state != ONGOING or opened != state:
+        what = f"the one of {opened} is" if description.state == ONGOING else "nothing is"
         raise CommandError(f"{name!r} has no open transaction {state}: {what} open")
-    partitions = count_text(len(description.topic_partitions), "partition")
+    partitions = count_text(len(description.partitions), "partition")
     confirm(f"Commit the transaction {state} of {name!r} ({partitions})?", yes=yes)
     try:
         with connection.two_phase_producer(name) as producer:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
-from barnabas.cli.errors import ERROR, OK, CommandError
+from barnabas.cli.denied import denied_by
+from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError
 from barnabas.cli.options import (
     Command,
     confirm,
@@ -20,8 +23,18 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Column, Output, note
 
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.alter_user_scram_credentials import (
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
+    from barnabas.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResult,
+    )
+
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 NAMES = {number: name for name, number in MECHANISMS.items()}
+SALT_BYTES = 24
 FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
 
 
@@ -41,15 +54,15 @@ def user() -> None:
 def list_users(connection: Connection, output: Output, names: Sequence[str]) -> int:
     """List users, with their mechanisms."""
     with connection.admin() as admin:
-        described = admin.describe_user_scram_credentials(list(names) or None)
+        described = _describe(admin, names)
     rows = [
         {
-            "user": name,
-            "mechanism": NAMES.get(int(info["mechanism"]), str(info["mechanism"])),
-            "iterations": info["iterations"],
+            "user": row.user,
+            "mechanism": NAMES.get(info.mechanism, str(info.mechanism)),
+            "iterations": info.iterations,
         }
-        for name, description in sorted(described.items())
-        for info in description["credential_infos"]
+        for row in sorted(described, key=lambda row: row.user)
+        for info in row.credential_infos
     ]
     if output.as_json:
         output.data(rows)
@@ -60,10 +73,50 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
             Column("iterations", "ITERATIONS"),
         ]
         output.table(rows, columns, "" if names else "no users")
-    errors = [row["error"] for row in described.values() if row["error"]]
+    errors = [_said(row) for row in described if row.error_code]
     for error in errors:
         note(f"barnabas: {error}", "bad")
     return ERROR if errors else OK
+
+
+def _describe(
+    admin: ClusterClient, names: Sequence[str]
+) -> list[DescribeUserScramCredentialsResult]:
+    """Users by name, or all, each with its error. Raises: RefusedError of the request."""
+    from barnabas.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+        UserName,
+    )
+
+    kind = Kind(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, 0, 0)
+    users = [UserName(name) for name in names] or None
+    answer = admin.any(kind, DescribeUserScramCredentialsRequest(users))
+    if answer.error_code:
+        raise RefusedError(answer.error_code, answer.error_message)
+    return answer.results
+
+
+def _alter(
+    admin: ClusterClient,
+    deletions: Sequence[ScramCredentialDeletion] = (),
+    upsertions: Sequence[ScramCredentialUpsertion] = (),
+) -> str | None:
+    """Change credentials of one user. Gives: the error, None where there is none."""
+    from barnabas.protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
+
+    kind = Kind(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, 0, 0)
+    request = AlterUserScramCredentialsRequest(list(deletions), list(upsertions))
+    answer = admin.controller(kind, request, lambda answer: answer.results[0].error_code)
+    return next((_said(row) for row in answer.results if row.error_code), None)
+
+
+def _said(row: Any) -> str:
+    error = RefusedError(row.error_code, row.error_message)
+    return denied_by(error) or str(error) or error.name
 
 
 def mechanism_option(**more: Any) -> Callable[[Command], Command]:
@@ -116,16 +169,27 @@ def add(
     """
     password = _password(name, password_file)
     with connection.admin() as admin:
-        from kafka.admin import UserScramCredentialUpsertion
-
         # one request for each: several for one user are refused
         errors = [
-            admin.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion(name, MECHANISMS[one], password, iterations)]
-            )[name]
+            _alter(admin, upsertions=[_upsertion(name, one, password, iterations)])
             for one in dict.fromkeys(mechanisms)
         ]
     return _print_results(output, name, mechanisms, errors, "may log in by")
+
+
+def _upsertion(
+    name: str, mechanism: str, password: str, iterations: int
+) -> ScramCredentialUpsertion:
+    """The salted and iterated password of a user (RFC 5802)."""
+    import hashlib
+    import os
+
+    from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+
+    salt = os.urandom(SALT_BYTES)
+    hash_name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    return ScramCredentialUpsertion(name, MECHANISMS[mechanism], iterations, salt, salted)
 
 
 def _password(name: str, file: TextIO | None) -> str:
@@ -155,18 +219,21 @@ def remove(
     """
     confirm(f"Remove the user {name}?", yes=yes)
     with connection.admin() as admin:
-        from kafka.admin import UserScramCredentialDeletion
-
         if not mechanisms:
-            description = admin.describe_user_scram_credentials([name])[name]
-            if description["error"]:
-                raise CommandError(description["error"])
-            mechanisms = [NAMES[int(info["mechanism"])] for info in description["credential_infos"]]
-        errors = []
-        for one in dict.fromkeys(mechanisms):
-            deletion = UserScramCredentialDeletion(name, MECHANISMS[one])
-            errors.append(admin.alter_user_scram_credentials([deletion])[name])
+            (described,) = _describe(admin, [name])
+            if described.error_code:
+                raise CommandError(_said(described))
+            mechanisms = [NAMES[info.mechanism] for info in described.credential_infos]
+        errors = [
+            _alter(admin, deletions=[_deletion(name, one)]) for one in dict.fromkeys(mechanisms)
+        ]
     return _print_results(output, name, mechanisms, errors, "may no longer log in by")
+
+
+def _deletion(name: str, mechanism: str) -> ScramCredentialDeletion:
+    from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+
+    return ScramCredentialDeletion(name, MECHANISMS[mechanism])
 
 
 def _print_results(

@@ -14,16 +14,20 @@ The client's address is in none of Apache Kafka's answers; Barnabas adds it to D
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from barnabas.cli.cluster import Connection
-from barnabas.cli.groups import assigned_partitions, committed_offsets
-from barnabas.cli.offsets import (
-    client_partitions,
-    list_offsets,
-    partitions_of,
-    topic_or_partition,
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.groups import SHARE, committed, describe_group, list_groups
+from barnabas.cli.client.records import read_records
+from barnabas.cli.client.transactions import (
+    ActiveProducer,
+    Transaction,
+    active_producers,
+    client_hosts,
+    describe_transactions,
+    list_transactions,
 )
+from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of, topic_or_partition
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.why_stuck import (
     ONGOING,
@@ -34,50 +38,40 @@ from barnabas.why_stuck import (
     WaitingGroup,
 )
 
-PATIENCE_MS = 2000
 
-
-def find_open_transactions(admin: Any, partition: TopicPartition) -> list[OpenTransaction]:
+def find_open_transactions(
+    admin: ClusterClient, partition: TopicPartition
+) -> list[OpenTransaction]:
     """The open transactions of a partition, from the one with the lowest first offset on."""
     return open_transactions(admin, [partition])[partition]
 
 
 def open_transactions(
-    admin: Any, partitions: Sequence[TopicPartition]
+    admin: ClusterClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, list[OpenTransaction]]:
     """The open transactions of partitions, each from the one with the lowest first offset on."""
-    keys = dict(zip(client_partitions(partitions), partitions, strict=True))
-    if not keys:
-        return {}
-    described_producers = admin.describe_producers(list(keys))
     holding = {
-        key: sorted(
-            (
-                row
-                for row in described_producers[key].active_producers
-                if row.current_transaction_start_offset >= 0
-            ),
-            key=lambda row: int(row.current_transaction_start_offset),
+        partition: sorted(
+            (row for row in producers if row.start_offset >= 0), key=lambda row: row.start_offset
         )
-        for key in keys
+        for partition, producers in active_producers(admin, partitions).items()
     }
     producer_ids = sorted({row.producer_id for rows in holding.values() for row in rows})
     if not producer_ids:
         return {partition: [] for partition in partitions}
     names = {
-        row.producer_id: row.transactional_id
-        for listed in admin.list_transactions(producer_id_filters=producer_ids).values()
-        for row in listed
+        row.producer_id: row.transactional_id for row in list_transactions(admin, producer_ids)
     }
-    described = admin.describe_transactions(sorted(names.values())) if names else {}
-    hosts = admin.client_hosts(sorted(names.values())) if names else {}
+    ids = sorted(names.values())
+    described = describe_transactions(admin, ids, missing_ok=True)
+    hosts = client_hosts(admin, ids)
     return {
         partition: [
-            _join(row, name, described.get(name), key)._replace(client_address=hosts.get(name))
-            for row in holding[key]
-            for name in (names.get(row.producer_id),)
+            join(row, described.get(name), partition)._replace(client_address=hosts.get(name))
+            for row in holding[partition]
+            for name in (names.get(row.producer_id, ""),)
         ]
-        for key, partition in keys.items()
+        for partition in partitions
     }
 
 
@@ -101,9 +95,9 @@ class StuckPartition(NamedTuple):
         return max(now_ms - self.holder.since_ms, 0) if self.holder.since_ms >= 0 else 0
 
 
-def stuck_partitions(admin: Any) -> list[StuckPartition]:
+def stuck_partitions(admin: ClusterClient) -> list[StuckPartition]:
     """All partitions that are stuck, by name."""
-    bounds = list_offsets(admin, partitions_of(admin.describe_topics(), with_leader=True))
+    bounds = list_offsets(admin, partitions_of(describe_topics(admin), with_leader=True))
     stuck = {
         partition: bound
         for partition, bound in sorted(bounds.items())
@@ -137,7 +131,9 @@ def state_text(transaction: OpenTransaction | None) -> str:
     return "hangs" if transaction.is_hanging else str(transaction.state)
 
 
-def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTransaction:
+def join(
+    producer: ActiveProducer, described: Transaction | None, partition: TopicPartition
+) -> OpenTransaction:
     """Join what partition and coordinator know of one transaction.
 
     It hangs where the coordinator has no open transaction of that producer on the partition: no
@@ -147,26 +143,25 @@ def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTr
         producer.producer_id,
         producer.producer_epoch,
         producer.coordinator_epoch,
-        producer.current_transaction_start_offset,
-        producer.last_timestamp,
+        producer.start_offset,
+        producer.last_timestamp_ms,
     )
-    if description is None:
+    if described is None:
         return transaction
-    state = str(getattr(description.state, "value", description.state))
-    is_open = state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
+    is_open = described.state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
     # A timeout raises the epoch in the state PrepareAbort, before the markers are written.
-    is_same = description.producer_epoch >= producer.producer_epoch
+    is_same = described.producer_epoch >= producer.producer_epoch
     return transaction._replace(
-        transactional_id=name,
-        state=state,
-        coordinator_producer_epoch=description.producer_epoch,
-        started_ms=description.transaction_start_time_ms,
-        timeout_ms=description.transaction_timeout_ms,
-        is_hanging=not (is_open and is_same and key in description.topic_partitions),
+        transactional_id=described.transactional_id,
+        state=described.state,
+        coordinator_producer_epoch=described.producer_epoch,
+        started_ms=described.started_ms,
+        timeout_ms=described.timeout_ms,
+        is_hanging=not (is_open and is_same and partition in described.partitions),
     )
 
 
-def gather(admin: Any, connection: Connection, name: str, now_ms: int) -> Answer:
+def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
     """Gather the answer for the partition of that name. Raises CommandError for an unknown one."""
     (partition, *others) = topic_or_partition(admin, name)
     if others:
@@ -176,56 +171,43 @@ def gather(admin: Any, connection: Connection, name: str, now_ms: int) -> Answer
     bounds = list_offsets(admin, [partition])[partition]
     stable, end = bounds["last_stable_offset"], bounds["high_watermark"]
     transactions = find_open_transactions(admin, partition) if stable < end else []
-    groups = _waiting_groups(admin, connection, partition, stable) if stable < end else []
+    groups = _waiting_groups(admin, partition, stable) if stable < end else []
     return Answer(partition, stable, end, tuple(transactions), tuple(groups), now_ms)
 
 
 def _waiting_groups(
-    admin: Any, connection: Connection, partition: TopicPartition, last_stable_offset: int
+    admin: ClusterClient, partition: TopicPartition, last_stable_offset: int
 ) -> list[WaitingGroup]:
     """The groups that have not passed the last stable offset, by name."""
     waiting_groups = []
     readable: dict[int, bool] = {}
-    for listed in sorted(admin.list_groups(), key=lambda row: str(row["group_id"])):
-        group = listed["group_id"]
-        described = admin.describe_groups([group])[group]
-        owners = [
-            member for member in described["members"] if partition in assigned_partitions(member)
-        ]
-        committed = committed_offsets(admin, group).get(partition, -1)
-        if (committed < 0 and not owners) or committed > last_stable_offset:
+    for listed in list_groups(admin):
+        described = describe_group(admin, listed.group)
+        if described.protocol == SHARE:
+            continue  # it commits no offsets
+        owners = [member for member in described.members if partition in member.partitions]
+        entry = committed(admin, listed.group).get(partition)
+        offset = -1 if entry is None else entry.offset
+        if (offset < 0 and not owners) or offset > last_stable_offset:
             continue
-        if committed >= 0 and committed not in readable:
-            readable[committed] = committed < last_stable_offset and _has_committed_records(
-                connection, partition, committed, last_stable_offset
+        if offset >= 0 and offset not in readable:
+            readable[offset] = offset < last_stable_offset and _has_committed_records(
+                admin, partition, offset, last_stable_offset
             )
         members = tuple(
-            f"{member['client_id']} at {str(member['client_host']).removeprefix('/')}"
-            for member in owners
+            f"{member.client_id} at {member.client_host.removeprefix('/')}" for member in owners
         )
-        waits = committed >= 0 and not readable[committed]
-        waiting_groups.append(
-            WaitingGroup(group, described["group_state"], committed, waits, members)
-        )
+        waits = offset >= 0 and not readable[offset]
+        waiting_groups.append(WaitingGroup(listed.group, described.state, offset, waits, members))
     return waiting_groups
 
 
 def _has_committed_records(
-    connection: Connection, partition: TopicPartition, start: int, end: int
+    admin: ClusterClient, partition: TopicPartition, start: int, end: int
 ) -> bool:
     """Whether a read_committed reader gets a record between two offsets.
 
     Markers and aborted data are skipped: a group may be before them and have nothing to read.
     """
-    import time
-
-    (key,) = client_partitions([partition])
-    with connection.consumer(isolation_level="read_committed") as consumer:
-        consumer.assign([key])
-        consumer.seek(key, start)
-        deadline = time.monotonic() + PATIENCE_MS / 1000
-        while time.monotonic() < deadline and consumer.position(key) < end:
-            records = consumer.poll(timeout_ms=200, max_records=1)
-            if any(record.offset < end for rows in records.values() for record in rows):
-                return True
-    return False
+    found = read_records(admin, partition, start, end, read_committed=True)
+    return next(found, None) is not None

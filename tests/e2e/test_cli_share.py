@@ -65,4 +65,4 @@ def test_a_group_that_has_read_nothing_begins_behind_the_last_record(
 
 def test_an_unknown_topic_is_an_error(barnabas: CommandLine, group: str) -> None:
     refused = barnabas("share", "consume", "nothing-of-it", "-g", group)
-    assert (refused.code, "there is no topic nothing-of-it" in refused.err) == (1, True)
+    assert (refused.code, "there is no topic 'nothing-of-it'" in refused.err) == (1, True)

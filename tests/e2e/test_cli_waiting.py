@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
-from helpers.cli_commands import CommandLine, connecting_verbs
+from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
 from helpers.counted_requests import CountedRequests
 from helpers.e2e_clients import PATIENCE_S, eventually, unique
 
@@ -21,41 +21,7 @@ from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
-TOPIC = "orders"
 FOR_BOOTSTRAP = 2  # requests before a client sends the first of its own
-VERBS: dict[str, Sequence[str]] = {
-    "acl add": ("alice", "read", "topic:orders"),
-    "acl list": (),
-    "acl remove": ("alice", "--yes"),
-    "check": (),
-    "config describe": ("topic", TOPIC),
-    "config set": ("topic", TOPIC, "retention.ms=5"),
-    "config unset": ("topic", TOPIC, "retention.ms"),
-    "consume": (TOPIC,),
-    "groups delete": ("kitchen", "--yes"),
-    "groups describe": (),
-    "groups list": (),
-    "groups reset-offsets": ("kitchen", "-t", TOPIC, "--to", "earliest", "--yes"),
-    "produce": (TOPIC,),
-    "quota list": (),
-    "quota remove": ("--user", "alice", "--yes"),
-    "quota set": ("--user", "alice", "producer_byte_rate=5000"),
-    "share consume": (TOPIC, "--group", "kitchen"),
-    "topics alter": (TOPIC, "--config", "retention.ms=5"),
-    "topics create": ("more",),
-    "topics delete": (TOPIC, "--yes"),
-    "topics describe": (TOPIC,),
-    "topics list": (),
-    "topics offsets": (TOPIC,),
-    "txn abort": (f"{TOPIC}-0", "--yes"),
-    "txn commit": ("pay", "--state", "1:1", "--yes"),
-    "txn describe": ("pay",),
-    "txn list": (),
-    "txn why-stuck": (f"{TOPIC}-0",),
-    "user add": ("alice",),
-    "user list": (),
-    "user remove": ("alice", "--yes"),
-}
 OTHER_WAYS: dict[str, Sequence[str]] = {
     "consume --follow": ("consume", TOPIC, "--follow"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),

@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -16,6 +16,43 @@ from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.broker.rim.daemon.main import main
 from barnabas.cli.root import make_root
 from helpers.e2e_clients import PATIENCE_S
+
+TOPIC = "orders"
+# Arguments of each command that connects to a cluster.
+VERBS: dict[str, Sequence[str]] = {
+    "acl add": ("alice", "read", "topic:orders"),
+    "acl list": (),
+    "acl remove": ("alice", "--yes"),
+    "check": (),
+    "config describe": ("topic", TOPIC),
+    "config set": ("topic", TOPIC, "retention.ms=5"),
+    "config unset": ("topic", TOPIC, "retention.ms"),
+    "consume": (TOPIC,),
+    "groups delete": ("kitchen", "--yes"),
+    "groups describe": (),
+    "groups list": (),
+    "groups reset-offsets": ("kitchen", "-t", TOPIC, "--to", "earliest", "--yes"),
+    "produce": (TOPIC,),
+    "quota list": (),
+    "quota remove": ("--user", "alice", "--yes"),
+    "quota set": ("--user", "alice", "producer_byte_rate=5000"),
+    "share consume": (TOPIC, "--group", "kitchen"),
+    "topics alter": (TOPIC, "--config", "retention.ms=5"),
+    "topics create": ("more",),
+    "topics delete": (TOPIC, "--yes"),
+    "topics describe": (TOPIC,),
+    "topics list": (),
+    "topics offsets": (TOPIC,),
+    "txn abort": (f"{TOPIC}-0", "--yes"),
+    "txn commit": ("pay", "--state", "1:1", "--yes"),
+    "txn describe": ("pay",),
+    "txn list": (),
+    "txn why-stuck": (f"{TOPIC}-0",),
+    "user add": ("alice",),
+    "user list": (),
+    "user remove": ("alice", "--yes"),
+}
+MOVES_RECORDS = ("consume", "produce")  # by kafka-python
 
 
 class Run(NamedTuple):

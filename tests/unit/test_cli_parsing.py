@@ -11,7 +11,7 @@ import pytest
 from helpers.cli_commands import CommandLine
 
 from barnabas.cli import output
-from barnabas.cli.cluster import Connection, client_settings
+from barnabas.cli.cluster import Connection, client_settings, token_provider
 from barnabas.cli.errors import CommandError, explain
 from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
 from barnabas.cli.output import Column, Output
@@ -261,7 +261,7 @@ def test_completion(
 
 def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     name, file = "sasl.oauthbearer.token.endpoint.url", tmp_path / "token"
-    provider = client_settings({name: file.as_uri()})["sasl_oauth_token_provider"]
+    provider = token_provider(client_settings({name: file.as_uri()})["sasl_oauth_token_url"])
     with pytest.raises(CommandError, match="No such file"):
         provider.token()
     for text in ("a.b.c", "d.e.f"):

@@ -1,0 +1,346 @@
+"""The brokers of a cluster, for one command: which of them answers a request, how long the command
+waits, and what is tried again.
+
+    failure                                              what happens
+    ---------------------------------------------------  -----------------------------------------
+    nothing listens at any bootstrap address             CommandError at once
+    a setting of security is wrong                       CommandError that names it, at once
+    no leader, no coordinator, another coordinator       asked again, for a part of --timeout
+    a broker that Metadata names cannot be reached       asked again, for a part of --timeout
+    the connection ends before an answer                 a request that only reads is sent again
+    any other code of an answer                          RefusedError
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas.cli.client.connection import (
+    CLIENT_ID,
+    BrokerConnection,
+    ConnectionLostError,
+    Kind,
+    RefusedLoginError,
+    Request,
+    Response,
+)
+from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.cli.waiting import Waiting
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+T = TypeVar("T")
+
+METADATA = Kind(MetadataRequest, MetadataResponse, 1, 12)
+GROUP, TRANSACTION = 0, 1  # types of a coordinator's key
+PASSING = frozenset(
+    {
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+        Code.NOT_CONTROLLER,
+        Code.CONCURRENT_TRANSACTIONS,
+    }
+)
+CONNECT_TIMEOUT_S = 5.0
+PROBE_AFTER_S = 1.0
+PASSING_PART = 0.8  # of --timeout: the reason is better than that of a wait that is over
+RETRY_S = 0.1
+READING = ("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch")
+
+
+class Broker(NamedTuple):
+    """A broker that Metadata names."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class UnreachableError(Exception):
+    """A broker that Metadata names cannot be reached."""
+
+
+class ClusterClient:
+    """The way to all brokers of a cluster. Belongs to one command.
+
+    brokers, controller_id, cluster_id: of the last Metadata. leaders: of the partitions of all
+    topics that were asked for, by topic and number; -1 for a partition without a leader.
+
+    Takes: addresses, the bootstrap addresses; settings, of the client's security, by the names of
+           `client_settings`; mistake, what is wrong with these for the port, found by a probe.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        settings: Mapping[str, Any],
+        waiting: Waiting,
+        mistake: Callable[[], str],
+    ) -> None:
+        self.waiting = waiting
+        self.brokers: dict[int, Broker] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self._addresses = addresses
+        self._client_id = str(settings.get("client_id", CLIENT_ID))
+        self._mistake = mistake
+        self.leaders: dict[tuple[str, int], int] = {}
+        self._open: dict[tuple[str, int], BrokerConnection] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._login = None
+        if settings.get("security_protocol", "PLAINTEXT") != "PLAINTEXT":
+            from barnabas.cli.client.logins import Login
+
+            self._login = Login(settings)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a failure that passes is tried again."""
+        return PASSING_PART * self.waiting.timeout_s
+
+    # --- connections
+
+    def connect(self) -> None:
+        """Connect to the first bootstrap address that answers, and learn the brokers.
+
+        Raises: CommandError where nothing listens, or a setting of security is wrong.
+        """
+        try:
+            self.refresh([])
+        except ConnectionLostError as error:
+            reason = self._mistake() or f"{error}, and gave no reason: see the broker's log"
+            raise CommandError(reason) from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def _any_connection(self) -> BrokerConnection:
+        """An open connection, else one to the first address that accepts it."""
+        for connection in self._open.values():
+            if not connection.is_expired:
+                return connection
+        known = [(broker.host, broker.port) for broker in self.brokers.values()]
+        problem = ""
+        for host, port in dict.fromkeys([*self._addresses, *known]):
+            try:
+                return self._connection(host, port)
+            except OSError as error:
+                said = "it did not answer in time" if isinstance(error, TimeoutError) else ""
+                problem = problem or f"{host}:{port}: {said or error.strerror or error}"
+        raise CommandError(
+            f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
+            "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
+        )
+
+    def _connection(self, host: str, port: int) -> BrokerConnection:
+        """The connection to an address, opened if there is none.
+
+        Raises: OSError where nothing listens.
+        """
+        connection = self._open.get((host, port))
+        if connection is not None and not connection.is_expired:
+            return connection
+        timeout_s = min(CONNECT_TIMEOUT_S, self.waiting.timeout_s)
+        sock = self.waiting.call(
+            "a connection", socket.create_connection, (host, port), timeout=timeout_s
+        )
+        sock.settimeout(2 * self.waiting.timeout_s)  # `Waiting` ends before
+        began = time.monotonic()
+
+        def hopeless() -> str:
+            """What is wrong with the settings, where a port does not answer them."""
+            nonlocal began
+            if time.monotonic() - began <= PROBE_AFTER_S:
+                return ""
+            began = time.monotonic() + self.waiting.timeout_s  # once is enough
+            return self._mistake()
+
+        waiting = Waiting(self.waiting.address, self.waiting.timeout_s, hopeless)
+        try:
+            connection = waiting.call(
+                "its answer to a new client",
+                BrokerConnection, sock, host, port, self._login, self._client_id,
+            )  # fmt: skip
+        except RefusedLoginError as error:
+            from barnabas.cli.client.logins import login_reason
+
+            raise CommandError(self._mistake() or login_reason(str(error))) from error
+        except BaseException:
+            sock.close()
+            raise
+        assert isinstance(connection, BrokerConnection)
+        self._open[host, port] = connection
+        return connection
+
+    def _of_node(self, node_id: int) -> BrokerConnection:
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise UnreachableError(f"the cluster names no broker {node_id}")
+        try:
+            return self._connection(broker.host, broker.port)
+        except OSError as error:
+            raise UnreachableError(
+                f"broker {node_id} is at {broker.host}:{broker.port}, as the cluster says, and "
+                f"cannot be reached there ({error.strerror or error}): is it running, and is its "
+                "advertised.listeners right?"
+            ) from error
+
+    def _drop(self, connection: BrokerConnection) -> None:
+        connection.close()
+        self._open = {key: row for key, row in self._open.items() if row is not connection}
+
+    def _ask(
+        self, connection: BrokerConnection, kind: Kind[Request, Response], request: Request
+    ) -> Response:
+        """The answer to a request; a connection whose answer is outstanding is not used again."""
+        name = kind.request_class.__name__.removesuffix("Request")
+        try:
+            answer = self.waiting.call(f"its answer to {name}", connection.request, kind, request)
+        except (ConnectionLostError, KeyboardInterrupt, CommandError):
+            self._drop(connection)
+            raise
+        assert isinstance(answer, kind.response_class)
+        return answer
+
+    # --- requests
+
+    def refresh(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
+        """Ask for the brokers and for topics by name; None for all topics."""
+        rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)
+        answer = self._ask(self._any_connection(), METADATA, request)
+        self.brokers = {row.node_id: Broker(row.node_id, row.host, row.port)
+                        for row in answer.brokers}  # fmt: skip
+        self.controller_id, self.cluster_id = answer.controller_id, answer.cluster_id
+        for topic in answer.topics:
+            for row in topic.partitions:
+                self.leaders[topic.name or "", row.partition_index] = row.leader_id
+        return answer.topics
+
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """The requests that a broker speaks, with the lowest and the highest version of each."""
+        return self._any_connection().versions
+
+    def speaks(self, kind: Kind[Any, Any]) -> bool:
+        """Whether a broker has a kind of request."""
+        return self._any_connection().speaks(kind)
+
+    def any(self, kind: Kind[Request, Response], request: Request) -> Response:
+        """The answer of any broker."""
+        return self.trying(lambda: self._ask(self._any_connection(), kind, request), kind)
+
+    def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
+        """The answer of that broker."""
+        return self.trying(lambda: self._ask(self._of_node(node_id), kind, request), kind)
+
+    def controller(
+        self,
+        kind: Kind[Request, Response],
+        request: Request,
+        code_of: Callable[[Response], int],
+    ) -> Response:
+        """The answer of the controller, or of a broker that passes the request on to it.
+
+        Takes:  code_of, the code of an answer, which may say that the controller is another one.
+        """
+
+        def ask() -> Response:
+            at = self._any_connection() if self.controller_id < 0 else None
+            answer = self._ask(at or self._of_node(self.controller_id), kind, request)
+            if code_of(answer) == Code.NOT_CONTROLLER:
+                raise RefusedError(Code.NOT_CONTROLLER)
+            return answer
+
+        return self.trying(ask, kind)
+
+    def coordinator(
+        self,
+        key: str,
+        kind: Kind[Request, Response],
+        request: Request,
+        code_of: Callable[[Response], int],
+        *,
+        key_type: int = GROUP,
+    ) -> Response:
+        """The answer of the coordinator of a group or a transactional id.
+
+        Takes:  code_of, the code of an answer, which may say that the coordinator is another one.
+        """
+
+        def ask() -> Response:
+            answer = self._ask(self._of_node(self.coordinator_id(key, key_type)), kind, request)
+            code = code_of(answer)
+            if code in PASSING:
+                raise RefusedError(code, "", key)
+            return answer
+
+        return self.trying(ask, kind)
+
+    def coordinator_id(self, key: str, key_type: int) -> int:
+        """The broker that coordinates a group or a transactional id."""
+        from barnabas.protocol.messages.find_coordinator import (
+            FindCoordinatorRequest,
+            FindCoordinatorResponse,
+        )
+
+        node_id = self._coordinators.get((key_type, key))
+        if node_id is None:
+            kind = Kind(FindCoordinatorRequest, FindCoordinatorResponse, 0, 3)
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
+            answer = self._ask(self._any_connection(), kind, request)
+            if answer.error_code:
+                raise RefusedError(answer.error_code, answer.error_message, key)
+            node_id = self._coordinators[key_type, key] = answer.node_id
+            if node_id not in self.brokers:
+                self.brokers[node_id] = Broker(node_id, answer.host, answer.port)
+        return node_id
+
+    def trying(self, ask: Callable[[], T], kind: Kind[Any, Any] | None = None) -> T:
+        """The result of a function that asks brokers; it is called again while failures pass.
+
+        Takes: kind, of the request; without it, `ask` only reads.
+        """
+        name = "Describe" if kind is None else kind.request_class.__name__
+        deadline = time.monotonic() + self.patience_s
+        silence = self.waiting.silence()
+        while True:
+            try:
+                return ask()
+            except RefusedError as error:
+                if error.code not in PASSING or time.monotonic() >= deadline:
+                    raise
+                waits_for = error.name
+            except UnreachableError as error:
+                if time.monotonic() >= deadline:
+                    raise CommandError(str(error)) from error
+                waits_for = str(error)
+            except ConnectionLostError as error:
+                if not name.startswith(READING) or time.monotonic() >= deadline:
+                    raise CommandError(self._mistake() or str(error)) from error
+                waits_for = str(error)
+            silence.look(waits_for)
+            time.sleep(min(RETRY_S, max(deadline - time.monotonic(), 0)))
+            self._coordinators.clear()
+            self.leaders.clear()
+            self._try_refresh()
+
+    def _try_refresh(self) -> None:
+        """Learn the brokers again, if one answers."""
+        try:
+            self.refresh([])
+        except (ConnectionLostError, UnreachableError):
+            pass  # the request says what is wrong

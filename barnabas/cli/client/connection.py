@@ -1,0 +1,179 @@
+"""One connection to a broker: TLS, login, versions, and requests with their answers.
+
+Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152 (SASL), KIP-368 (lifetime of a session).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import decode_response, encode_request
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import MalformedMessageError, UnwritableMessageError
+from barnabas.version import __version__
+
+if TYPE_CHECKING:
+    from barnabas.cli.client.logins import Login
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+CLIENT_ID = "barnabas-cli"
+MOST_BYTES = (1 << 31) - 1
+MOST_FIRST_BYTES = 1 << 20  # of an answer to ApiVersions; what is larger is another protocol's
+SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its place
+_SIZE = struct.Struct(">i")
+_CODE = struct.Struct(">h")
+
+
+class Kind(NamedTuple, Generic[Request, Response]):
+    """A kind of request: its two messages, and the versions of them that are used here."""
+
+    request_class: type[Request]
+    response_class: type[Response]
+    first_version: int
+    last_version: int
+
+
+API_VERSIONS = Kind(ApiVersionsRequest, ApiVersionsResponse, 0, 3)
+
+
+class ConnectionLostError(Exception):
+    """The broker closed the connection, or it broke."""
+
+
+class RefusedLoginError(Exception):
+    """The broker refuses the login; the text is the broker's reason."""
+
+
+class BrokerConnection:
+    """A connection to one broker. Requests are answered in order, one at a time.
+
+    versions: the lowest and the highest version of each request that the broker speaks, by API key.
+
+    Takes:  sock, a connected socket; login, None where the client has no TLS and no SASL.
+    Raises: ConnectionLostError; RefusedLoginError; CommandError where a setting is wrong.
+    """
+
+    def __init__(
+        self, sock: socket.socket, host: str, port: int, login: Login | None, client_id: str
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._client_id = client_id
+        self._correlation_ids = itertools.count(1)
+        self._session_end_s = math.inf
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket = sock if login is None else login.wrap(sock, host)
+            self._agree()
+            if login is not None and login.uses_sasl:
+                lifetime_ms = login.log_in(self)
+                if lifetime_ms > 0:
+                    self._session_end_s = time.monotonic() + SESSION_USED * lifetime_ms / 1000
+        except OSError as error:
+            sock.close()
+            raise self._lost(error) from error
+        except BaseException:
+            sock.close()
+            raise
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the login is about to end: the broker would close the connection."""
+        return time.monotonic() >= self._session_end_s
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed."""
+        self._socket.close()
+
+    def speaks(self, kind: Kind[Any, Any]) -> bool:
+        """Whether there is a version of a kind of request that both sides speak."""
+        lowest, highest = self.versions.get(kind.request_class.API_KEY, (0, -1))
+        return min(kind.last_version, highest) >= max(kind.first_version, lowest)
+
+    def request(self, kind: Kind[Request, Response], request: Request) -> Response:
+        """The answer to a request.
+
+        Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION where the broker does not
+                have the request, or lacks a field of it.
+        """
+        name = kind.request_class.__name__.removesuffix("Request")
+        if not self.speaks(kind):
+            raise RefusedError(Code.UNSUPPORTED_VERSION, name)
+        _, highest = self.versions[kind.request_class.API_KEY]
+        try:
+            return self._request(kind, request, min(kind.last_version, highest))
+        except UnwritableMessageError as error:
+            raise RefusedError(Code.UNSUPPORTED_VERSION, f"{name}: {error}") from error
+
+    def _request(self, kind: Kind[Request, Response], request: Request, version: int) -> Response:
+        return self._decode(kind.response_class, self._answer(request, version), version)
+
+    def _decode(self, response_class: type[Response], frame: bytes, version: int) -> Response:
+        try:
+            return decode_response(response_class, frame, version)[1]
+        except (struct.error, IndexError, MalformedMessageError) as error:
+            raise CommandError(
+                f"{self.address} sent an answer that cannot be read ({error})"
+            ) from error
+
+    def _answer(self, request: Message, version: int) -> bytes:
+        """The frame that answers a request."""
+        correlation_id = next(self._correlation_ids)
+        try:
+            self._socket.sendall(encode_request(request, version, correlation_id, self._client_id))
+            (size,) = _SIZE.unpack(self._read(_SIZE.size))
+            most = MOST_BYTES if self.versions else MOST_FIRST_BYTES
+            if not _SIZE.size < size <= most:
+                raise ConnectionLostError(f"{self.address} does not speak Kafka's protocol")
+            frame = self._read(size)
+        except OSError as error:
+            raise self._lost(error) from error
+        if _SIZE.unpack_from(frame)[0] != correlation_id:
+            raise ConnectionLostError(f"{self.address} answers another request")
+        return frame
+
+    def _read(self, count: int) -> bytes:
+        parts = []
+        while count:
+            part = self._socket.recv(min(count, 1 << 20))
+            if not part:
+                raise ConnectionLostError(f"{self.address} closed the connection")
+            parts.append(part)
+            count -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _lost(self, error: OSError) -> Exception:
+        """The error to raise for a failure of the socket."""
+        from barnabas.cli.client.logins import tls_reason
+
+        if reason := tls_reason(error):
+            return CommandError(reason)
+        if isinstance(error, TimeoutError):
+            return ConnectionLostError(f"{self.address} does not answer")
+        return ConnectionLostError(f"{self.address}: {error.strerror or error}")
+
+    def _agree(self) -> None:
+        """Ask for the versions that the broker speaks.
+
+        A broker that does not know this version of the request answers in version 0 (KIP-511).
+        """
+        version = API_VERSIONS.last_version
+        request = ApiVersionsRequest(CLIENT_ID, __version__)
+        frame = self._answer(request, version)
+        if len(frame) >= 6 and _CODE.unpack_from(frame, 4)[0] == Code.UNSUPPORTED_VERSION:
+            version = 0
+            frame = self._answer(ApiVersionsRequest(), version)
+        answer = self._decode(ApiVersionsResponse, frame, version)
+        if answer.error_code:
+            raise RefusedError(answer.error_code, "ApiVersions")
+        self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

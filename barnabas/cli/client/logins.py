@@ -1,0 +1,163 @@
+"""TLS and SASL of a client: made from the settings of --client-config, by the connector's code.
+
+It is imported where a client's settings ask for one of them, or a connection fails.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from barnabas.cli.errors import CommandError
+from barnabas.protocol.errors import Code
+
+if TYPE_CHECKING:
+    import socket
+
+    from barnabas.cli.client.connection import BrokerConnection
+    from barnabas.spark_connector.security import SecurityOptions
+
+CLIENT_CONFIG = "in the file of --client-config"
+
+
+class Login:
+    """How a client protects its connections, and who it is.
+
+    Takes:  settings, by the names of `barnabas.cli.cluster.client_settings`.
+    Raises: CommandError where a certificate, a key or the mechanism cannot be used.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._options = _security(settings)
+        self._context: ssl.SSLContext | None = None
+        if self._options.uses_tls:
+            from barnabas.spark_connector.security import SecurityError, ssl_context
+
+            try:
+                self._context = ssl_context(self._options)
+            except SecurityError as error:
+                raise CommandError(_of_client_config(error)) from error
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether the client logs in."""
+        return self._options.uses_sasl
+
+    def wrap(self, sock: socket.socket, host: str) -> socket.socket:
+        """The socket, over TLS if the settings say so. Raises: OSError."""
+        if self._context is None:
+            return sock
+        return self._context.wrap_socket(sock, server_hostname=host)
+
+    def log_in(self, connection: BrokerConnection) -> int:
+        """Log in by SaslHandshake and SaslAuthenticate.
+
+        Gives:  the lifetime of the session in ms; 0 where it has no end.
+        Raises: RefusedLoginError; ConnectionLostError where the port has other mechanisms, or asks
+                for no login; CommandError where there is no token.
+        """
+        from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
+        from barnabas.protocol.messages.sasl_authenticate import (
+            SaslAuthenticateRequest,
+            SaslAuthenticateResponse,
+        )
+        from barnabas.protocol.messages.sasl_handshake import (
+            SaslHandshakeRequest,
+            SaslHandshakeResponse,
+        )
+        from barnabas.spark_connector.oauth import TokenError
+        from barnabas.spark_connector.security import AuthenticationError, exchange
+
+        handshake = Kind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+        authenticate = Kind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+        mechanism = self._options.mechanism
+        assert mechanism is not None
+        if not connection.speaks(handshake):
+            raise ConnectionLostError(f"{connection.address} asks for no login")
+        shaken = connection.request(handshake, SaslHandshakeRequest(mechanism))
+        if shaken.error_code:
+            name = Code(shaken.error_code).name
+            raise ConnectionLostError(f"{connection.address} refuses {mechanism}: {name}")
+        lifetime_ms = 0
+        login = exchange(self._options)
+        try:
+            message: bytes | None = login.first()
+            while message is not None:
+                answer = connection.request(authenticate, SaslAuthenticateRequest(message))
+                if answer.error_code:
+                    raise RefusedLoginError(answer.error_message or Code(answer.error_code).name)
+                lifetime_ms = answer.session_lifetime_ms
+                message = login.answer(answer.auth_bytes)
+        except AuthenticationError as error:
+            raise RefusedLoginError(str(error)) from error
+        except TokenError as error:
+            raise CommandError(_of_client_config(error)) from error
+        return lifetime_ms
+
+
+def _of_client_config(error: Exception) -> str:
+    """The connector's text about an option as one about a setting of the file."""
+    text = str(error).replace("option kafka.", "").replace("options kafka.", "")
+    return "--client-config: " + text.replace("kafka.", "")
+
+
+def _security(settings: Mapping[str, Any]) -> SecurityOptions:
+    from barnabas.spark_connector.oauth import TokenSource
+    from barnabas.spark_connector.security import MECHANISMS, SecurityOptions
+
+    protocol = str(settings.get("security_protocol", "PLAINTEXT"))
+    mechanism = settings.get("sasl_mechanism")
+    options = SecurityOptions(
+        protocol,
+        ca_file=settings.get("ssl_cafile"),
+        certificate_file=settings.get("ssl_certfile"),
+        key_file=settings.get("ssl_keyfile"),
+        key_password=settings.get("ssl_password"),
+        check_hostname=bool(settings.get("ssl_check_hostname", True)),
+        mechanism=mechanism,
+        username=str(settings.get("sasl_plain_username", "")),
+        password=str(settings.get("sasl_plain_password", "")),
+        tokens=TokenSource(endpoint_url=str(settings.get("sasl_oauth_token_url", ""))),
+    )
+    if options.uses_sasl and mechanism not in MECHANISMS:
+        raise CommandError(
+            f"--client-config: sasl.mechanism={mechanism} must be one of {', '.join(MECHANISMS)}"
+        )
+    return options
+
+
+def tls_reason(error: OSError) -> str:
+    """What a failure of TLS says about the client's settings; empty for another failure."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return certificate_reason(error.verify_message.rstrip("."))
+    text = str(getattr(error, "reason", "") or "")
+    if isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in text:
+        return client_certificate_reason()
+    return ""
+
+
+def certificate_reason(why: str) -> str:
+    """What to do where the broker's certificate is refused, for OpenSSL's reason."""
+    if "mismatch" in why.lower() or "not valid for" in why.lower():
+        return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
+    return (
+        f"the broker's certificate is not trusted ({why.partition(': ')[2] or why}): set "
+        f"ssl.truststore.location to a PEM file with its CA {CLIENT_CONFIG}"
+    )
+
+
+def client_certificate_reason() -> str:
+    """What to do where the broker asks for the client's certificate."""
+    return (
+        "the broker asks for the client's certificate: set ssl.keystore.location, and "
+        f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
+    )
+
+
+def login_reason(why: str) -> str:
+    """What to do where the broker refuses the login."""
+    return (
+        f"the broker refuses the login: {why.rstrip('.')}; see sasl.username and sasl.password, or "
+        f"sasl.jaas.config, {CLIENT_CONFIG}"
+    )

@@ -1,0 +1,187 @@
+"""A few records of a partition, read and written: for `barnabas check` and `txn why-stuck`.
+
+What moves many records are kafka-python's consumer and producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from barnabas.cli.client.cluster_client import TRANSACTION, ClusterClient
+from barnabas.cli.client.connection import Kind
+from barnabas.cli.client.topics import CLIENT, leaders
+from barnabas.cli.client.transactions import init_producer
+from barnabas.cli.errors import RefusedError
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from barnabas.protocol.records import (
+    NewRecord,
+    Record,
+    batches_in,
+    decode_marker,
+    encode_batch,
+    records_of,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+FETCH = Kind(FetchRequest, FetchResponse, 4, 11)
+FETCH_BYTES = 1 << 20
+WAIT_MS = 500
+ALL = -1  # as acks
+
+
+def read_records(
+    client: ClusterClient, partition: TopicPartition, start: int, end: int, *, read_committed: bool
+) -> Iterator[Record]:
+    """The records of a partition between two offsets; committed ones only, if that is asked for."""
+    position = start
+    while position < end:
+        fetched = _fetch(client, partition, position, read_committed)
+        data = bytes(fetched.records or b"")
+        aborted: dict[int, list[int]] = {}  # first offsets by producer, the next one last
+        for row in sorted(fetched.aborted_transactions or (), key=lambda row: -row.first_offset):
+            aborted.setdefault(row.producer_id, []).append(row.first_offset)
+        begun = position
+        for at, header in batches_in(data):
+            batch = data[at : at + header.size_bytes]
+            position = max(position, header.next_offset)
+            first_offsets = aborted.get(header.producer_id, [])
+            is_aborted = bool(first_offsets) and first_offsets[-1] <= header.base_offset
+            if header.is_control:
+                if is_aborted and not decode_marker(batch).commit:
+                    first_offsets.pop()
+                continue
+            if is_aborted and header.is_transactional:
+                continue
+            for record in records_of(batch):
+                if begun <= record.offset < end:
+                    yield record
+        if position == begun:
+            return  # nothing is left before the end: it was compacted away
+
+
+def _fetch(
+    client: ClusterClient, partition: TopicPartition, offset: int, read_committed: bool
+) -> PartitionData:
+    row = FetchPartition(
+        partition=partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+    )
+    request = FetchRequest(
+        replica_id=CLIENT,
+        max_wait_ms=WAIT_MS,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=int(read_committed),
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=partition.topic, partitions=[row])],
+    )
+
+    def ask() -> PartitionData:
+        ((node_id, _),) = leaders(client, [partition]).items()
+        answer = client.node(node_id, FETCH, request)
+        ((found,),) = (topic.partitions for topic in answer.responses)
+        code = answer.error_code or found.error_code
+        if code:
+            raise RefusedError(code, "", partition.topic)
+        return found
+
+    return client.trying(ask)
+
+
+class Transactions:
+    """Transactions of one producer on one partition, a record each.
+
+    Takes:  name, the transactional id.
+    Raises: RefusedError, from all methods.
+    """
+
+    def __init__(self, client: ClusterClient, name: str, partition: TopicPartition) -> None:
+        self._client, self._name, self._partition = client, name, partition
+        timeout_ms = round(client.waiting.timeout_s * 1000)
+        self._producer_id, self._epoch = init_producer(client, name, timeout_ms)
+        self._sequence = 0
+
+    def write(self, value: bytes, *, commit: bool, timestamp: int) -> None:
+        """Write a record in a transaction, and end that."""
+        self._add_partition()
+        self._produce(value, timestamp)
+        self._end(commit=commit)
+
+    def _add_partition(self) -> None:
+        from barnabas.protocol.messages.add_partitions_to_txn import (
+            AddPartitionsToTxnRequest,
+            AddPartitionsToTxnResponse,
+            AddPartitionsToTxnTopic,
+        )
+
+        kind = Kind(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_producer_id=self._producer_id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(self._partition.topic, [self._partition.partition])
+            ],
+        )
+
+        def code_of(answer: AddPartitionsToTxnResponse) -> int:
+            ((row,),) = (
+                topic.results_by_partition for topic in answer.results_by_topic_v3_and_below
+            )
+            return row.partition_error_code
+
+        answer = self._client.coordinator(self._name, kind, request, code_of, key_type=TRANSACTION)
+        self._check(code_of(answer), self._partition.topic)
+
+    def _produce(self, value: bytes, timestamp: int) -> None:
+        from barnabas.protocol.messages.produce import (
+            PartitionProduceData,
+            ProduceRequest,
+            ProduceResponse,
+            TopicProduceData,
+        )
+
+        kind = Kind(ProduceRequest, ProduceResponse, 3, 11)
+        batch = encode_batch(
+            [NewRecord(None, value, timestamp)],
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=self._sequence,
+            transactional=True,
+        )
+        data = PartitionProduceData(self._partition.partition, bytes(batch))
+        request = ProduceRequest(
+            transactional_id=self._name,
+            acks=ALL,
+            timeout_ms=round(self._client.waiting.timeout_s * 1000),
+            topic_data=[TopicProduceData(name=self._partition.topic, partition_data=[data])],
+        )
+
+        def ask() -> None:
+            ((node_id, _),) = leaders(self._client, [self._partition]).items()
+            answer = self._client.node(node_id, kind, request)
+            ((row,),) = (topic.partition_responses for topic in answer.responses)
+            self._check(row.error_code, self._partition.topic)
+
+        self._client.trying(ask)
+        self._sequence += 1
+
+    def _end(self, *, commit: bool) -> None:
+        from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+        kind = Kind(EndTxnRequest, EndTxnResponse, 0, 4)
+        request = EndTxnRequest(self._name, self._producer_id, self._epoch, commit)
+        answer = self._client.coordinator(
+            self._name, kind, request, lambda answer: answer.error_code, key_type=TRANSACTION
+        )
+        self._check(answer.error_code, self._name)
+
+    def _check(self, code: int, resource: str) -> None:
+        if code:
+            raise RefusedError(code, "", resource)

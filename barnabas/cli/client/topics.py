@@ -1,0 +1,124 @@
+"""Requests about topics, partitions and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from barnabas.cli.client.cluster_client import PASSING, ClusterClient
+from barnabas.cli.client.connection import Kind
+from barnabas.cli.errors import RefusedError
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
+from barnabas.protocol.topic_partition import TopicPartition
+
+Row = TypeVar("Row")
+
+LIST_OFFSETS = Kind(ListOffsetsRequest, ListOffsetsResponse, 2, 6)
+LATEST, EARLIEST = -1, -2  # as timestamps
+CLIENT = -1  # as replica_id
+NO_LEADER = -1
+
+
+def describe_topics(
+    client: ClusterClient, names: Iterable[str] | None = None
+) -> list[MetadataResponseTopic]:
+    """Topics by name, each with its code; None for all."""
+    wanted = None if names is None else list(names)
+
+    def ask() -> list[MetadataResponseTopic]:
+        found = client.refresh(wanted)
+        for topic in found:
+            if topic.error_code == Code.LEADER_NOT_AVAILABLE and not topic.partitions:
+                raise RefusedError(topic.error_code, "", str(topic.name))
+        return found
+
+    return client.trying(ask)
+
+
+def name_of(topic: MetadataResponseTopic) -> str:
+    """The topic's name, which is null only in answers to requests by id."""
+    return topic.name or ""
+
+
+def by_topic(
+    partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], Row]
+) -> dict[str, list[Row]]:
+    """A row for each partition, by topic."""
+    topics: dict[str, list[Row]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(make(partition))
+    return topics
+
+
+def leaders(
+    client: ClusterClient, partitions: Iterable[TopicPartition]
+) -> dict[int, list[TopicPartition]]:
+    """Partitions by their leaders. Raises: RefusedError for one that has none."""
+    wanted = sorted(set(partitions))
+    unknown = sorted({row.topic for row in wanted if row not in client.leaders})
+    for topic in describe_topics(client, unknown) if unknown else ():
+        if topic.error_code:
+            raise RefusedError(topic.error_code, "", name_of(topic))
+    found: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        leader = client.leaders.get(partition)
+        if leader is None:
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "", str(partition))
+        if leader == NO_LEADER:
+            raise RefusedError(Code.LEADER_NOT_AVAILABLE, "", str(partition))
+        found.setdefault(leader, []).append(partition)
+    return found
+
+
+def offsets_by_time(
+    client: ClusterClient, times: Mapping[TopicPartition, int], *, read_committed: bool = False
+) -> dict[TopicPartition, int]:
+    """The first offset whose record is at least that late, in ms; -1 where there is none.
+
+    The times LATEST and EARLIEST stand for the end and the start of a log; the end for
+    read_committed is the last stable offset.
+    """
+
+    def ask() -> dict[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
+        for node_id, partitions in leaders(client, times).items():
+            offsets |= _of_leader(client, node_id, partitions, times, read_committed)
+        return offsets
+
+    return client.trying(ask) if times else {}
+
+
+def _of_leader(
+    client: ClusterClient,
+    node_id: int,
+    partitions: list[TopicPartition],
+    times: Mapping[TopicPartition, int],
+    read_committed: bool,
+) -> dict[TopicPartition, int]:
+    rows = by_topic(
+        partitions,
+        lambda row: ListOffsetsPartition(partition_index=row.partition, timestamp=times[row]),
+    )
+    request = ListOffsetsRequest(
+        replica_id=CLIENT,
+        isolation_level=int(read_committed),
+        topics=[
+            ListOffsetsTopic(name=name, partitions=of_topic) for name, of_topic in rows.items()
+        ],
+    )
+    offsets = {}
+    for topic in client.node(node_id, LIST_OFFSETS, request).topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            if row.error_code:
+                subject = str(partition) if row.error_code in PASSING else topic.name
+                raise RefusedError(row.error_code, "", subject)
+            offsets[partition] = row.offset
+    return offsets

@@ -1,0 +1,82 @@
+"""The client of the commands that administrate a cluster: what it loads, and what it does where a
+broker is old, gone or another one than it was.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from helpers.cli_commands import MOVES_RECORDS, TOPIC, VERBS, CommandLine
+from helpers.ports import refusing_port
+
+from barnabas.local_broker import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+RUN_ALL = """
+import sys
+from barnabas.broker.rim.daemon.main import main
+for line in sys.argv[1:]:
+    code = main(line.split())
+    print("ENDED", code, line, flush=True)
+print("LOADED", *sys.modules)
+"""
+
+
+def test_no_command_that_administrates_loads_kafka_python_or_asyncio() -> None:
+    names = [name for name in VERBS if name not in MOVES_RECORDS]
+    more = {"share consume": ["--idle", "0.2"], "user add": ["--password-file", __file__]}
+    with LocalBroker(topics=[TOPIC]) as broker:
+        where = ["-b", broker.bootstrap_servers]
+        lines = [" ".join([name, *VERBS[name], *more.get(name, ()), *where]) for name in names]
+        done = subprocess.run(
+            [sys.executable, "-c", RUN_ALL, *lines],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+    *_, loaded = done.stdout.splitlines()
+    assert done.stdout.count("ENDED") == len(names), done
+    assert "Traceback" not in done.stderr
+    heavy = {"kafka", "asyncio", "anyio", "rich", "ssl", "urllib.request", "confluent_kafka"}
+    expected = {"ssl"}  # of the producer for two-phase commit
+    assert heavy & set(loaded.split()) <= expected
+
+
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_an_address_that_is_gone_is_passed_over(barnabas: CommandLine) -> None:
+    with LocalBroker(topics=[TOPIC]) as broker, refusing_port() as gone:
+        barnabas.use(f"127.0.0.1:{gone},{broker.bootstrap_servers}")
+        assert TOPIC in barnabas.ok("topics", "list").out
+
+
+def test_a_broker_that_is_advertised_elsewhere_is_named(barnabas: CommandLine) -> None:
+    """The address of the metadata is what matters, and the error says where it comes from."""
+    with refusing_port() as gone:
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{gone}"}
+        with LocalBroker(settings=settings) as broker:
+            barnabas.use(f"127.0.0.1:{broker.port}")
+            assert barnabas.ok("topics", "list").err.startswith("no topics")
+            lost = barnabas("groups", "list", "--timeout", "0.5")
+    assert lost.code == 1
+    assert f"broker 1 is at 127.0.0.1:{gone}" in lost.err
+    assert "advertised.listeners" in lost.err
+
+
+def test_settings_of_a_broker_that_there_is_not(barnabas: CommandLine) -> None:
+    with LocalBroker() as broker:
+        barnabas.use(broker.bootstrap_servers)
+        unknown = barnabas("config", "describe", "broker", "99")
+        assert (unknown.code, "there is no such broker" in unknown.err) == (1, True)
+        word = barnabas("config", "describe", "broker", "first")
+        assert (word.code, "'first' is no broker's id" in word.err) == (1, True)
+        barnabas.ok("config", "set", "broker", "", "message.max.bytes=2000000")
+        said = barnabas.ok("config", "describe", "broker", "1", "--filter", "message.max.bytes")
+        assert said.out.splitlines()[1].split()[:2] == ["message.max.bytes", "2000000"]
