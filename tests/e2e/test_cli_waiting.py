@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 
 import pytest
 from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
@@ -211,3 +212,23 @@ def test_consume_that_follows_waits_while_the_broker_answers(
     eventually(arrives, what="a record that came after its start")
     assert started.interrupt() == 130
     assert "waiting for" not in started.err
+
+
+def test_the_line_comes_before_the_error_where_the_command_is_late_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a busy machine the first look may come when the timeout is over, or the client's end."""
+    now_s = [100.0]
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    late = waiting.Silence("127.0.0.1:9092", 5.0)
+    early = waiting.Silence("127.0.0.1:9092", 0.5)
+    now_s[0] += 0.9
+    with pytest.raises(waiting.TimeoutOver):
+        early.look("its answer")
+    assert capsys.readouterr().err == "", "it lasted less than what the line waits for"
+    now_s[0] += 60
+    with pytest.raises(waiting.TimeoutOver):
+        late.look("its answer")
+    assert capsys.readouterr().err.count("waiting for 127.0.0.1:9092: its answer") == 1
+    assert "did not answer" in str(late.over("its answer"))
+    assert capsys.readouterr().err == ""
