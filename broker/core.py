@@ -177,7 +177,7 @@ class Broker:
             self.wide.made.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
         if self.shares.made is not None:
-            self.shares.made.on_closed(connection_id)
+            self.shares.made.session_ends.on_closed(connection_id)
         if self.quotas.clients is not None:
             self.quotas.clients.on_closed(connection_id)
         if connection is not None and connection.parked_ticket >= 0:

@@ -42,6 +42,9 @@ class FlushJob(NamedTuple):
     then: Callable[[int], None] | None = None  # called at its end, if it is not of the flush queue
 
 
+NO_CONNECTION = 0  # of work that no request waits for
+
+
 class Work(NamedTuple):
     """A long computation: the rim calls `run` in the worker's thread, then passes its result to
     `Broker.on_worked`.

@@ -62,7 +62,9 @@ class ShareHandler:
         try:
             session = self._session(request, context)
         except KafkaError as error:
-            self._parts.shares.get().drop_unread(request.group_id or "", context.now_ms)
+            self._parts.shares.get().session_ends.drop_unread(
+                request.group_id or "", context.now_ms
+            )
             response = request.error_response(context.api_version, error.code)
             if error.code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
                 return response
@@ -91,7 +93,7 @@ class ShareHandler:
             if not acknowledging.is_empty:
                 yield from fetch.acknowledge(acknowledging, now_ms)
         if is_last:
-            self._parts.shares.get().close_session(session, now_ms)
+            self._parts.shares.get().session_ends.close_session(session, now_ms)
         while fetch.load_some(now_ms):
             now_ms = yield
         fetch.begin(context.now_ms + max(request.max_wait_ms, 0), now_ms)
@@ -196,7 +198,7 @@ class ShareHandler:
 
         yield from acknowledging.in_slices(reply, now_ms)
         if request.share_session_epoch == FINAL_EPOCH:
-            self._parts.shares.get().close_session(session, now_ms)
+            self._parts.shares.get().session_ends.close_session(session, now_ms)
         return PARKED
 
     def _acknowledged(

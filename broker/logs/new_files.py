@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Outbox, Work
+from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
 
 if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 FEWEST_AHEAD, MOST_AHEAD = 9, 1000
 MADE_AT_ONCE = 16
 MADE_BY_A_REQUEST = 1
-NO_CONNECTION = 0
 
 
 class FilesAhead:

@@ -13,7 +13,16 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from barnabas.broker.outbox import PARKED, Answer, CloseReason, Encoded, Outbox, Parked, Work
+from barnabas.broker.outbox import (
+    NO_CONNECTION,
+    PARKED,
+    Answer,
+    CloseReason,
+    Encoded,
+    Outbox,
+    Parked,
+    Work,
+)
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
 from barnabas.protocol.hot_responses import Piece
@@ -173,6 +182,10 @@ class Requests:
     ) -> None:
         """Have the worker do a long computation for a request; `Work` describes the parameters."""
         self._outbox.work.append(Work(context.connection_id, run, done, held_bytes))
+
+    def run_in_background(self, run: Callable[[], Any], done: Callable[[Any, int], None]) -> None:
+        """Have the worker do a long computation that no request waits for."""
+        self._outbox.work.append(Work(NO_CONNECTION, run, done))
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
         """Have the worker encode the long answer to a request that is parked."""

@@ -178,7 +178,7 @@ IGNORED_PREFIXES = {
     "delegation.token.": "there are no delegation tokens",
     "group.consumer.assignor.offload.": "the assignment is computed at once",
     "group.share.assignor.offload.": "the assignment is computed at once",
-    "group.streams.assignor.offload.": "the assignment is computed at once",
+    "group.streams.assignor.offload.": "an assignment of many tasks is computed in slices",
     "kafka.metrics.": _NOTHING_REPORTED,
     "leader.imbalance.": _ONE_BROKER,
     "log.cleaner.io.": _UNTHROTTLED,

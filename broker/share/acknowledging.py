@@ -118,6 +118,7 @@ class Acknowledging:
                 for one in batches
             ]
             partitions = self._shares.partitions
+            self._shares.session_ends.release_now(self._group_id, self._member_id, place, now_ms)
             self._storing.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
 
     def _check(self, batches: Sequence[Any]) -> None:

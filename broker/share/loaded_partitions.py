@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.logs.not_written import NotWrittenError
@@ -25,11 +26,11 @@ from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change,
 from barnabas.coordinator.share.state_batches import combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log.time_lookup import offset_for_timestamp
 
 if TYPE_CHECKING:
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.broker.share.first_offsets import FirstOffsets
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.storage.log.log import Log
@@ -56,8 +57,10 @@ class LoadedPartitions:
         runtime: ShareRuntime,
         group_configs: GroupConfigs,
         purgatory: Purgatory,
+        first_offsets: FirstOffsets,
     ) -> None:
         self._coordinator, self._runtime = coordinator, runtime
+        self.first_offsets = first_offsets
         self._group_configs, self._purgatory = group_configs, purgatory
         self._loaded: dict[SharePartitionKey, LoadedPartition] = {}
         self._by_group: dict[str, dict[SharePartitionKey, None]] = {}
@@ -84,7 +87,7 @@ class LoadedPartitions:
         Raises: KafkaError UNKNOWN_SERVER_ERROR where it is not initialized, as by Apache Kafka:
                 clients try again; OFFSET_NOT_AVAILABLE where the group begins with a time that no
                 record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
-                COORDINATOR_NOT_AVAILABLE without space for a record.
+                COORDINATOR_NOT_AVAILABLE without space for a record. SearchedLater.
         """
         loaded = self._loaded.get(key)
         if loaded is not None and loaded.is_of(log):
@@ -102,7 +105,7 @@ class LoadedPartitions:
         assert state is not None, "it was read"
         start_offset = state.start_offset
         if start_offset == UNINITIALIZED_OFFSET:
-            start_offset = self._first_offset(key.group_id, log, now_ms)
+            start_offset = self.first_offsets.of(key, log, now_ms)
         loaded = LoadedPartition(
             key,
             log,
@@ -116,17 +119,6 @@ class LoadedPartitions:
         self._by_group.setdefault(key.group_id, {})[key] = None
         self._purgatory.watch(log, loaded)
         return loaded
-
-    def _first_offset(self, group_id: str, log: Log, now_ms: int) -> int:
-        """Where a group begins that has read nothing."""
-        reset = self._group_configs.value(group_id, "share.auto.offset.reset")
-        if reset.age_ms is not None:
-            timestamp = reset.timestamp(now_ms + log.wall.ahead_ms)
-            found = offset_for_timestamp(log, timestamp, upper_bound_offset=log.high_watermark)
-            if found is None:
-                raise KafkaError(Code.OFFSET_NOT_AVAILABLE)
-            return found[1]
-        return log.log_start_offset if reset.text == "earliest" else log.high_watermark
 
     def _store_first_offset(self, loaded: LoadedPartition, now_ms: int) -> None:
         """Store where a group begins: a later start may find another offset, and would skip the
@@ -165,11 +157,19 @@ class LoadedPartitions:
         self._purgatory.unwatch(loaded.log, loaded)
         loaded.wake(now_ms)
 
-    def drop_group(self, group_id: str, now_ms: int) -> None:
-        """Drop the share partitions of a group without sessions, if all of them is stored."""
-        for key in list(self._by_group.get(group_id, ())):
-            if not self._loaded[key].unstored:
-                self.drop(key, now_ms)
+    def drop_some(self, group_id: str, most: int, now_ms: int) -> int:
+        """Drop share partitions of a group without sessions, whose changes are all stored.
+
+        Gives: how many; fewer than `most` where there are no more.
+        """
+        of_group = self._by_group.get(group_id, {})
+        stored = (key for key in of_group if not self._loaded[key].unstored)
+        some = list(islice(stored, most))
+        for key in some:
+            self.drop(key, now_ms)
+        if len(some) < most:
+            self.first_offsets.forget(group_id)
+        return len(some)
 
     def drop_topics(self, topic_ids: set[uuid.UUID], now_ms: int) -> None:
         """Drop the share partitions of deleted topics."""
@@ -299,8 +299,10 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When a lock may end next; 0: a wake is due."""
-        return 0 if self._woken_later else self._timers.earliest_ms
+        """When a lock may end next; 0: a wake or a search is due."""
+        if self._woken_later or self.first_offsets.is_ready:
+            return 0
+        return self._timers.earliest_ms
 
     def wake_later(self, loaded: LoadedPartition) -> None:
         """Try the fetches that wait for a share partition at the next tick: one that has read as
@@ -313,6 +315,7 @@ class LoadedPartitions:
         woken, self._woken_later = self._woken_later, {}
         for one in woken:
             one.wake(now_ms)
+        self.first_offsets.on_tick(now_ms)
         earliest_ms = self._timers.earliest_ms
         if earliest_ms is None or earliest_ms > now_ms:
             return

@@ -10,6 +10,7 @@ from barnabas.broker.outbox import Encoded
 from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.share.acknowledging import Acknowledging, Codes
 from barnabas.broker.share.acquisition import RECORD_LIMIT, Acquired, Taker, acquire, without
+from barnabas.broker.share.first_offsets import SearchedLater
 from barnabas.broker.share.log_batches import aborted_batches, batches_of, slice_of
 from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
@@ -227,14 +228,23 @@ class ShareFetch:
         return found
 
     def _visit(self, target: ShareTarget, now_ms: int) -> LoadedPartition | None:
-        """The share partition of a target; None where there is an error, which is noted."""
+        """The share partition of a target; None where there is an error, which is noted, and
+        where its start is not known yet.
+        """
         try:
             log = self._topics.log(target.topic_id, target.index)
             loaded = target.partition
             if loaded is None or not loaded.is_of(log):
                 key = SharePartitionKey(self._group_id, *target.place)
                 loaded = target.partition = self._shares.partitions.load(key, log, now_ms)
+            self._shares.session_ends.release_now(
+                self._group_id, self._member_id, target.place, now_ms
+            )
             return loaded
+        except SearchedLater as search:
+            search.wake(target)
+            target.session.ready.pop(target, None)
+            return None
         except KafkaError as error:
             self._errors[target] = error
             return None

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.share.first_offsets import FirstOffsets
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
+from barnabas.broker.share.session_ends import SessionEnds
 from barnabas.broker.share.share_runtime import ShareRuntime
-from barnabas.broker.share.share_sessions import ShareSession, ShareSessions
+from barnabas.broker.share.share_sessions import ShareSessions
 from barnabas.broker.share.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
 from barnabas.storage.files.segment_files import CorruptLog
 
@@ -53,7 +54,7 @@ class Shares:
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         self.changes = StateChanges(coordinator, runtime)
-        self._closed: list[int] = []  # connections
+        self.session_ends = SessionEnds(partitions, self.sessions)
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
         self._next_prune_ms = now_ms + self._prune_interval_ms
         for log in topics.logs_of(SHARE_STATE_TOPIC):
@@ -89,35 +90,6 @@ class Shares:
             for log in self._topics.logs_of(SHARE_STATE_TOPIC):
                 log.flush()
 
-    def on_closed(self, connection_id: int) -> None:
-        """A connection is closed; the next tick ends the sessions that it began."""
-        if self.sessions.of_connection(connection_id):
-            self._closed.append(connection_id)
-
-    def close_session(self, session: ShareSession, now_ms: int) -> None:
-        """End a session, unless the member has begun another one in its place: what the member
-        holds of its partitions is released. Share partitions that no member of the group reads any
-        more are dropped.
-        """
-        key = session.key
-        if self.sessions.get(key) is session:
-            self.sessions.remove(key)
-            held = (SharePartitionKey(key.group_id, *place) for place in session.targets)
-            self.partitions.release(held, key.member_id, now_ms)
-            self.drop_unread(key.group_id, now_ms)
-
-    def drop_unread(self, group_id: str, now_ms: int) -> None:
-        """Drop the share partitions of a group, if none of its members has a session."""
-        if not self.sessions.has_group(group_id):
-            self.partitions.drop_group(group_id, now_ms)
-
-    def _end_sessions(self, now_ms: int) -> None:
-        """End the sessions of closed connections."""
-        closed, self._closed = self._closed, []
-        for connection_id in closed:
-            for session in self.sessions.of_connection(connection_id):
-                self.close_session(session, now_ms)
-
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
         """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""
         self.partitions.drop_topics(topic_ids, now_ms)
@@ -129,7 +101,7 @@ class Shares:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.changes.is_ready or self._closed:
+        if self.changes.is_ready or self.session_ends.is_ready:
             return 0
         cold_ms, lock_ms = self.coordinator.next_deadline_ms(), self.partitions.next_deadline_ms
         due_ms = None if cold_ms is None else min(cold_ms, self._next_prune_ms)
@@ -138,8 +110,8 @@ class Shares:
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
         self.changes.on_tick(now_ms)
-        if self._closed:
-            self._end_sessions(now_ms)
+        if self.session_ends.is_ready:
+            self.session_ends.on_tick(now_ms)
         self.partitions.on_tick(now_ms)
         deadline_ms = self.coordinator.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
@@ -186,5 +158,6 @@ def make_shares(
         requests,
         is_durable=config.barnabas_transaction_durability == "flush",
     )
-    partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory)
+    first_offsets = FirstOffsets(group_configs, topics.logs, requests)
+    partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory, first_offsets)
     return Shares(config, coordinator, runtime, partitions, topics, now_ms)

@@ -42,7 +42,14 @@ from barnabas.coordinator.groups.group_records import (
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
+from barnabas.coordinator.groups.group_timers import (
+    JOIN,
+    RETENTION,
+    SESSION,
+    SYNC,
+    TimerKey,
+    one_slice,
+)
 from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
@@ -306,8 +313,7 @@ class GroupCoordinator:
         assert group is not None
         typed.replay(key, value)
         if value is None and typed_kind.is_group_key(key):
-            group.typed = None
-            self._table.maybe_forget(group)
+            self._table.drop_typed(group)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -412,7 +418,7 @@ class GroupCoordinator:
         At most DUE_AT_ONCE of them: the next tick continues, and requests come in between.
         """
         results = ResultsByPartition()
-        due = self._timers.pop_due(now_ms, DUE_AT_ONCE)
+        due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
         # retention first: it must see no group that has a record of this tick, not replayed yet
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}

@@ -67,10 +67,9 @@ class GroupKinds:
 
     def machine_of(self, group: Group) -> GroupMachine:
         """The machine for the members of a group, which is not a classic one."""
-        machine: GroupMachine = self.consumers
-        if group.is_typed:
-            machine = self.shares if group.kind == SHARE_TYPE else self.streams
-        return machine
+        if not group.is_typed:
+            return self.consumers
+        return self.shares if group.kind == SHARE_TYPE else self.streams
 
     def typed_kind(self, kind: str) -> TypedKind | None:
         """What reads the records of share groups or streams groups; None: the kind is unknown."""

@@ -10,7 +10,12 @@ from collections.abc import Callable
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_timers import RETENTION, TimerKey, cancel_member
+from barnabas.coordinator.groups.group_timers import (
+    OF_TYPED_GROUPS,
+    RETENTION,
+    TimerKey,
+    cancel_member,
+)
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.messages.message import Message
@@ -60,6 +65,13 @@ class GroupTable:
         group.classic.rebalance.cancel_timers()
         for member_id in group.classic.pending_ids:
             cancel_member(self.timers, group.group_id, member_id)
+
+    def drop_typed(self, group: Group) -> None:
+        """Drop the share group or streams group that a group was, with its timers."""
+        group.typed = None
+        for kind in OF_TYPED_GROUPS:
+            self.timers.cancel((kind, group.group_id, ""))
+        self.maybe_forget(group)
 
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.

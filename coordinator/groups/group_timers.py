@@ -11,8 +11,18 @@ from barnabas.coordinator.timers import Timers
 TimerKey = tuple[str, str, str]
 SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
 REBALANCE, PATTERNS, FIRST_TARGET = "rebalance", "patterns", "first target"
+ASSIGNING = "assigning"
 
 OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
+OF_TYPED_GROUPS = (FIRST_TARGET, ASSIGNING)
+
+
+def one_slice(timers: Timers[TimerKey], due: list[TimerKey], now_ms: int) -> list[TimerKey]:
+    """The keys that are due, with one slice of an assignment: the next tick has the next one."""
+    slices = [key for key in due if key[0] == ASSIGNING][1:]
+    for key in slices:
+        timers.schedule(key, now_ms)
+    return [key for key in due if key not in slices] if slices else due
 
 
 def cancel_member(timers: Timers[TimerKey], group_id: str, member_id: str) -> None:

@@ -2,9 +2,10 @@
 
 Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
 after `hold_flushes`, one by one with `flush_one` (but for fsyncs between the steps of a change of
-files, which do not wait); a connection's request that is not answered yet
-waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
-except that this power loss is the worst there is: all that was not fsynced is gone.
+files, which do not wait); the worker's work is done at once, too, unless `holds_work`. A
+connection's request that is not answered yet waits, and `answer` gives what came for it. Kills and
+power losses are as `sim.disk` has them, except that this power loss is the worst there is: all that
+was not fsynced is gone.
 
     b = DiskBroker()
     b.topic("t")
@@ -159,7 +160,7 @@ class DiskBroker:
             "group.initial.rebalance.delay.ms": "0",
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
-        self.holds_flushes = False
+        self.holds_flushes = self.holds_work = False
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
@@ -275,10 +276,8 @@ class DiskBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
-        while self.broker.outbox.work:
-            work = self.broker.outbox.work.pop(0)
-            self.broker.on_worked(work, work.run(), None, self.now_ms)
-            self._take_answers()
+        if not self.holds_work:
+            self._do_work()
         if self.broker.outbox.deferred:
             self.broker.on_sent(self.now_ms)
             self._take_answers()
@@ -287,6 +286,17 @@ class DiskBroker:
         while steps := [job for job in self.broker.outbox.flushes if job.then is not None]:
             self.broker.outbox.flushes.remove(steps[0])
             self._end_flush(steps[0])
+
+    def do_work(self) -> None:
+        """The worker does what it was given."""
+        self._do_work()
+        self._carry_out()
+
+    def _do_work(self) -> None:
+        while self.broker.outbox.work:
+            work = self.broker.outbox.work.pop(0)
+            self.broker.on_worked(work, work.run(), None, self.now_ms)
+            self._take_answers()
 
     def _take_answers(self) -> None:
         outbox = self.broker.outbox

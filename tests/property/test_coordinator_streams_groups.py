@@ -18,7 +18,13 @@ from helpers.group_host import GroupHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.groups.streams import streams_groups, task_reconciliation
+from barnabas.coordinator.groups.streams import (
+    sticky_assignor,
+    streams_group,
+    streams_group_change,
+    streams_groups,
+    task_reconciliation,
+)
 from barnabas.coordinator.groups.streams.streams_group_change import StreamsGroupChange
 from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups, streams_group_of
 from barnabas.coordinator.groups.streams.task_reconciliation import FreeTasks
@@ -341,3 +347,13 @@ def test_groups_that_assign_at_each_change(steps: list[Step]) -> None:
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
     run(steps, INTERVAL_MS, 1_000)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=60))
+def test_groups_whose_assignments_are_made_in_slices(steps: list[Step]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(streams_group_change, "TASKS_ASSIGNED_AT_ONCE", 0)
+        patched.setattr(sticky_assignor, "TASKS_AT_ONCE", 2)
+        patched.setattr(streams_group, "ROWS_WRITTEN_AT_ONCE", 1)
+        run(steps, 0, 0)

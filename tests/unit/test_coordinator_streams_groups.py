@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from helpers.group_host import GroupHost, topology_of_topics
 
+from barnabas.coordinator.groups.streams import (
+    sticky_assignor,
+    streams_group,
+    streams_group_change,
+)
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.streams_groups import LONGEST_NAME_BYTES
 from barnabas.coordinator.groups.streams.topic_plan import Status
@@ -366,6 +371,102 @@ def test_assignments_are_an_interval_apart() -> None:
     assert statuses(host.streams_heartbeat("m", 2)) == [Status.ASSIGNMENT_DELAYED]
     host.pass_time(1)
     assert given(host.streams_heartbeat("m", 2)) == (0, 2, {"0": [0, 1]})
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of an assignment is a task, or the target of a member."""
+    monkeypatch.setattr(streams_group_change, "TASKS_ASSIGNED_AT_ONCE", 0)
+    monkeypatch.setattr(sticky_assignor, "TASKS_AT_ONCE", 1)
+    monkeypatch.setattr(streams_group, "ROWS_WRITTEN_AT_ONCE", 1)
+
+
+def tick(host: GroupHost) -> bool:
+    """Tick at once. Gives: whether there was something to do."""
+    deadline_ms = host.coordinator.next_deadline_ms()
+    if deadline_ms is None or deadline_ms > host.now_ms:
+        return False
+    host.handle(host.coordinator.on_tick(host.event_ms()))
+    return True
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_an_assignment_of_many_tasks_is_made_in_slices() -> None:
+    host = new_host()
+    first = host.streams_heartbeat("m")
+    assert (given(first), statuses(first)) == ((0, 1, {}), [Status.ASSIGNMENT_DELAYED])
+    assert statuses(host.streams_heartbeat("m", 1)) == [Status.ASSIGNMENT_DELAYED]
+    ticks = 0
+    while tick(host):
+        ticks += 1
+        assert ticks == 1 or state(host)[1:] in ((2, 1), (2, 2))
+    assert ticks > 6, "three tasks, in three passes"
+    after = host.streams_heartbeat("m", 1)
+    assert (given(after), after.status) == ((0, 2, {"0": [0, 1, 2]}), [])
+    assert state(host) == ("Stable", 2, 2)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_members_may_come_and_go_while_an_assignment_is_made() -> None:
+    host = new_host()
+    for member in ("m", "n"):
+        host.streams_heartbeat(member)
+    tick(host)
+    host.streams_heartbeat("m", LEAVE)
+    host.streams_heartbeat("o")
+    host.pass_time(0)
+    assert state(host) == ("Assigning", 5, 2), "of the epoch in which it began"
+    for _ in range(3):
+        for member in ("n", "o"):
+            host.streams_heartbeat(member, 0)
+        host.pass_time(0)
+    assert state(host)[0] == "Stable"
+    assigned = [rows(host.streams_heartbeat(member, 0).active_tasks) for member in ("n", "o")]
+    assert sorted(at for one in assigned if one for at in one["0"]) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_groups_take_turns_with_the_slices_of_their_assignments() -> None:
+    host = new_host(partition_count=1)
+    for group in ("g", "h"):
+        host.streams_heartbeat("m", group=group)
+    ends: dict[str, int] = {}
+    for number in range(100):
+        for group in ("g", "h"):
+            if state(host, group)[2] == 2:
+                ends.setdefault(group, number)
+        if not tick(host):
+            break
+    assert ends["h"] - ends["g"] == 1 and ends["g"] > 6
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("ticks", range(12))
+def test_a_restart_amid_an_assignment_begins_it_again(ticks: int) -> None:
+    host = new_host()
+    for member in ("m", "n"):
+        host.streams_heartbeat(member)
+    for _ in range(ticks):
+        tick(host)
+    host.restart()
+    for _ in range(4):
+        for member in ("m", "n"):
+            host.streams_heartbeat(member, 0)
+        host.pass_time(0)
+    assert state(host)[0] == "Stable"
+    assigned = [rows(host.streams_heartbeat(member, 0).active_tasks) for member in ("m", "n")]
+    assert sorted(at for one in assigned if one for at in one["0"]) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_group_that_is_deleted_amid_its_assignment_leaves_nothing() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    tick(host)
+    host.streams_heartbeat("m", LEAVE)
+    host.delete_groups("g")
+    host.pass_time(0)
+    assert host.list_groups() == {}
 
 
 def test_standby_tasks_follow_the_setting() -> None:

@@ -14,16 +14,24 @@ least load. Where there are too few processes, some replicas are left out.
 A share is the number of tasks divided by the members; as many members as the remainder says get one
 more. There are no warm-up tasks. It is deterministic: members are processed in the given order.
 
+Ten thousand tasks take 50 ms and more. So the work is a generator, which yields after some tasks.
+
 Source: KIP-1071; KIP-441 for the roles.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.streams.tasks import Task, Tasks, TaskSet, each, tasks_of
+
+TASKS_AT_ONCE = 1_000  # between two yields: 2 to 8 ms
+
+Assigning = Generator[None, None, dict[str, TaskSet]]
+Item = TypeVar("Item")
 
 
 class MemberToAssign(NamedTuple):
@@ -41,15 +49,33 @@ class SubtopologyToAssign(NamedTuple):
     is_stateful: bool
 
 
+def sticky_in_slices(
+    members: Mapping[str, MemberToAssign],
+    subtopologies: Mapping[str, SubtopologyToAssign],
+    standby_count: int,
+) -> Assigning:
+    """The target assignment of each member, as work that yields where other work may run.
+
+    Takes: standby_count, the replicas of a task. The mappings must not change until the end.
+    """
+    if not members:
+        return {}
+    return (yield from _Sticky(members, subtopologies, standby_count).assign())
+
+
 def assign_sticky(
     members: Mapping[str, MemberToAssign],
     subtopologies: Mapping[str, SubtopologyToAssign],
     standby_count: int,
 ) -> dict[str, TaskSet]:
-    """The target assignment of each member. Takes: standby_count, the replicas of a task."""
-    if not members:
-        return {}
-    return _Sticky(members, subtopologies, standby_count).assign()
+    """The target assignment of each member, without a break."""
+    work = sticky_in_slices(members, subtopologies, standby_count)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            targets: dict[str, TaskSet] = end.value
+            return targets
 
 
 class _Share:
@@ -104,7 +130,8 @@ class _Sticky:
         subtopologies: Mapping[str, SubtopologyToAssign],
         standby_count: int,
     ) -> None:
-        self._subtopologies, self._standby_count = subtopologies, standby_count
+        self._members, self._subtopologies = members, subtopologies
+        self._standby_count = standby_count
         self._active: dict[str, list[Task]] = {name: [] for name in members}
         self._standby: dict[str, list[Task]] = {name: [] for name in members}
         self._counts = dict.fromkeys(members, 0)
@@ -116,33 +143,57 @@ class _Sticky:
             process = processes.setdefault(member.process_id, _Process(len(processes)))
             process.members.append(name)
             self._process_of[name] = process
-            self._was_active.update(dict.fromkeys(each(member.active), name))
-            for task in each(member.standby):
-                self._was_standby.setdefault(task, []).append(name)
         self._processes = list(processes.values())
         active_count = sum(one.task_count for one in subtopologies.values())
         standby_tasks = sum(one.task_count for one in subtopologies.values() if one.is_stateful)
         self._active_share = _Share(active_count, len(members))
         self._total_share = _Share(active_count + standby_tasks * standby_count, len(members))
 
-    def assign(self) -> dict[str, TaskSet]:
-        self._assign_active()
+    def assign(self) -> Assigning:
+        yield from self._note_holders()
+        yield from self._assign_active()
         if self._standby_count:
-            self._assign_standby()
-        return {
-            name: TaskSet(_as_tasks(self._active[name]), _as_tasks(self._standby[name]), {})
-            for name in self._counts
-        }
+            yield from self._assign_standby()
+        targets, left = dict[str, TaskSet](), TASKS_AT_ONCE
+        for name, active in self._active.items():
+            standby = self._standby[name]
+            targets[name] = TaskSet(_as_tasks(active), _as_tasks(standby), {})
+            left -= len(active) + len(standby)
+            if left <= 0:
+                left = TASKS_AT_ONCE
+                yield
+        return targets
 
-    def _tasks(self, *, stateful_only: bool) -> list[Task]:
+    def _note_holders(self) -> Iterator[None]:
+        """Note who has which task."""
+        left = TASKS_AT_ONCE
+        for name, member in self._members.items():
+            self._was_active.update(dict.fromkeys(each(member.active), name))
+            for task in each(member.standby):
+                self._was_standby.setdefault(task, []).append(name)
+            left -= sum(map(len, (*member.active.values(), *member.standby.values())))
+            if left <= 0:
+                left = TASKS_AT_ONCE
+                yield
+
+    def _by_partition(self, *, stateful_only: bool) -> Iterator[Task]:
         """The tasks, partition by partition: a member that gets a run of them joins by key."""
-        found = [
-            (subtopology_id, partition)
-            for subtopology_id, one in self._subtopologies.items()
+        counts = [
+            (subtopology_id, one.task_count)
+            for subtopology_id, one in sorted(self._subtopologies.items())
             if one.is_stateful or not stateful_only
-            for partition in range(one.task_count)
         ]
-        return sorted(found, key=lambda task: (task[1], task[0]))
+        for partition in range(max((count for _, count in counts), default=0)):
+            for subtopology_id, count in counts:
+                if partition < count:
+                    yield subtopology_id, partition
+
+    def _by_subtopology(self, tasks: Container[Task]) -> Iterator[Task]:
+        """Those tasks, subtopology by subtopology."""
+        for subtopology_id, one in sorted(self._subtopologies.items()):
+            for partition in range(one.task_count):
+                if (task := (subtopology_id, partition)) in tasks:
+                    yield task
 
     def _take(self, name: str, task: Task, *, is_active: bool) -> None:
         process = self._process_of[name]
@@ -156,26 +207,32 @@ class _Sticky:
 
     # --- active tasks ----------------------------------------------------------------------------
 
-    def _assign_active(self) -> None:
+    def _assign_active(self) -> Iterator[None]:
         unassigned = []
-        for task in self._tasks(stateful_only=False):
-            name = self._was_active.get(task)
-            if name is not None and self._active_share.allows(self._counts[name]):
-                self._take(name, task, is_active=True)
-            else:
-                unassigned.append(task)
-        left = []
-        for task in unassigned:
-            name = self._least_loaded_of(self._was_standby.get(task, ()))
-            if name is not None and self._active_share.allows(self._counts[name]):
-                self._take(name, task, is_active=True)
-            else:
-                left.append(task)
+        for tasks in _parts(self._by_partition(stateful_only=False)):
+            for task in tasks:
+                name = self._was_active.get(task)
+                if name is not None and self._active_share.allows(self._counts[name]):
+                    self._take(name, task, is_active=True)
+                else:
+                    unassigned.append(task)
+            yield
+        left = set()
+        for tasks in _parts(unassigned):
+            for task in tasks:
+                name = self._least_loaded_of(self._was_standby.get(task, ()))
+                if name is not None and self._active_share.allows(self._counts[name]):
+                    self._take(name, task, is_active=True)
+                else:
+                    left.add(task)
+            yield
         by_load = self._by_load()
-        for task in sorted(left):
-            _, _, process = by_load[0]
-            self._take(process.least_loaded(self._counts), task, is_active=True)
-            heapq.heapreplace(by_load, (process.load, process.rank, process))
+        for tasks in _parts(self._by_subtopology(left)):
+            for task in tasks:
+                _, _, process = by_load[0]
+                self._take(process.least_loaded(self._counts), task, is_active=True)
+                heapq.heapreplace(by_load, (process.load, process.rank, process))
+            yield
 
     def _by_load(self) -> list[tuple[float, int, _Process]]:
         heap = [(process.load, process.rank, process) for process in self._processes]
@@ -193,20 +250,25 @@ class _Sticky:
 
     # --- standby tasks ---------------------------------------------------------------------------
 
-    def _assign_standby(self) -> None:
-        left: list[tuple[Task, int]] = []
-        for task in reversed(self._tasks(stateful_only=True)):
-            missing = self._standby_count
-            while missing and (name := self._former_holder(task)) is not None:
-                self._take(name, task, is_active=False)
-                missing -= 1
-            if missing:
-                left.append((task, missing))
+    def _assign_standby(self) -> Iterator[None]:
+        costs = 2 * self._standby_count
+        left: dict[Task, int] = {}
+        for tasks in _parts(reversed(list(self._by_partition(stateful_only=True))), costs):
+            for task in tasks:
+                missing = self._standby_count
+                while missing and (name := self._former_holder(task)) is not None:
+                    self._take(name, task, is_active=False)
+                    missing -= 1
+                if missing:
+                    left[task] = missing
+            yield
         by_load = self._by_load()
-        for task, missing in sorted(left, reverse=True):
-            for _ in range(missing):
-                if not self._give_to_least_loaded(by_load, task):
-                    break
+        for tasks in _parts(reversed(list(self._by_subtopology(left))), costs):
+            for task in tasks:
+                for _ in range(left[task]):
+                    if not self._give_to_least_loaded(by_load, task):
+                        break
+            yield
 
     def _former_holder(self, task: Task) -> str | None:
         """A member that had the task, may take one, and whose process has it not."""
@@ -240,6 +302,13 @@ class _Sticky:
         for entry in passed:
             heapq.heappush(by_load, entry)
         return is_given
+
+
+def _parts(items: Iterable[Item], replicas: int = 1) -> Iterator[Sequence[Item]]:
+    """The items, some at a time: as many as make a slice, with their replicas."""
+    remaining = iter(items)
+    while some := list(islice(remaining, max(1, TASKS_AT_ONCE // replicas))):
+        yield some
 
 
 def _as_tasks(tasks: Iterable[Task]) -> Tasks:

@@ -3,8 +3,8 @@
 All of it is hard state, written only by `replay`, in the form of its records
 (streams_group_records.py), with the values computed from it. A group exists from its epoch 1 on.
 Soft state are the plan of its topics, which follows from the topology and the topics of the broker;
-the time of the last assignment; a request to shut the application down; and the number by which
-members see that the tasks of others have changed.
+the assignment that is being computed, and the time of the last one; a request to shut the
+application down; and the number by which members see that the tasks of others have changed.
 
     state of the group    when
     Empty                 it has no members
@@ -17,11 +17,12 @@ members see that the tasks of others have changed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from barnabas.coordinator.groups.group_types import STREAMS_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.streams import streams_group_records as records
+from barnabas.coordinator.groups.streams.sticky_assignor import Assigning
 from barnabas.coordinator.groups.streams.streams_group_records import (
     NO_EPOCH,
     NO_HASH,
@@ -39,10 +40,44 @@ from barnabas.protocol.errors import Code
 
 FIRST_EPOCH = 1  # of a group before its first record, and of its target assignment
 NO_TOPICS_VERSION = -1
+ROWS_WRITTEN_AT_ONCE = 1_000  # of subtopologies, in the targets of members: 5 to 10 ms
 FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member may use
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = (
     "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 )  # fmt: skip
+
+
+class AssignmentInSlices:
+    """A target assignment that is computed, and then written, in slices. epoch: of the group, when
+    it began. targets: of each member, once they are computed.
+
+    The record of its epoch is the last. Before it some members have the new targets in the former
+    epoch, which harms nothing: a member gets a task when it is free, whatever the epoch.
+    """
+
+    __slots__ = ("_work", "epoch", "targets")
+
+    def __init__(self, epoch: int, work: Assigning) -> None:
+        self.epoch, self._work = epoch, work
+        self.targets: dict[str, TaskSet] | None = None
+
+    def compute(self) -> None:
+        """Compute one slice."""
+        try:
+            next(self._work)
+        except StopIteration as end:
+            self.targets = end.value
+
+    def unwritten(self, written: Mapping[str, TaskSet]) -> dict[str, TaskSet]:
+        """The targets of one slice that differ from those; none: all are written."""
+        found, left = dict[str, TaskSet](), ROWS_WRITTEN_AT_ONCE
+        for member_id, target in (self.targets or {}).items():
+            if written.get(member_id) != target:
+                found[member_id] = target
+                left -= sum(1 + len(one) // 16 for tasks in target for one in tasks.values())
+                if left <= 0:
+                    break
+        return found
 
 
 class StreamsGroup:
@@ -52,7 +87,8 @@ class StreamsGroup:
     all exist; NO_EPOCH while some are missing. active_processes: the process that has a task as
     active one, also while it has to give it up; standby_processes, warmup_processes: those that
     have it in these roles. plan: None until a heartbeat needs it; topics_version:
-    `TopicDirectory.version` when it was made.
+    `TopicDirectory.version` when it was made. assigning: None where no assignment is being
+    computed.
     """
 
     kind = STREAMS_TYPE
@@ -73,12 +109,14 @@ class StreamsGroup:
         self.plan: TopicPlan | None = None
         self.topics_version = NO_TOPICS_VERSION
         self.assigned_ms: int | None = None
+        self.assigning: AssignmentInSlices | None = None
         self.shutdown_member_id: str | None = None
         self.endpoint_epoch = 0
 
     def decide_again(self) -> None:
         """Let the next heartbeat read the topics and assign again: the last one was dropped."""
         self.assigned_ms, self.plan, self.topics_version = None, None, NO_TOPICS_VERSION
+        self.assigning = None
 
     # --- hard state ------------------------------------------------------------------------------
 

@@ -14,9 +14,13 @@ from barnabas.coordinator.groups.streams import streams_group_records as records
 from barnabas.coordinator.groups.streams.sticky_assignor import (
     MemberToAssign,
     SubtopologyToAssign,
-    assign_sticky,
+    sticky_in_slices,
 )
-from barnabas.coordinator.groups.streams.streams_group import NO_TOPICS_VERSION, StreamsGroup
+from barnabas.coordinator.groups.streams.streams_group import (
+    NO_TOPICS_VERSION,
+    AssignmentInSlices,
+    StreamsGroup,
+)
 from barnabas.coordinator.groups.streams.streams_group_records import (
     NO_EPOCH,
     CurrentValue,
@@ -31,6 +35,7 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 from barnabas.coordinator.result import CoordinatorRecord
 
 STANDBY_REPLICAS = "num.standby.replicas"
+TASKS_ASSIGNED_AT_ONCE = 1_500  # with their replicas: 5 to 15 ms
 AssignmentConfigs = tuple[tuple[str, str], ...]
 
 
@@ -43,7 +48,8 @@ class StreamsGroupChange:
     """The change of one group by one event.
 
     records: to be written, in order. members, topology, epoch, target_epoch: the values after it.
-    plan: of the topics, after `plan_topics`.
+    plan: of the topics, after `plan_topics`. assigning: an assignment that takes longer than an
+    event may: it is computed after it.
     """
 
     def __init__(self, group_id: str, group: StreamsGroup, topics: TopicDirectory) -> None:
@@ -51,6 +57,7 @@ class StreamsGroupChange:
         self.members, self.topology = group.members, group.topology
         self.epoch, self.target_epoch = group.epoch, group.target_epoch
         self.plan: TopicPlan | None = None
+        self.assigning: AssignmentInSlices | None = None
         self._group, self._topics = group, topics
         self._assigned_ms, self._topics_version = group.assigned_ms, NO_TOPICS_VERSION
         self._metadata_hash = group.metadata_hash
@@ -119,6 +126,8 @@ class StreamsGroupChange:
         if self.plan is not None:
             self._group.plan, self._group.topics_version = self.plan, self._topics_version
         self._group.assigned_ms = self._assigned_ms
+        if self.assigning is not None:
+            self._group.assigning = self.assigning
 
     def _partition_count(self, name: str) -> int | None:
         topic = self._topics.topic(name)
@@ -145,31 +154,69 @@ class StreamsGroupChange:
         """Whether the last target assignment is old enough for another. Source: KIP-1263."""
         return self._group.may_be_assigned(interval_ms, now_ms)
 
+    @property
+    def is_being_assigned(self) -> bool:
+        """Whether a target assignment is being computed."""
+        return (self.assigning or self._group.assigning) is not None
+
     def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
         """Compute the target assignment of the group's epoch, by the plan of this event, else the
-        last one. Without all topics it is empty.
+        last one. Without all topics it is empty. One of many tasks is left to `assigning`.
         """
         self._assigned_ms = now_ms
         plan = self.plan or self._group.plan
-        if plan is not None and plan.is_ready:
-            targets = assign_sticky(
-                {
-                    member_id: MemberToAssign(value.process_id, *self.target(member_id)[:2])
-                    for member_id, value in self.members.items()
-                },
-                {
-                    subtopology_id: SubtopologyToAssign(one.task_count, one.is_stateful)
-                    for subtopology_id, one in plan.subtopologies.items()
-                },
-                int(dict(configs).get(STANDBY_REPLICAS, "0")),
-            )
+        if plan is None or not plan.is_ready:
+            self.set_targets(dict.fromkeys(self.members, NO_TASKS), self.epoch, wall_ms)
+            return
+        members = {
+            member_id: MemberToAssign(value.process_id, *self.target(member_id)[:2])
+            for member_id, value in self.members.items()
+        }
+        subtopologies = {
+            subtopology_id: SubtopologyToAssign(one.task_count, one.is_stateful)
+            for subtopology_id, one in plan.subtopologies.items()
+        }
+        standby_count = int(dict(configs).get(STANDBY_REPLICAS, "0"))
+        work = sticky_in_slices(members, subtopologies, standby_count)
+        assigning = AssignmentInSlices(self.epoch, work)
+        task_count = sum(one.task_count for one in subtopologies.values())
+        if task_count * (1 + standby_count) > TASKS_ASSIGNED_AT_ONCE:
+            self.assigning = assigning
+            return
+        while assigning.targets is None:
+            assigning.compute()
+        self.set_targets(assigning.targets, self.epoch, wall_ms)
+
+    def continue_assigning(self, wall_ms: int) -> None:
+        """Compute, or write, a slice of the assignment that is being computed. Members that have
+        left meanwhile get no target.
+        """
+        assigning = self._group.assigning
+        if assigning is None:
+            return
+        if assigning.targets is None:
+            assigning.compute()
+            return
+        for member_id in assigning.targets.keys() - self.members.keys():
+            del assigning.targets[member_id]
+        some = assigning.unwritten(self._targets)
+        if some:
+            self._write_targets(some)
+            self._targets = {**self._targets, **some}
         else:
-            targets = dict.fromkeys(self.members, NO_TASKS)
+            self.set_targets(assigning.targets, assigning.epoch, wall_ms)
+            self._group.assigning = None
+
+    def set_targets(self, targets: Mapping[str, TaskSet], epoch: int, wall_ms: int) -> None:
+        """Set the target assignment of an epoch."""
+        self._write_targets(targets)
+        self._targets, self.target_epoch = targets, epoch
+        self.records.append(records.target_epoch_record(self.group_id, epoch, wall_ms))
+
+    def _write_targets(self, targets: Mapping[str, TaskSet]) -> None:
         for member_id, target in targets.items():
             if self._targets.get(member_id) != target:
                 self.records.append(records.member_target_record(self.group_id, member_id, target))
-        self._targets, self.target_epoch = targets, self.epoch
-        self.records.append(records.target_epoch_record(self.group_id, self.epoch, wall_ms))
 
     def target(self, member_id: str) -> TaskSet:
         return self._targets.get(member_id, NO_TASKS)

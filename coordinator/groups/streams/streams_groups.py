@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # member epochs of requests
 NO_REBALANCE_TIMEOUT = -1
+_COMPUTING = "the assignment is being computed"
 LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
 
 
@@ -214,6 +215,7 @@ class StreamsGroups:
             self._replace_classic(group, result)
         group.typed = streams
         change.keep()
+        self._continue_assigning(group_id, streams, now_ms)
         self._time_revocation(group_id, beat, now_ms)
         self._timers.schedule(
             (timers_of.SESSION, group_id, member_id),
@@ -286,12 +288,21 @@ class StreamsGroups:
         if (timers_of.FIRST_TARGET, group_id, "") in self._timers:
             return NO_TASKS, [_delayed("the group waits for its first members")]
         if change.target_epoch < change.epoch:
+            if change.is_being_assigned:
+                return change.target(member_id), [_delayed(_COMPUTING)]
             interval_ms = self._setting(group_id, ASSIGNMENT_INTERVAL)
             if not change.may_be_assigned(interval_ms, now_ms):
                 why = "the last assignment is too recent"
                 return change.target(member_id), [_delayed(why)]
             change.assign(configs, now_ms, now_ms + self._wall.ahead_ms)
+            if change.assigning is not None:
+                return change.target(member_id), [_delayed(_COMPUTING)]
         return change.target(member_id), []
+
+    def _continue_assigning(self, group_id: str, streams: StreamsGroup, now_ms: int) -> None:
+        """Let the next tick compute a slice of an assignment."""
+        if streams.assigning is not None:
+            self._timers.schedule((timers_of.ASSIGNING, group_id, ""), now_ms)
 
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
         """Begin the time to give tasks up, or end it, where the member's tasks have changed."""
@@ -362,10 +373,12 @@ class StreamsGroups:
         """Handle all timers of the group that are due at once."""
         streams = streams_group_of(group)
         removed: dict[str, None] = {}
-        is_first_due = False
+        is_first_due = is_slice_due = False
         for kind, _, member_id in due:
             if kind == timers_of.FIRST_TARGET:
                 is_first_due = True
+            elif kind == timers_of.ASSIGNING:
+                is_slice_due = True
             elif (kind == timers_of.SESSION and member_id in streams.members) or (
                 kind == timers_of.REBALANCE
                 and streams.current(member_id).state is MemberState.UNREVOKED_TASKS
@@ -374,9 +387,13 @@ class StreamsGroups:
         change = StreamsGroupChange(group.group_id, streams, self._topics)
         if removed:
             change = self._without(group, removed)
+        wall_ms = now_ms + self._wall.ahead_ms
+        if is_slice_due:
+            change.continue_assigning(wall_ms)
         if is_first_due and change.members and streams.plan is not None:
-            change.assign(streams.assignment_configs, now_ms, now_ms + self._wall.ahead_ms)
+            change.assign(streams.assignment_configs, now_ms, wall_ms)
             change.keep()
+        self._continue_assigning(group.group_id, streams, now_ms)
         result.records += change.records
 
     # --- looking in ------------------------------------------------------------------------------

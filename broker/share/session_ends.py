@@ -1,0 +1,115 @@
+"""What members held whose share sessions have ended: it is released, some partitions in each tick.
+
+The member may begin another session meanwhile. What it held before is released then before it gets
+or acknowledges records of that partition, so that its new records stay its own. The share
+partitions of a group without sessions are dropped after that.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.share.share_records import SharePartitionKey
+
+if TYPE_CHECKING:
+    from barnabas.broker.share.loaded_partitions import LoadedPartitions
+    from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions
+
+RELEASED_AT_ONCE = 200  # partitions: 5 to 20 ms, with the records that store it
+ENDED_AT_ONCE = 5_000  # partitions of sessions that end
+
+
+class SessionEnds:
+    """The partitions that are to be released, by group and member; and the groups whose share
+    partitions are to be dropped.
+    """
+
+    def __init__(self, partitions: LoadedPartitions, sessions: ShareSessions) -> None:
+        self._partitions, self._sessions = partitions, sessions
+        self._held: dict[tuple[str, str], dict[Place, None]] = {}
+        self._unread: dict[str, None] = {}
+        self._closed: dict[int, None] = {}  # connections
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `on_tick` has something to do."""
+        return bool(self._closed or self._held or self._unread)
+
+    def on_closed(self, connection_id: int) -> None:
+        """A connection is closed; ticks end the sessions that it began."""
+        if self._sessions.of_connection(connection_id):
+            self._closed[connection_id] = None
+
+    def close_session(self, session: ShareSession, now_ms: int) -> None:
+        """End a session, unless the member has begun another one in its place. What the member
+        holds of its first partitions is released at once.
+        """
+        if self._sessions.get(session.key) is session:
+            self._end(session)
+            self._release(session.key.group_id, session.key.member_id, RELEASED_AT_ONCE, now_ms)
+            self._drop(RELEASED_AT_ONCE, now_ms)
+
+    def release_now(self, group_id: str, member_id: str, place: Place, now_ms: int) -> None:
+        """Release what a member held of one partition, if that is still to be done."""
+        held = self._held.get((group_id, member_id))
+        if held is not None and place in held:
+            del held[place]
+            key = SharePartitionKey(group_id, *place)
+            self._partitions.release([key], member_id, now_ms)
+
+    def drop_unread(self, group_id: str, now_ms: int) -> None:
+        """Drop the share partitions of a group, if none of its members has a session."""
+        self._unread[group_id] = None
+        self._drop(RELEASED_AT_ONCE, now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        """End sessions of closed connections; release, and drop, some partitions."""
+        left = ENDED_AT_ONCE
+        while self._closed and left > 0:
+            connection_id = next(iter(self._closed))
+            sessions = self._sessions.of_connection(connection_id)
+            for session in sessions:
+                if left > 0:
+                    left -= 1 + len(session.targets)
+                    self._end(session)
+            if left > 0:
+                del self._closed[connection_id]
+        left = RELEASED_AT_ONCE
+        while self._held and left > 0:
+            left -= self._release(*next(iter(self._held)), left, now_ms)
+        self._drop(left, now_ms)
+
+    def _end(self, session: ShareSession) -> None:
+        key = session.key
+        self._sessions.remove(key)
+        self._held.setdefault((key.group_id, key.member_id), {}).update(
+            dict.fromkeys(session.targets)
+        )
+        self._unread[key.group_id] = None
+
+    def _release(self, group_id: str, member_id: str, most: int, now_ms: int) -> int:
+        """Release some partitions that a member held. Gives: how many, and one."""
+        held = self._held[group_id, member_id]
+        some = list(islice(held, most))
+        for place in some:
+            del held[place]
+        if not held:
+            del self._held[group_id, member_id]
+        keys = (SharePartitionKey(group_id, *place) for place in some)
+        self._partitions.release(keys, member_id, now_ms)
+        return 1 + len(some)
+
+    def _drop(self, most: int, now_ms: int) -> None:
+        """Drop share partitions of groups without sessions, of which all is released."""
+        holding = {group_id for group_id, _ in self._held}
+        for group_id in [one for one in self._unread if one not in holding]:
+            if most <= 0:
+                return
+            if self._sessions.has_group(group_id):
+                del self._unread[group_id]
+                continue
+            count = self._partitions.drop_some(group_id, most, now_ms)
+            if count < most:
+                del self._unread[group_id]
+            most -= count

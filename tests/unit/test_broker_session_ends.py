@@ -1,0 +1,120 @@
+"""What a member of a share group held is released in slices when its session ends."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from helpers.disk_broker import DiskBroker
+from helpers.share_member import ACCEPT, SHARED, ShareMember, acquired, begin_group
+
+from barnabas.broker.share import session_ends
+from barnabas.protocol.errors import Code
+
+PARTITIONS = 7
+
+
+@pytest.fixture
+def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
+    """A topic whose partitions have one record each; two partitions make a slice."""
+    monkeypatch.setattr(session_ends, "RELEASED_AT_ONCE", 2)
+    made = DiskBroker(**SHARED)
+    made.topic("t", PARTITIONS)
+    for index in range(PARTITIONS):
+        made.produce("t", (b"a",), partition=index)
+    begin_group(made, "g", "t")
+    return made
+
+
+def everything() -> list[tuple[str, int]]:
+    return [("t", index) for index in range(PARTITIONS)]
+
+
+def take_all(member: ShareMember) -> int:
+    """How many records the member gets."""
+    return len(acquired(member.fetch(*everything())))
+
+
+def is_due(b: DiskBroker) -> bool:
+    return b.broker.next_deadline_ms() == 0
+
+
+def test_what_a_member_held_is_released_in_slices(b: DiskBroker) -> None:
+    one, other = (ShareMember(b, "g", name) for name in ("one", "other"))
+    assert take_all(one) == PARTITIONS and take_all(other) == 0
+    b.broker.on_closed(one.connection)
+    taken, ticks = 0, 0
+    while is_due(b):
+        b.tick()
+        ticks += 1
+        found = len(acquired(other.fetch()))
+        assert found <= 2, "others have their turn after two partitions"
+        taken += found
+    assert taken == PARTITIONS and ticks >= 4
+    assert len(b.broker.shares.get().partitions) == PARTITIONS, "the other member reads them"
+
+
+@pytest.mark.parametrize("ticks", range(1, 6))
+def test_records_of_the_next_session_stay_its_own(b: DiskBroker, ticks: int) -> None:
+    one = ShareMember(b, "g", "one")
+    assert take_all(one) == PARTITIONS
+    b.broker.on_closed(one.connection)
+    for _ in range(ticks):
+        b.tick()
+    again = ShareMember(b, "g", "one")
+    again.fetch(*everything())
+    got = acquired(again.last)
+    while is_due(b):
+        b.tick()
+        got += acquired(again.fetch())
+    assert got == [(0, 0, 2)] * PARTITIONS, "each was released once, and delivered once more"
+    assert [again.acknowledge("t", (0, 0, ACCEPT), index=at) for at in range(PARTITIONS)] == [
+        Code.NONE
+    ] * PARTITIONS
+
+
+def test_records_of_a_session_that_has_ended_are_not_acknowledged_in_the_next(
+    b: DiskBroker,
+) -> None:
+    one = ShareMember(b, "g", "one")
+    take_all(one)
+    b.broker.on_closed(one.connection)
+    b.tick()
+    again = ShareMember(b, "g", "one")
+    again.take("t", 0, max_records=1)
+    assert [again.acknowledge("t", (0, 0, ACCEPT), index=at) for at in range(PARTITIONS)] == [
+        Code.NONE,
+        *[Code.INVALID_RECORD_STATE] * (PARTITIONS - 1),
+    ]
+
+
+def test_the_last_request_of_a_member_releases_in_slices_too(b: DiskBroker) -> None:
+    one = ShareMember(b, "g", "one")
+    take_all(one)
+    assert one.fetch(session=-1).error_code == Code.NONE
+    assert is_due(b)
+    while is_due(b):
+        b.tick()
+    assert len(b.broker.shares.get().partitions) == 0
+    assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
+
+
+def test_share_partitions_are_dropped_in_slices_unless_a_member_comes(b: DiskBroker) -> None:
+    one = ShareMember(b, "g", "one")
+    take_all(one)
+    partitions = b.broker.shares.get().partitions
+    b.broker.on_closed(one.connection)
+    counts = [len(partitions)]
+    while is_due(b):
+        b.tick()
+        counts.append(len(partitions))
+    assert counts[-1] == 0 and max(x - y for x, y in itertools.pairwise(counts)) <= 2
+    one = ShareMember(b, "g", "one")
+    take_all(one)
+    b.broker.on_closed(one.connection)
+    while len(partitions) == PARTITIONS:
+        b.tick()
+    ShareMember(b, "g", "other").take("t", PARTITIONS - 1)
+    while is_due(b):
+        b.tick()
+    assert 0 < len(partitions) < PARTITIONS
