@@ -197,9 +197,7 @@ class Broker:
         if self.outbox.deferred:
             self.on_sent(now_ms)
         connection = self.connections[connection_id]
-        assert not connection.in_flight, (
-            "a connection's next request came before the last was answered"
-        )
+        assert not connection.in_flight, "the connection's last request is not answered yet"
         connection.in_flight = True
         requests = self.requests
         ticket = requests.next_ticket
@@ -218,14 +216,16 @@ class Broker:
             header = read_request_header(frame, self._apis)
             api = header.api
             if api is None:
-                self._refuse(connection, header)
+                self._refuse(connection, header, frame)
                 return
             context = RequestContext(
                 ticket, header.api_version, header.client_id, connection.client_host, connection_id,
                 api.key, header.correlation_id, now_ms, connection.local_host,
                 connection.local_port, connection.node_id, False, self.topics.version,
             )  # fmt: skip
-            row = self._loaded_routes.get(api.key) or self.routes.load(api)
+            row = self._loaded_routes.get(api.key) or self._try_load(connection, api, frame)
+            if row is None:
+                return
             size_bytes = len(frame)
             if size_bytes <= NARROW_BYTES or (
                 api.key == PRODUCE and size_bytes <= GIVEN_AWAY_BYTES
@@ -235,8 +235,7 @@ class Broker:
             if api.key == PRODUCE:
                 self._decode_elsewhere(connection, context, row, frame, header)
                 return
-            bounded = BoundedBytes(frame)
-            bounded.elements_left = self._most_elements(api)
+            bounded = self._bounded(frame, api)
             if size_bytes <= (WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES):
                 self._handle(context, row, _read_body(row, bounded, header))
             else:
@@ -244,10 +243,46 @@ class Broker:
         except ProtocolViolation as error:
             requests.refuse(ticket, connection_id, error)
 
-    def _most_elements(self, api: Api) -> int:
-        """How many elements the arrays of a request may have."""
+    def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
+        """The route of an API, for its first request; None: the worker imports its modules, and
+        the request begins again then.
+        """
+        if not self.routes.waits_for_modules(api):
+            return self.routes.load(api)
+        self._import_elsewhere(connection, api, frame)
+        return None
+
+    def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
+        """Have the worker import the modules of an API with its first request, which then begins
+        again: imports may take longer than a request may hold the loop.
+        """
+        size_bytes = len(frame)
+        kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
+        connection_id = connection.connection_id
+
+        def done(_: None, now_ms: int) -> None:
+            self.routes.on_imported(api)
+            if self.connections.get(connection_id) is not connection:
+                return
+            connection.in_flight = False
+            try:
+                self.on_frame(connection_id, kept, now_ms)
+            except (OSError, AssertionError):
+                raise
+            except Exception as error:
+                # ends the connection, as the rim does on an error in a request handled at once
+                self.requests.give_up(connection_id, error)
+
+        run = self.routes.importer_of(api)
+        held_bytes = size_bytes if kept is frame else 0
+        self.outbox.work.append(Work(connection_id, run, done, held_bytes))
+
+    def _bounded(self, frame: memoryview, api: Api) -> BoundedBytes:
+        """The frame, and how many elements the arrays of the request may have."""
+        bounded = BoundedBytes(frame)
         most_bytes: int = self.config.barnabas_request_max_bytes
-        return api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
+        bounded.elements_left = api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
+        return bounded
 
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
         response = row.handle(request, context)
@@ -307,11 +342,17 @@ class Broker:
         else:
             self.outbox.work.append(work)
 
-    def _refuse(self, connection: ConnectionState, header: RequestHeader) -> None:
+    def _refuse(
+        self, connection: ConnectionState, header: RequestHeader, frame: memoryview
+    ) -> None:
         """Refuse a request of an unsupported API or version: ApiVersions is answered in the form
         that every client can read (KIP-511), others end the connection.
         """
         if header.api_key == API_VERSIONS:
+            api_versions = self._apis[API_VERSIONS]
+            if self.routes.waits_for_modules(api_versions):
+                self._import_elsewhere(connection, api_versions, frame)
+                return
             from barnabas.broker.handlers.api_versions import unsupported_version_response
 
             body = unsupported_version_response().encode(version=0)

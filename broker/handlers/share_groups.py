@@ -1,12 +1,7 @@
-"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusals where share groups are off.
-
-The worker loads the modules of share groups while their first heartbeat waits: it takes longer than
-a request may hold the loop.
-"""
+"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusals where share groups are off."""
 
 from __future__ import annotations
 
-import importlib
 import uuid
 from typing import TYPE_CHECKING
 
@@ -39,11 +34,6 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
 UNKNOWN_LAG = -1
-MODULES = (
-    "broker.handlers.share_fetch",
-    "broker.share.shares",
-    "coordinator.groups.share.share_requests",
-)
 
 
 def without_share_groups(request: Message, context: RequestContext) -> Message:
@@ -51,53 +41,24 @@ def without_share_groups(request: Message, context: RequestContext) -> Message:
     return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
-class ShareHeartbeatHandler:
-    """Answers heartbeats of share groups."""
+def on_share_group_heartbeat(
+    requests: Requests,
+    features: CurrentFeatures,
+    groups: GroupCoordinator,
+    group_runtime: GroupRuntime,
+    request: ShareGroupHeartbeatRequest,
+    context: RequestContext,
+) -> Answer:
+    """Join a share group, stay in it, or leave it.
 
-    __slots__ = ("_features", "_group_runtime", "_groups", "_is_loaded", "_requests", "_shares")
-
-    def __init__(
-        self,
-        requests: Requests,
-        features: CurrentFeatures,
-        groups: GroupCoordinator,
-        group_runtime: GroupRuntime,
-        shares: Lazy[Shares],
-    ) -> None:
-        self._requests, self._features = requests, features
-        self._groups, self._group_runtime, self._shares = groups, group_runtime, shares
-        self._is_loaded = False
-
-    def on_share_group_heartbeat(
-        self, request: ShareGroupHeartbeatRequest, context: RequestContext
-    ) -> Answer:
-        """Join a share group, stay in it, or leave it.
-
-        Errors: UNSUPPORTED_VERSION without share groups; the others are the coordinator's.
-        """
-        if not self._features.speaks_share_groups:
-            return without_share_groups(request, context)
-        self._requests.park(context)
-        if self._is_loaded or self._shares.made is not None:
-            self._decide(request, context)
-            return PARKED
-
-        def done(_: None, now_ms: int) -> None:
-            self._is_loaded = True
-            if self._requests.is_waited_for(context):
-                self._decide(request, context._replace(now_ms=now_ms))
-
-        self._requests.run_elsewhere(context, _load_modules, done)
-        return PARKED
-
-    def _decide(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> None:
-        result = self._groups.share_requests.on_heartbeat(request, context, context.now_ms)
-        self._group_runtime.run(result, context.now_ms)
-
-
-def _load_modules() -> None:
-    for name in MODULES:
-        importlib.import_module(f"barnabas.{name}")
+    Errors: UNSUPPORTED_VERSION without share groups; the others are the coordinator's.
+    """
+    if not features.speaks_share_groups:
+        return without_share_groups(request, context)
+    requests.park(context)
+    result = groups.share_requests.on_heartbeat(request, context, context.now_ms)
+    group_runtime.run(result, context.now_ms)
+    return PARKED
 
 
 def on_describe_share_group_offsets(

@@ -1,8 +1,4 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071), where `streams.version` has them.
-
-The worker loads the modules of streams groups while their first heartbeat waits: it takes longer
-than a request may hold the loop.
-"""
+"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071), where `streams.version` has them."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -34,13 +29,7 @@ class StreamsGroupHandler:
     """Answers heartbeats and descriptions of streams groups, and makes their internal topics."""
 
     __slots__ = (
-        "_access",
-        "_features",
-        "_group_runtime",
-        "_groups",
-        "_is_loaded",
-        "_requests",
-        "_streams_topics",
+        "_access", "_features", "_group_runtime", "_groups", "_requests", "_streams_topics",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +44,6 @@ class StreamsGroupHandler:
         self._requests, self._groups, self._group_runtime = requests, groups, group_runtime
         self._features, self._access = features, access
         self._streams_topics = streams_topics
-        self._is_loaded = False
 
     def on_streams_group_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, context: RequestContext
@@ -68,8 +56,6 @@ class StreamsGroupHandler:
         """
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
-        if not self._is_loaded:
-            return self._load_first(request, context)
         if request.topology is not None:
             from barnabas.broker.streams_topics import check_names
 
@@ -82,21 +68,6 @@ class StreamsGroupHandler:
         self._requests.park(context)
         result = self._groups.streams_requests.on_heartbeat(request, context, context.now_ms)
         self._carry_out(result, context)
-        return PARKED
-
-    def _load_first(self, request: StreamsGroupHeartbeatRequest, context: RequestContext) -> Answer:
-        """Have the worker load the modules, and then handle the request."""
-
-        def done(_: None, now_ms: int) -> None:
-            self._is_loaded = True
-            if not self._requests.is_waited_for(context):
-                return
-            answer = self.on_streams_group_heartbeat(request, context._replace(now_ms=now_ms))
-            if isinstance(answer, Message):
-                self._requests.reply(context.ticket, answer)
-
-        self._requests.park(context)
-        self._requests.run_elsewhere(context, _load_modules, done)
         return PARKED
 
     def _carry_out(self, result: Result, context: RequestContext) -> None:
@@ -145,11 +116,6 @@ class StreamsGroupHandler:
         result = self._groups.streams_requests.on_describe(request, context, context.now_ms)
         self._group_runtime.run(result, context.now_ms)
         return PARKED
-
-
-def _load_modules() -> None:
-    import barnabas.broker.streams_topics
-    import barnabas.coordinator.groups.streams.streams_requests  # noqa: F401
 
 
 def _explain(result: Result, why: str) -> None:

@@ -44,33 +44,35 @@ class Row(NamedTuple):
     """One row of the table.
 
     make: makes the handler of the parts. read: the reader, if it is not `read` of the request's
-    class: a class with `read`, or a function; by module and name.
+    class: a class with `read`, or a function; by module and name. modules: what a request of the
+    API may be the first to import, beside its message and its reader.
     """
 
     make: Callable[[Parts], Handler[Any]]
     read: str = ""
+    modules: tuple[str, ...] = ()
 
 
 # --- the kinds of rows ---------------------------------------------------------------------------
 
 
-def to(where: str, *parts: str, read: str = "") -> Row:
+def to(where: str, *parts: str, read: str = "", modules: tuple[str, ...] = ()) -> Row:
     """A handler of `broker/handlers/`: a function, or the method of a class that is made of the
     parts. Takes: where, as "module:function" or "module:Class.method".
     """
+    module, _, name = where.partition(":")
 
     def make(all_parts: Parts) -> Handler[Any]:
-        module, _, name = where.partition(":")
         owner, _, method = name.partition(".")
         found = getattr(importlib.import_module(f"barnabas.broker.handlers.{module}"), owner)
         taken = [getattr(all_parts, part) for part in parts]
         handler: Handler[Any] = getattr(found(*taken), method) if method else partial(found, *taken)
         return handler
 
-    return Row(make, read)
+    return Row(make, read, (f"broker.handlers.{module}", *modules))
 
 
-def group(decide: str, kind: str = "any") -> Row:
+def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
     """A method of the group coordinator. Takes: kind, a method of `ToGroups`."""
 
     def make(parts: Parts) -> Handler[Any]:
@@ -78,7 +80,7 @@ def group(decide: str, kind: str = "any") -> Row:
         handler: Handler[Any] = getattr(made, kind)(getattr(parts.groups, decide))
         return handler
 
-    return Row(make)
+    return Row(make, modules=modules)
 
 
 def share_group(part: str, decide: str) -> Row:
@@ -88,7 +90,7 @@ def share_group(part: str, decide: str) -> Row:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
         return made.of_share_groups(getattr(getattr(parts.groups, part), decide))
 
-    return Row(make)
+    return Row(make, modules=_OF_SHARE_GROUPS)
 
 
 def share_state(decide: str) -> Row:
@@ -98,7 +100,7 @@ def share_state(decide: str) -> Row:
         shares = parts.shares.get()
         return to_shares(getattr(shares.coordinator, decide), shares.runtime, parts.requests)
 
-    return Row(make)
+    return Row(make, modules=_OF_SHARE_GROUPS)
 
 
 def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -> Row:
@@ -115,11 +117,56 @@ def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -
             guard,
         )
 
-    return Row(make)
+    return Row(make, modules=_OF_TRANSACTIONS)
 
 
 # --- the table -----------------------------------------------------------------------------------
 
+_NEW_FILES = ("broker.logs.new_files", "storage.directory.new_files")
+_NEW_TOPICS = ("broker.logs.new_topics", *_NEW_FILES)
+_OF_MEMBERS = (
+    *_NEW_FILES,
+    "coordinator.groups.membership",
+    "coordinator.groups.offsets.offset_removal",
+)
+_OF_CONSUMER_GROUPS = (
+    *_OF_MEMBERS,
+    "broker.handlers.groups",
+    "broker.settings.group_configs",
+    "coordinator.groups.classic.classic_members",  # and all of consumer groups
+    "coordinator.groups.consumer.topic_patterns",
+)
+_OF_SHARE_GROUPS = (
+    *_NEW_FILES,
+    "broker.handlers.share_fetch",
+    "broker.settings.group_configs",
+    "broker.share.shares",
+    "coordinator.groups.share.share_groups",
+    "coordinator.groups.share.share_offsets",
+    "coordinator.groups.share.share_requests",
+)
+_OF_STREAMS_GROUPS = (
+    *_NEW_FILES,
+    "broker.settings.group_configs",
+    "broker.streams_topics",
+    "coordinator.groups.streams.streams_groups",
+    "coordinator.groups.streams.streams_group_description",
+    "coordinator.groups.streams.streams_requests",
+)
+_OF_DESCRIPTIONS = (
+    "coordinator.groups.group_administration",
+    "protocol.messages.consumer_group_describe",
+)
+_OF_COMMITS = (
+    *_NEW_FILES,
+    "coordinator.groups.offsets.offset_commits",
+    "coordinator.groups.offsets.offset_removal",
+)
+_OF_TRANSACTIONS = (*_NEW_FILES, "coordinator.transactions.partition_additions")
+_OF_LISTS = (
+    "coordinator.groups.consumer.topic_patterns",
+    "coordinator.transactions.transaction_listing",
+)
 _PRODUCE = (
     "cluster", "topics", "requests", "quotas", "addresses", "disk_space", "flushes", "progress",
     "transactions", "endings", "transaction_ends", "files_ahead",
@@ -150,35 +197,43 @@ _ADDED_PARTITIONS = (
 _PRODUCER = ("transactional_id", "producer_id", "producer_epoch")
 
 ROWS: dict[int, Row] = {
-    0: to("produce:ProduceHandler.on_produce", *_PRODUCE, read="hot_requests:produce_reader"),
-    1: to("fetch:FetchHandler.on_fetch", *_FETCH, read="hot_requests:read_fetch"),
+    0: to("produce:ProduceHandler.on_produce", *_PRODUCE, read="hot_requests:produce_reader",
+          modules=(*_OF_TRANSACTIONS, "protocol.message_sets",
+                   "storage.producers.producer_rows", "storage.producers.repetition")),
+    1: to("fetch:FetchHandler.on_fetch", *_FETCH, read="hot_requests:read_fetch",
+          modules=("broker.requests.older_fetch", "storage.index_builds")),
     2: to("list_offsets:ListOffsetsHandler.on_list_offsets",
-          "config", "requests", "cluster", "logs"),
-    3: to("metadata:MetadataHandler.on_metadata", *_METADATA),
-    8: group("on_offset_commit", "of_commits"),
-    9: group("on_offset_fetch", "of_offsets"),
-    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config"),
-    11: group("on_join_group"),
-    12: group("on_heartbeat"),
-    13: group("on_leave_group"),
-    14: group("on_sync_group"),
-    15: group("on_describe_groups"),
-    16: to("groups:on_list_groups", "requests", "groups"),
+          "config", "requests", "cluster", "logs", modules=("storage.index_builds",)),
+    3: to("metadata:MetadataHandler.on_metadata", *_METADATA, modules=_NEW_FILES),
+    8: group("on_offset_commit", _OF_COMMITS, "of_commits"),
+    9: group("on_offset_fetch", ("coordinator.groups.offsets.offset_fetches",), "of_offsets"),
+    10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config",
+           modules=_NEW_FILES),
+    11: group("on_join_group", _OF_MEMBERS),
+    12: group("on_heartbeat", _OF_MEMBERS),
+    13: group("on_leave_group", _OF_MEMBERS),
+    14: group("on_sync_group", _OF_MEMBERS),
+    15: group("on_describe_groups", _OF_DESCRIPTIONS),
+    16: to("groups:on_list_groups", "requests", "groups", modules=_OF_DESCRIPTIONS),
     17: to("scram_credentials:on_sasl_handshake"),
     18: to("api_versions:on_api_versions", "connections", "config", "metadata", "features"),
-    19: to("topics:TopicHandler.on_create_topics", *_TOPICS),
-    20: to("topics:TopicHandler.on_delete_topics", *_TOPICS),
+    19: to("topics:TopicHandler.on_create_topics", *_TOPICS,
+           modules=_NEW_TOPICS),
+    20: to("topics:TopicHandler.on_delete_topics", *_TOPICS, modules=_NEW_TOPICS),
     21: to("delete_records:on_delete_records", "cluster", "logs", "progress"),
     22: to("init_producer_id:InitProducerIdHandler.on_init_producer_id",
-           "requests", "topics", "transactions", "endings", "transaction_ends", "flushes"),
+           "requests", "topics", "transactions", "endings", "transaction_ends", "flushes",
+           modules=(*_NEW_FILES, "coordinator.transactions.producer_sessions")),
     23: to("leader_epochs:on_offset_for_leader_epoch", "cluster"),
     24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],  # one or several
                     guard=_ADDED_PARTITIONS),
     25: transaction("on_add_offsets_to_txn", hold_back="transactional_id", guard=_PRODUCER),
     26: Row(lambda parts: parts.transaction_ends.on_end_txn),
     27: to("transactions:WriteTxnMarkersHandler.on_write_txn_markers",
-           "requests", "cluster", "groups", "progress", "files_ahead"),
-    28: to("transactions:TxnOffsetCommitHandler.on_txn_offset_commit", *_TXN_OFFSETS),
+           "requests", "cluster", "groups", "progress", "files_ahead",
+           modules=(*_NEW_FILES, "storage.producers.producer_rows")),
+    28: to("transactions:TxnOffsetCommitHandler.on_txn_offset_commit", *_TXN_OFFSETS,
+           modules=_OF_COMMITS),
     29: to("acls:on_describe_acls", "access", "metadata"),
     30: to("acls:on_create_acls", "access", "metadata", "ids"),
     31: to("acls:on_delete_acls", "access", "metadata"),
@@ -187,19 +242,22 @@ ROWS: dict[int, Row] = {
     34: to("log_dirs:on_alter_replica_log_dirs", "topics"),
     35: to("log_dirs:on_describe_log_dirs", "requests", "topics", "cluster"),
     36: to("scram_credentials:on_sasl_authenticate"),
-    37: to("topics:TopicHandler.on_create_partitions", *_TOPICS),
+    37: to("topics:TopicHandler.on_create_partitions", *_TOPICS,
+           modules=_NEW_TOPICS),
     38: to("delegation_tokens:on_create_delegation_token", "connections"),
     39: to("delegation_tokens:on_renew_delegation_token", "connections"),
     40: to("delegation_tokens:on_expire_delegation_token", "connections"),
     41: to("delegation_tokens:on_describe_delegation_token", "connections"),
-    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime", "shares"),
+    42: to("groups:on_delete_groups", "requests", "groups", "group_runtime", "shares",
+           modules=_OF_DESCRIPTIONS),
     43: to("cluster:ClusterHandler.on_elect_leaders", *_CLUSTER),
     44: to("configs:ConfigHandler.on_incremental_alter_configs", *_CONFIGS),
     45: to("cluster:ClusterHandler.on_alter_partition_reassignments", *_CLUSTER),
     46: to("cluster:ClusterHandler.on_list_partition_reassignments", *_CLUSTER),
-    47: group("on_offset_delete"),
+    47: group("on_offset_delete", ("coordinator.groups.offsets.offset_removal",)),
     48: to("client_quotas:on_describe_client_quotas", "metadata"),
-    49: to("client_quotas:on_alter_client_quotas", "metadata", "quotas"),
+    49: to("client_quotas:on_alter_client_quotas", "metadata", "quotas",
+           modules=("broker.quotas.client_quotas",)),
     50: to("scram_credentials:on_describe_user_scram_credentials", "metadata"),
     51: to("scram_credentials:on_alter_user_scram_credentials", "metadata"),
     55: to("quorum:on_describe_quorum", "metadata", "logs", "cluster", "addresses"),
@@ -209,19 +267,21 @@ ROWS: dict[int, Row] = {
     64: to("voters:on_unregister_broker", "cluster"),
     65: to("transactions:on_describe_transactions",
            "requests", "transactions", "transaction_ends", "connections",
-           read="client_hosts:DescribeTransactionsWithHostsRequest"),
-    66: to("transactions:on_list_transactions", "requests", "access", "cluster", "transactions"),
-    68: group("on_consumer_group_heartbeat", "of_heartbeats"),
-    69: group("on_consumer_group_describe", "of_consumer_groups"),
+           read="client_hosts:DescribeTransactionsWithHostsRequest", modules=_OF_LISTS),
+    66: to("transactions:on_list_transactions", "requests", "access", "cluster", "transactions",
+           modules=_OF_LISTS),
+    68: group("on_consumer_group_heartbeat", _OF_CONSUMER_GROUPS, "of_heartbeats"),
+    69: group("on_consumer_group_describe", _OF_DESCRIPTIONS, "of_consumer_groups"),
     71: to("telemetry:on_get_telemetry_subscriptions", "ids", "telemetry", "connections"),
     72: to("telemetry:on_push_telemetry", "telemetry", "connections"),
     74: to("configs:ConfigHandler.on_list_config_resources", *_CONFIGS),
     75: to("cluster:ClusterHandler.on_describe_topic_partitions", *_CLUSTER),
-    76: to("share_groups:ShareHeartbeatHandler.on_share_group_heartbeat",
-           "requests", "features", "groups", "group_runtime", "shares"),
+    76: to("share_groups:on_share_group_heartbeat",
+           "requests", "features", "groups", "group_runtime", modules=_OF_SHARE_GROUPS),
     77: share_group("share_requests", "on_describe"),
-    78: to("share_fetch:ShareHandler.on_share_fetch", *_SHARED),
-    79: to("share_fetch:ShareHandler.on_share_acknowledge", *_SHARED),
+    78: to("share_fetch:ShareHandler.on_share_fetch", *_SHARED, modules=_OF_SHARE_GROUPS),
+    79: to("share_fetch:ShareHandler.on_share_acknowledge", *_SHARED,
+           modules=_OF_SHARE_GROUPS),
     80: to("voters:on_add_raft_voter", "logs"),
     81: to("voters:on_remove_raft_voter", "logs"),
     83: share_state("on_initialize"),
@@ -229,10 +289,12 @@ ROWS: dict[int, Row] = {
     85: share_state("on_write"),
     86: share_state("on_delete"),
     87: share_state("on_read_summary"),
-    88: to("streams_groups:StreamsGroupHandler.on_streams_group_heartbeat", *_STREAMS),
-    89: to("streams_groups:StreamsGroupHandler.on_streams_group_describe", *_STREAMS),
+    88: to("streams_groups:StreamsGroupHandler.on_streams_group_heartbeat", *_STREAMS,
+           modules=_OF_STREAMS_GROUPS),
+    89: to("streams_groups:StreamsGroupHandler.on_streams_group_describe", *_STREAMS,
+           modules=_OF_STREAMS_GROUPS),
     90: to("share_groups:on_describe_share_group_offsets",
-           "requests", "features", "topics", "groups", "shares"),
+           "requests", "features", "topics", "groups", "shares", modules=_OF_SHARE_GROUPS),
     91: share_group("share_offsets", "on_alter"),
     92: share_group("share_offsets", "on_delete"),
 }  # fmt: skip
@@ -263,6 +325,21 @@ def load_route(parts: Parts, api: Api) -> Route:
     if route.is_wide:
         route = parts.wide.get().around(api, route)
     return route
+
+
+def import_modules(api: Api, *, is_one: bool) -> None:
+    """Import all that requests of an API may need, before the first of them. It may be called in
+    another thread: nothing of the broker is used. Takes: is_one, whether there is one broker.
+    """
+    row = ROWS[api.key]
+    message_class(api, "Request")
+    names = [*row.modules]
+    if row.read:
+        names.append(f"protocol.{row.read.partition(':')[0]}")
+    if not is_one:
+        names.append("broker.brokers.coordinator_edge")
+    for name in names:
+        importlib.import_module(f"barnabas.{name}")
 
 
 def _reader(parts: Parts, api: Api, row: Row) -> Read[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
@@ -95,11 +95,15 @@ class Parts:
 class Routes:
     """The routes of requests, loaded from the table with the first request of each API.
 
-    loaded: by API key. It is cleared when the steps around handlers change.
+    loaded: by API key. It is cleared when the steps around handlers change. imports_elsewhere:
+    whether the modules of an API are imported by the worker, which the rim has, before its first
+    request is handled; else they are imported at once.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
         self.parts, self.loaded = parts, loaded
+        self.imports_elsewhere = False
+        self._imported: set[int] = set()
 
     def load(self, api: Api) -> Route:
         """The route of an API, for its first request."""
@@ -107,3 +111,22 @@ class Routes:
 
         route = self.loaded[api.key] = load_route(self.parts, api)
         return route
+
+    def waits_for_modules(self, api: Api) -> bool:
+        """Whether the worker has to import the modules of an API first."""
+        return self.imports_elsewhere and api.key not in self._imported
+
+    def importer_of(self, api: Api) -> Callable[[], None]:
+        """What the worker runs: it imports all that requests of an API may need."""
+        is_one = self.parts.cluster.is_one
+
+        def run() -> None:
+            from barnabas.broker.requests.dispatch import import_modules
+
+            import_modules(api, is_one=is_one)
+
+        return run
+
+    def on_imported(self, api: Api) -> None:
+        """The worker has imported the modules of an API."""
+        self._imported.add(api.key)

@@ -7,6 +7,7 @@ beginning of the stop, each of these writes a fault, a text file in the director
     one callback of the loop uses more CPU time of its thread than BOUND_MS
     one collection of garbage does, in whatever thread: the others wait for it
     the loop's thread calls fsync, fdatasync or sync
+    the loop's thread imports a module: the worker does, before the first request that needs it
 
 The bound is in CPU time: on a machine that others load it hardly changes, where the time of day
 would double. A hosted machine of CI may be slower than a desk's: `loop_watchdog.py` doubles the
@@ -57,6 +58,7 @@ KNOWN_SYNCS = {
 one small file, however much the broker holds, on which the next step of the same call depends.
 Anything else is a fault.
 """
+SMALL_IMPORTS = ("encodings.",)  # of modules of a few lines
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -170,6 +172,16 @@ class LoopWatch:
             self._synced.add(stack)
             self._report(f"the event loop's thread called os.{name}\nstack:\n{stack}")
 
+    # --- modules ---------------------------------------------------------------------------------
+
+    def on_import(self, name: str) -> None:
+        """A module is looked for, which is not imported yet."""
+        if not (self.is_on and self._number) or threading.get_ident() != self._thread:
+            return
+        if not name.startswith(SMALL_IMPORTS):
+            stack = _stack_text(sys._getframe(2))
+            self._report(f"the event loop's thread imported {name}\nstack:\n{stack}")
+
     # --- the thread that looks -------------------------------------------------------------------
 
     def look(self) -> None:
@@ -190,6 +202,17 @@ class LoopWatch:
     def close(self) -> None:
         """End the thread that looks."""
         self._is_closed = True
+
+
+class ImportWatch:
+    """The first finder of modules, which finds none, and tells the watch what is looked for."""
+
+    def __init__(self, watch: LoopWatch) -> None:
+        self._watch = watch
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """A module is looked for."""
+        self._watch.on_import(name)
 
 
 def _is_in(known: Mapping[tuple[str, str], str], stack: str) -> bool:
@@ -245,8 +268,11 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
         return synced
 
+    imports: Any = ImportWatch(watch)
+
     def take_away() -> None:
         watch.close()
+        sys.meta_path.remove(imports)
         gc.callbacks.remove(watch.on_garbage)
         setattr(events.Handle, "_run", run)  # noqa: B010
         setattr(Broker, "on_frame", on_frame)  # noqa: B010
@@ -257,6 +283,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
     setattr(Broker, "on_frame", watched_on_frame)  # noqa: B010
     for name, sync in syncs.items():
         setattr(os, name, watched_sync(name, sync))
+    sys.meta_path.insert(0, imports)
     gc.callbacks.append(watch.on_garbage)
     threading.Thread(target=watch.look, name="loop-watch", daemon=True).start()
     return take_away

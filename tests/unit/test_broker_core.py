@@ -63,7 +63,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 def test_a_connection_has_one_request_under_way(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
-    with pytest.raises(AssertionError, match="before the last was answered"):
+    with pytest.raises(AssertionError, match="last request is not answered yet"):
         host.broker.on_frame(
             1, memoryview(bytearray(b"\0\3\0\1\0\0\0\7\xff\xff\xff\xff\xff\xff")), host.now_ms
         )

@@ -18,11 +18,12 @@ from helpers.our_messages import request_frame
 
 from barnabas.broker import handlers
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
-from barnabas.broker.requests.dispatch import ROWS
+from barnabas.broker.requests.dispatch import ROWS, Row, import_modules
 from barnabas.broker.requests.parts import Parts
 from barnabas.broker.requests.routes import Route
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 PING_VERSION = METADATA_VERSION = 4
@@ -92,6 +93,92 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
     host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
     host.finish_work()
     assert "please report it" in host.closed[1]
+
+
+# --- modules that the worker imports -------------------------------------------------------------
+
+
+@pytest.fixture
+def importing(host: CoreHost) -> CoreHost:
+    """A broker whose rim has a worker, as the daemon's, and which had no request yet."""
+    host.broker.routes.imports_elsewhere = True
+    return host
+
+
+def test_others_are_served_while_the_worker_imports_for_a_first_request(
+    importing: CoreHost,
+) -> None:
+    host = importing
+    first, other = host.connect(1), host.connect(2)
+    assert host.call(other, ApiVersionsRequest(), 0).error_code == Code.NONE
+    host.ask(first, asking(1), METADATA_VERSION)
+    (imports,) = host.work
+    assert host.answers[first] == [] and host.broker.connections[first].in_flight
+    host.ask(other, ApiVersionsRequest(), 0)
+    assert len(host.answers[other]) == 2, "its modules are imported"
+    assert host.work == [imports]
+    host.finish_work()
+    assert len(host.answers[first][0].topics) == 2, "the frame's memory was used for others since"
+    host.ask(other, asking(1), METADATA_VERSION)
+    assert len(host.answers[other]) == 3 and host.work == []
+
+
+def test_a_first_request_of_two_clients_is_answered_to_both(importing: CoreHost) -> None:
+    host = importing
+    for connection in (1, 2):
+        host.ask(host.connect(connection), asking(1), METADATA_VERSION)
+    host.finish_work()
+    host.finish_work()
+    assert [len(host.answers[connection]) for connection in (1, 2)] == [1, 1]
+
+
+def test_a_first_request_of_a_client_that_has_gone_is_dropped(importing: CoreHost) -> None:
+    host = importing
+    host.ask(host.connect(1), asking(1), METADATA_VERSION)
+    host.broker.on_closed(1)
+    host.connect(1)
+    host.finish_work()
+    assert host.answers[1] == [] and not host.broker.connections[1].in_flight
+
+
+def test_a_first_request_that_cannot_be_read_ends_its_connection(importing: CoreHost) -> None:
+    frame = bytearray(request_frame(asking(1), METADATA_VERSION, 1))[:-3]
+    importing.broker.on_frame(importing.connect(1), memoryview(frame), importing.event_ms())
+    importing.carry_out()
+    importing.finish_work()
+    assert "Metadata" in importing.closed[1]
+
+
+def test_a_first_request_in_which_we_fail_ends_its_connection_alone(
+    importing: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("ours")
+
+    monkeypatch.setitem(ROWS, 3, Row(lambda _: fail))
+    importing.ask(importing.connect(1), asking(1), METADATA_VERSION)
+    importing.finish_work()
+    assert "please report it" in importing.closed[1]
+
+
+def test_a_first_request_of_a_version_to_come_is_refused_when_the_worker_is_done(
+    importing: CoreHost,
+) -> None:
+    host = importing
+    frame = bytearray(request_frame(ApiVersionsRequest("a", "1"), 3, 7))
+    frame[2:4] = b"\0\x63"
+    host.broker.on_frame(host.connect(1), memoryview(frame), host.event_ms())
+    host.broker.outbox.work[0].run()
+    host.broker.on_worked(host.broker.outbox.work.pop(), None, None, host.now_ms)
+    ((_, pieces),) = host.broker.outbox.sends
+    answer = b"".join(bytes(piece) for piece in pieces)
+    assert int.from_bytes(answer[8:10]) == Code.UNSUPPORTED_VERSION
+
+
+def test_what_the_worker_imports_exists() -> None:
+    """A module that a row names, and that is gone, would fail with the first request alone."""
+    for api in APIS:
+        import_modules(api, is_one=False)
 
 
 # --- the table -----------------------------------------------------------------------------------

@@ -107,26 +107,6 @@ def detail(answer: Any) -> str:
     return str(status.status_detail)
 
 
-def test_the_worker_loads_streams_groups_while_others_are_served(host: Streams) -> None:
-    host.connect(2)
-    host.ask(1, heartbeat(), 0)
-    assert host.answers[1] == [] and len(host.work) == 1
-    described = host.call(2, StreamsGroupDescribeRequest(["g"]), 0)
-    assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
-    host.finish_work()
-    assert host.answers[1][0].member_epoch == 2
-    assert host.call(1, heartbeat(2), 0).error_code == Code.NONE
-
-
-def test_a_client_that_is_gone_joins_no_group(host: Streams) -> None:
-    host.ask(1, heartbeat(), 0)
-    host.broker.on_closed(1)
-    host.finish_work()
-    host.connect(1)
-    described = host.call(1, StreamsGroupDescribeRequest(["g"]), 0)
-    assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
-
-
 def test_internal_topics_are_made_after_the_answer(host: Streams) -> None:
     answer = host.beat(0, counting(cleanup_policy="compact", repartition=5))
     assert statuses(answer) == [Status.MISSING_INTERNAL_TOPICS]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -141,6 +143,25 @@ def test_another_thread_may_wait_for_the_disk(watched: Watched, tmp_path: Path) 
 
     thread = threading.Thread(target=flush)
     thread.start()
+    thread.join()
+    assert watched.faults == []
+
+
+def imports(name: str) -> None:
+    sys.modules.pop(name, None)
+    importlib.import_module(name)
+
+
+def test_a_module_that_the_loops_thread_imports_is_a_fault(watched: Watched) -> None:
+    watched.run(lambda: imports("colorsys"), lambda: importlib.import_module("colorsys"))
+    [fault] = watched.faults
+    assert fault.startswith("the event loop's thread imported colorsys\n")
+    assert "in imports\n" in fault
+
+
+def test_another_thread_may_import(watched: Watched) -> None:
+    thread = threading.Thread(target=imports, args=("colorsys",))
+    watched.run(thread.start)
     thread.join()
     assert watched.faults == []
 

@@ -116,6 +116,7 @@ class Daemon:
             gate=self._leader if control is None else control,
             observer=measuring,
         )
+        broker.routes.imports_elsewhere = True
         if control is not None:
             _serve_control(control, sides["--test-control"])
         if measuring is not None:
