@@ -22,6 +22,7 @@ COMMANDS = {
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
     "log": ("log", "Read and verify a data directory's files."),
     "produce": ("produce", "Write standard input's lines to a topic."),
+    "records": ("trim", "Records of partitions: delete the oldest ones."),
     "share": ("share", "Share groups: read records and acknowledge them."),
     "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),

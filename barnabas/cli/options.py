@@ -101,13 +101,21 @@ def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help=help_text)(command)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort."""
+def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
+    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort.
+
+    Takes: type_in, what has to be typed in place of `y`.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Pass --yes: standard input is not a terminal.")
-    click.confirm(question, abort=True, err=True)
+    if not type_in:
+        click.confirm(question, abort=True, err=True)
+        return
+    typed = click.prompt(f"{question} Type {type_in} to go on", default="", err=True)
+    if typed != type_in:
+        raise click.Abort
 
 
 class TopicPartitionType(click.ParamType[TopicPartition]):
