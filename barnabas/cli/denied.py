@@ -51,6 +51,7 @@ NEEDS: dict[str, dict[str, str]] = {
     "quota set": {"cluster": "alter-configs"},
     "records delete": {"topic": "delete"},
     "share consume": {"topic": "read", "group": "read"},
+    "support-bundle": {"cluster": "describe-configs", "topic": "describe,describe-configs"},
     "topics alter": {"topic": "alter,alter-configs"},
     "topics create": {"topic": "create", "cluster": "create"},
     "topics delete": {"topic": "delete"},

@@ -1,4 +1,4 @@
-"""Of `barnabas groups`: reset-offsets, export-offsets, delete-offsets."""
+"""The commands on offsets of groups: `groups reset-offsets`, `export-offsets`, `delete-offsets`."""
 
 from __future__ import annotations
 

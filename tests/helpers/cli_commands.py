@@ -40,6 +40,7 @@ VERBS: dict[str, Sequence[str]] = {
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
     "records delete": (TOPIC, "--before", "latest", "--yes"),
     "share consume": (TOPIC, "--group", "kitchen"),
+    "support-bundle": ("-o", "/dev/null/none.zip"),
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),
@@ -80,6 +81,7 @@ class CommandLine:
     """Runs commands; `servers` is where they look for a broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no profile of who runs the tests
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
