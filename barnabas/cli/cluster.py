@@ -40,6 +40,12 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+SETTING_NAMES = frozenset(
+    {
+        *_DIRECT, "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
+        "ssl.endpoint.identification.algorithm",
+    }
+)  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
@@ -104,6 +110,17 @@ def _token_url(url: str) -> str:
     return url if url.startswith("file://") else f"file://{url}"
 
 
+def read_properties(path: str) -> dict[str, str]:
+    """The settings in a file of properties. Raises: CommandError."""
+    from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
+
+    try:
+        with open(path, "rb") as file:
+            return decode_properties(file.read())
+    except (OSError, CorruptCheckpoint) as error:
+        raise CommandError(f"cannot read {path}: {error}") from error
+
+
 def token_provider(url: str) -> Any:
     """A provider that gives kafka-python the current OAUTHBEARER token of a file."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -123,10 +140,20 @@ def token_provider(url: str) -> Any:
 class Connection:
     """The connection to a cluster, and its clients."""
 
-    def __init__(self, bootstrap_servers: str, client_config: str | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client_config: str | None,
+        timeout_s: float,
+        more_settings: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
+    ) -> None:
+        """more_settings: those that the file of --client-config goes before, and those that go
+        before the file.
+        """
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
         self._client_config = client_config
+        self._more_settings = more_settings
 
     @property
     def waiting(self) -> Waiting:
@@ -152,32 +179,29 @@ class Connection:
             addresses.append((host.strip("[]") or "127.0.0.1", int(port)))
         return addresses
 
-    def _properties(self) -> dict[str, str]:
-        """The settings in the file of --client-config."""
-        if not self._client_config:
-            return {}
-        from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
+    def properties(self) -> dict[str, str]:
+        """The client's settings, by Kafka's names, from all places that have some."""
+        below, above = self._more_settings
+        return {**below, **self._of_file(), **above}
 
-        try:
-            with open(self._client_config, "rb") as file:
-                return decode_properties(file.read())
-        except (OSError, CorruptCheckpoint) as error:
-            raise CommandError(f"cannot read {self._client_config}: {error}") from error
+    def _of_file(self) -> dict[str, str]:
+        """The settings in the file of --client-config."""
+        return {} if not self._client_config else read_properties(self._client_config)
 
     def principal(self) -> str:
         """The principal as which the client logs in, as far as its settings say."""
-        settings = client_settings(self._properties())
+        settings = client_settings(self.properties())
         if settings.get("security_protocol", "PLAINTEXT") == "SSL" and "ssl_certfile" in settings:
             return "User:CN=NAME"
         return f"User:{settings.get('sasl_plain_username', 'ANONYMOUS')}"
 
     def has_login(self) -> bool:
         """Whether the client's settings have a user."""
-        return "sasl_mechanism" in client_settings(self._properties())
+        return "sasl_mechanism" in client_settings(self.properties())
 
     def settings(self) -> dict[str, Any]:
         """The settings of --client-config, by the names of `client_settings`."""
-        properties = self._properties()
+        properties = self.properties()
         _check_files(properties)
         return {"client_id": CLIENT_ID, **client_settings(properties)}
 
@@ -259,7 +283,7 @@ class Connection:
         self.check()
         from barnabas import TwoPhaseProducer
 
-        settings = {"client.id": CLIENT_ID, **self._properties()}
+        settings = {"client.id": CLIENT_ID, **self.properties()}
         return TwoPhaseProducer(
             self.bootstrap_servers,
             transactional_id,

@@ -22,10 +22,13 @@ COMMANDS = {
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
     "log": ("log", "Read and verify a data directory's files."),
     "produce": ("produce", "Write standard input's lines to a topic."),
+    "records": ("trim", "Records of partitions: delete the oldest ones."),
     "share": ("share", "Share groups: read records and acknowledge them."),
+    "support-bundle": ("support_bundle", "Settings, state and log lines in a zip, for help."),
     "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
     "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
+    "profile": ("profile", "Profiles: the way to a cluster by a name."),
     "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
     "user": ("user", "Users with SCRAM passwords: list, add, remove."),
 }

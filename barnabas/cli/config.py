@@ -102,7 +102,7 @@ def describe(
         output.data(rows)
         return
     for row in rows:
-        row["source"] = _SOURCES.get(row["source"], row["source"])
+        row["source"] = _SOURCES.get(str(row["source"]), row["source"])
         row["value"] = "(hidden)" if row["sensitive"] else row["value"]
     output.table(
         rows,

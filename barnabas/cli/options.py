@@ -11,17 +11,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from barnabas.cli import errors
-from barnabas.cli.cluster import Connection
+from barnabas.cli.cluster import SETTING_NAMES, Connection
 from barnabas.cli.denied import PRINCIPAL, denied_by
 from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
+from barnabas.cli.profiles import chosen_profile, read_profiles, settings_of_environment
 from barnabas.protocol.topic_partition import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S = 15.0
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -69,7 +72,9 @@ def json_option(command: Command) -> Command:
 
 
 def connection_options(command: Command) -> Command:
-    """`--bootstrap-server`, `--client-config`, `--timeout`; the command gets a Connection."""
+    """`--bootstrap-server`, `--client-config`, `--profile`, `--timeout`; the command gets a
+    Connection.
+    """
 
     @click.option(
         "-b",
@@ -85,15 +90,28 @@ def connection_options(command: Command) -> Command:
         "--client-config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="A properties file with a client's settings: security.protocol, sasl.*, ssl.*.",
+        envvar="BARNABAS_CLIENT_CONFIG",
+        show_envvar=True,
+        help="A properties file with a client's settings: security.protocol, sasl.*, ssl.*. A "
+        "variable such as BARNABAS_SASL_PASSWORD gives a single one.",
+    )
+    @click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="BARNABAS_PROFILE",
+        show_envvar=True,
+        shell_complete=complete_profile,
+        help="The profile that says where the cluster is; see `barnabas profile`.",
     )
     @click.option(
         "--timeout",
         "timeout_s",
         metavar="SECONDS",
         type=click.FloatRange(min=0, min_open=True),
-        default=15.0,
+        default=DEFAULT_TIMEOUT_S,
+        envvar="BARNABAS_TIMEOUT",
         show_default=True,
+        show_envvar=True,
         help="How long to wait for an answer.",
     )
     @functools.wraps(command)
@@ -101,10 +119,11 @@ def connection_options(command: Command) -> Command:
         *args: Any,
         bootstrap_server: str,
         client_config: str | None,
+        profile: str | None,
         timeout_s: float,
         **kwargs: Any,
     ) -> Any:
-        connection = Connection(bootstrap_server, client_config, timeout_s)
+        connection = make_connection(bootstrap_server, client_config, profile, timeout_s)
         if (context := click.get_current_context(silent=True)) is not None:
             context.meta[PRINCIPAL] = connection.principal()
         try:
@@ -115,6 +134,42 @@ def connection_options(command: Command) -> Command:
             raise
 
     return with_connection  # type: ignore[return-value] # click's decorators keep no types
+
+
+def make_connection(
+    bootstrap_server: str, client_config: str | None, profile_name: str | None, timeout_s: float
+) -> Connection:
+    """The connection of a command, by its options, the environment and a profile.
+
+    `barnabas.cli.profiles` says what goes before what.
+
+    Raises: CommandError for a profile that does not exist.
+    """
+    context = click.get_current_context()
+
+    def is_given(name: str, *sources: ParameterSource) -> bool:
+        return context.get_parameter_source(name) in sources
+
+    profile = chosen_profile(profile_name)
+    if profile.bootstrap_server and is_given("bootstrap_server", ParameterSource.DEFAULT):
+        bootstrap_server = profile.bootstrap_server
+    if profile.timeout_s and is_given("timeout_s", ParameterSource.DEFAULT):
+        timeout_s = profile.timeout_s
+    of_profile = profile.settings if client_config is None else {}
+    of_environment = settings_of_environment(SETTING_NAMES)
+    is_file_of_option = is_given("client_config", ParameterSource.COMMANDLINE)
+    below = {**of_profile, **(of_environment if is_file_of_option else {})}
+    above = {} if is_file_of_option else of_environment
+    return Connection(bootstrap_server, client_config, timeout_s, (below, above))
+
+
+def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of profiles that begin so."""
+    try:
+        names = read_profiles().by_name
+    except CommandError:
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def yes_option(command: Command) -> Command:
@@ -128,13 +183,21 @@ def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", is_flag=True, help=help_text)(command)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort."""
+def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
+    """Ask on a terminal whether to go on; elsewhere `--yes` is needed. Raises click.Abort.
+
+    Takes: type_in, what has to be typed in place of `y`.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Pass --yes: standard input is not a terminal.")
-    click.confirm(question, abort=True, err=True)
+    if not type_in:
+        click.confirm(question, abort=True, err=True)
+        return
+    typed = click.prompt(f"{question} Type {type_in} to go on", default="", err=True)
+    if typed != type_in:
+        raise click.Abort
 
 
 class TopicPartitionType(click.ParamType[TopicPartition]):

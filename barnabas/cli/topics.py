@@ -30,9 +30,11 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.cli.topic_names import confirm_topics, has_pattern, regex_option, select_topics
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
 
 if TYPE_CHECKING:
     from barnabas.cli.client.configs import Setting
@@ -46,17 +48,25 @@ def topics() -> None:
 
 
 @topics.command(
-    "list", epilog=examples("barnabas topics list", "barnabas topics list --internal --json")
+    "list",
+    epilog=examples(
+        "barnabas topics list",
+        "barnabas topics list 'orders-*' prices",
+        "barnabas topics list --regex 'orders-[0-9]+' --json",
+    ),
 )
+@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1)
+@regex_option
 @click.option("--internal", is_flag=True, help="Internal topics, too, such as __consumer_offsets.")
 @connection_options
 @json_option
-def list_topics(connection: Connection, output: Output, internal: bool) -> None:
-    """List topics."""
+def list_topics(
+    connection: Connection, output: Output, names: Sequence[str], regex: bool, internal: bool
+) -> None:
+    """List topics: all, or those of names and patterns."""
     with connection.admin() as admin:
-        rows = [
-            _summary(topic) for topic in describe_topics(admin) if internal or not topic.is_internal
-        ]
+        found = select_topics(admin, names, regex=regex, internal=internal)
+    rows = [_summary(topic) for topic in found]
     if output.as_json:
         output.data(rows)
         return
@@ -154,12 +164,17 @@ def _print_results(
 
 @topics.command(
     "describe",
-    epilog=examples("barnabas topics describe orders", "barnabas topics describe --json"),
+    epilog=examples(
+        "barnabas topics describe orders",
+        "barnabas topics describe 'orders-*'",
+        "barnabas topics describe --json",
+    ),
 )
-@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1)
+@regex_option
 @connection_options
 @json_option
-def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
+def describe(connection: Connection, output: Output, names: Sequence[str], regex: bool) -> None:
     """Describe topics.
 
     Their partitions, leaders, replicas and offsets, and the settings that differ from the broker's.
@@ -168,9 +183,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
     from barnabas.cli.client.configs import describe_configs
 
     with connection.admin() as admin:
-        found = describe_topics(admin, names or None)
-        if not names:
-            found = [topic for topic in found if not topic.is_internal]
+        found = select_topics(admin, names, regex=regex)
         try:
             configs = describe_configs(admin, "topic", [name_of(topic) for topic in found])
         except RefusedError as error:
@@ -279,22 +292,56 @@ def alter(
 
 
 @topics.command(
-    "delete", epilog=examples("barnabas topics delete orders", "barnabas topics delete a b --yes")
+    "delete",
+    epilog=examples(
+        "barnabas topics delete orders",
+        "barnabas topics delete a b --yes",
+        "barnabas topics delete 'load-test-*' --dry-run",
+    ),
 )
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("names", metavar="TOPIC|PATTERN...", nargs=-1, required=True)
+@regex_option
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@dry_run_option
 @yes_option
 @connection_options
 @json_option
 def delete(
-    connection: Connection, output: Output, names: Sequence[str], if_exists: bool, yes: bool
+    connection: Connection,
+    output: Output,
+    names: Sequence[str],
+    regex: bool,
+    if_exists: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> int:
-    """Delete topics with all their records."""
+    """Delete topics with all their records.
+
+    A pattern stands for no internal topic. The topics that it stands for are shown first; on a
+    terminal their number has to be typed, and elsewhere --yes is needed.
+    """
     from barnabas.cli.client.topic_changes import delete_topics
 
-    confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
+    by_pattern = has_pattern(names, regex=regex)
+    if not by_pattern and not dry_run:
+        confirm(f"Delete {', '.join(names)} with all records?", yes=yes)
     with connection.admin() as admin:
-        answers = delete_topics(admin, names)
+        wanted = list(dict.fromkeys(names))
+        if by_pattern or dry_run:
+            try:
+                wanted = [name_of(row) for row in select_topics(admin, names, regex=regex)]
+            except CommandError:
+                if not if_exists:
+                    raise
+                wanted = []
+        if dry_run:
+            return _print_results(output, dict.fromkeys(wanted), "would be deleted")
+        if by_pattern and wanted:
+            if not yes:
+                note("\n".join(wanted))
+            question = f"Delete {count_text(len(wanted), 'topic')} with all records?"
+            confirm_topics(wanted, question, yes=yes, by_pattern=True)
+        answers = delete_topics(admin, wanted) if wanted else {}
     good = (Code.UNKNOWN_TOPIC_OR_PARTITION,) if if_exists else ()
     return _print_results(output, answers, "deleted", good)
 

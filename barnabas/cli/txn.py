@@ -56,25 +56,44 @@ def txn() -> None:
 def list_transactions(
     connection: Connection, output: Output, only_open: bool, states: Sequence[str]
 ) -> None:
-    """List transactional ids and their states."""
+    """List transactional ids with their states, and for how long a transaction is open."""
     wanted = {state.lower() for state in (*states, *(OPEN_STATES if only_open else ()))}
     with connection.admin() as admin:
-        rows = [
+        listed = [
+            row
+            for row in requests.list_transactions(admin)
+            if not wanted or row.state.lower() in wanted
+        ]
+        open_ids = [row.transactional_id for row in listed if row.state in OPEN_STATES]
+        described = requests.describe_transactions(admin, open_ids, missing_ok=True)
+    now_ms = _now_ms()
+    rows: list[dict[str, Any]] = []
+    for row in listed:
+        found = described.get(row.transactional_id)
+        began_ms = -1 if found is None or found.state not in OPEN_STATES else found.started_ms
+        rows.append(
             {
                 "transactional_id": row.transactional_id,
                 "producer_id": row.producer_id,
                 "state": row.state,
+                "start_time_ms": began_ms,
+                "age_ms": max(now_ms - began_ms, 0) if began_ms >= 0 else None,
+                "timeout_ms": None if found is None else found.timeout_ms,
             }
-            for row in requests.list_transactions(admin)
-            if not wanted or row.state.lower() in wanted
-        ]
+        )
     if output.as_json:
         output.data(rows)
         return
+    for row in rows:
+        age_ms, timeout_ms = row["age_ms"], row["timeout_ms"]
+        row["age"] = None if age_ms is None else duration_text(age_ms)
+        row["timeout"] = None if timeout_ms is None else _timeout_text(timeout_ms)
     columns = [
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("producer_id", "PRODUCER"),
         Column("state", "STATE"),
+        Column("age", "OPEN FOR"),
+        Column("timeout", "TIMEOUT"),
     ]
     output.table(rows, columns, "no transactions")
 

@@ -29,14 +29,18 @@ VERBS: dict[str, Sequence[str]] = {
     "config unset": ("topic", TOPIC, "retention.ms"),
     "consume": (TOPIC,),
     "groups delete": ("kitchen", "--yes"),
+    "groups delete-offsets": ("kitchen", "-t", TOPIC, "--yes"),
     "groups describe": (),
+    "groups export-offsets": ("kitchen",),
     "groups list": (),
     "groups reset-offsets": ("kitchen", "-t", TOPIC, "--to", "earliest", "--yes"),
     "produce": (TOPIC,),
     "quota list": (),
     "quota remove": ("--user", "alice", "--yes"),
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
+    "records delete": (TOPIC, "--before", "latest", "--yes"),
     "share consume": (TOPIC, "--group", "kitchen"),
+    "support-bundle": ("-o", "/dev/null/none.zip"),
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),
@@ -77,6 +81,7 @@ class CommandLine:
     """Runs commands; `servers` is where they look for a broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no profile of who runs the tests
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 

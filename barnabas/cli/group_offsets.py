@@ -1,0 +1,365 @@
+"""The commands on offsets of groups: `groups reset-offsets`, `export-offsets`, `delete-offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+import click
+
+from barnabas.cli.client import groups as requests
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.groups import EMPTY_STATES, SHARE
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
+from barnabas.cli.group_rows import committed_offsets
+from barnabas.cli.offsets import (
+    describe_topics,
+    list_offsets,
+    offsets_at,
+    partitions_of,
+    topic_or_partition,
+)
+from barnabas.cli.options import (
+    PLACE,
+    Place,
+    confirm,
+    connection_options,
+    dry_run_option,
+    examples,
+    json_option,
+    yes_option,
+)
+from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
+
+_PLAN_COLUMNS = (
+    Column("topic", "TOPIC", "name"),
+    Column("partition", "PARTITION"),
+    Column("committed_offset", "COMMITTED"),
+    Column("new_offset", "NEW"),
+)
+
+
+@click.command(
+    "reset-offsets",
+    epilog=examples(
+        "barnabas groups reset-offsets kitchen --topic orders --to earliest --dry-run",
+        "barnabas groups reset-offsets kitchen --topic orders-0 --to 1500 --yes",
+        "barnabas groups reset-offsets kitchen --to 2026-11-22T14:00:00 --yes",
+        "barnabas groups reset-offsets kitchen --shift-by -100 --yes",
+        "barnabas groups export-offsets kitchen > offsets.csv",
+        "barnabas groups reset-offsets kitchen --from-file offsets.csv --dry-run",
+    ),
+)
+@click.argument("group")
+@click.option(
+    "-t",
+    "--topic",
+    "names",
+    metavar="TOPIC|TOPIC-PARTITION",
+    multiple=True,
+    help="Which; without it, all that the group has committed.",
+)
+@click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
+@click.option("--shift-by", type=int, help="So many offsets on, or back where it is negative.")
+@click.option(
+    "--from-file",
+    "file",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="Lines of TOPIC,PARTITION,OFFSET, as export-offsets prints them; -: standard input.",
+)
+@dry_run_option
+@yes_option
+@connection_options
+@json_option
+def reset_offsets(
+    connection: Connection,
+    output: Output,
+    group: str,
+    names: Sequence[str],
+    place: Place | None,
+    shift_by: int | None,
+    file: TextIO | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Commit other offsets for a group, or let a share group start at others.
+
+    The group must have no members now. The changes are shown first; on a terminal you are asked to
+    confirm.
+    """
+    if sum(given is not None for given in (place, shift_by, file)) != 1:
+        raise click.UsageError("say where to: one of --to PLACE, --shift-by N and --from-file FILE")
+    wanted = None if file is None else parse_offsets(file, group)
+    if wanted is not None and names:
+        raise click.UsageError("--from-file names the partitions: leave --topic out")
+    with connection.admin() as admin:
+        is_share = requests.describe_group(admin, group).protocol == SHARE
+        committed = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
+        rows = _plan(admin, committed, names, place, shift_by, wanted)
+        if not rows:
+            raise CommandError(f"the group {group!r} has committed nothing: name topics with -t")
+        if output.as_json and not yes and not dry_run:
+            raise click.UsageError("--json needs --yes or --dry-run")
+        if not output.as_json:
+            output.table(rows, _PLAN_COLUMNS)
+        if not dry_run:
+            _refuse_members(admin, group)
+            confirm(f"Commit these offsets for {group}?", yes=yes)
+            (_set_starts if is_share else _commit)(admin, group, rows)
+    if output.as_json:
+        output.data({"group": group, "dry_run": dry_run, "partitions": rows})
+    elif dry_run:
+        note("nothing was changed (--dry-run)")
+    return _tell_errors(rows)
+
+
+def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
+    """Where a share group starts, by partition; those where it has not read yet are left out."""
+    return {
+        partition: start
+        for partition, (start, _) in sorted(requests.share_offsets(admin, group).items())
+        if start >= 0
+    }
+
+
+def _set_starts(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
+    _note_errors(rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
+
+
+def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(row["topic"], row["partition"]): row["new_offset"] for row in rows}
+
+
+def _note_errors(rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]) -> None:
+    for row in rows:
+        code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
+        row["error"] = explain(RefusedError(code, "", row["topic"])) if code else None
+
+
+def _plan(
+    admin: ClusterClient,
+    committed: dict[TopicPartition, int],
+    names: Sequence[str],
+    place: Place | None,
+    shift_by: int | None,
+    wanted: Mapping[TopicPartition, int] | None,
+) -> list[dict[str, Any]]:
+    """A row for each partition: its current offset, and the new one.
+
+    Takes: wanted, the new offsets of a file; None where there is none.
+    """
+    if wanted is not None:
+        return _planned(committed, _in_range(admin, wanted))
+    partitions: list[TopicPartition] = []
+    for name in names:
+        partitions += topic_or_partition(admin, name)
+    if not names:
+        describe_topics(admin, sorted({partition.topic for partition in committed}))
+        partitions = list(committed)
+    targets = (
+        _shifted(admin, partitions, committed, shift_by or 0)
+        if place is None
+        else offsets_at(admin, partitions, place)
+    )
+    return _planned(committed, targets)
+
+
+def _planned(
+    committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "committed_offset": committed.get(partition),
+            "new_offset": targets[partition],
+            "error": None,
+        }
+        for partition in sorted(targets)
+    ]
+
+
+def parse_offsets(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
+    """The offsets of a file of lines TOPIC,PARTITION,OFFSET.
+
+    Lines that are empty or begin with # are passed over. A first column with the group's name, as
+    Kafka's own tool writes it for several groups, is accepted.
+
+    Raises: CommandError that names the line.
+    """
+    found: dict[TopicPartition, int] = {}
+    for number, line in enumerate(lines, 1):
+        columns = [column.strip().strip('"') for column in line.split(",")]
+        if not line.strip() or line.startswith("#"):
+            continue
+        if len(columns) == 4 and columns[0] == group:
+            del columns[0]
+        if len(columns) != 3 or not (columns[1].isdigit() and columns[2].isdigit()):
+            raise CommandError(
+                f"line {number} is not TOPIC,PARTITION,OFFSET, as in orders,0,1500: {line.strip()}"
+            )
+        partition = TopicPartition(columns[0], int(columns[1]))
+        if partition in found:
+            raise CommandError(f"line {number} names {partition} for a second time")
+        found[partition] = int(columns[2])
+    if not found:
+        raise CommandError("the file has no offsets: write lines such as orders,0,1500")
+    return found
+
+
+def _in_range(
+    admin: ClusterClient, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Offsets of a file, of partitions that exist, each within its partition's range."""
+    topics = describe_topics(admin, sorted({partition.topic for partition in wanted}))
+    missing = sorted(set(wanted) - set(partitions_of(topics)))
+    if missing:
+        raise CommandError(f"there is no partition {missing[0]}: take its line out of the file")
+    return {
+        row: min(max(wanted[row], bound["log_start_offset"]), bound["high_watermark"])
+        for row, bound in list_offsets(admin, wanted).items()
+    }
+
+
+def _shifted(
+    admin: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    committed: dict[TopicPartition, int],
+    shift_by: int,
+) -> dict[TopicPartition, int]:
+    bounds = list_offsets(admin, partitions)
+    lacking = [str(partition) for partition in bounds if partition not in committed]
+    if lacking:
+        raise CommandError(
+            f"nothing is committed for {', '.join(lacking)}, so there is nothing to shift: use --to"
+        )
+    return {
+        partition: min(
+            max(committed[partition] + shift_by, bound["log_start_offset"]),
+            bound["high_watermark"],
+        )
+        for partition, bound in bounds.items()
+    }
+
+
+def _refuse_members(admin: ClusterClient, group: str) -> None:
+    described = requests.describe_group(admin, group)
+    if described.state not in EMPTY_STATES:
+        count = count_text(len(described.members), "member")
+        raise CommandError(
+            f"the group {group!r} is {described.state} with {count}, which would "
+            "overwrite the new offsets: stop its consumers and try again"
+        )
+
+
+def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
+    _note_errors(rows, requests.commit(admin, group, _wanted(rows)))
+
+
+@click.command(
+    "export-offsets",
+    epilog=examples(
+        "barnabas groups export-offsets kitchen > offsets.csv",
+        "barnabas groups export-offsets kitchen --json",
+    ),
+)
+@click.argument("group")
+@connection_options
+@json_option
+def export_offsets(connection: Connection, output: Output, group: str) -> None:
+    """Print what a group has committed, in the form that `reset-offsets --from-file` reads.
+
+    A line is TOPIC,PARTITION,OFFSET.
+    """
+    with connection.admin() as admin:
+        is_share = requests.describe_group(admin, group).protocol == SHARE
+        offsets = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
+    if not offsets:
+        raise CommandError(f"the group {group!r} has committed nothing")
+    if output.as_json:
+        output.data([{**row._asdict(), "offset": offset} for row, offset in offsets.items()])
+        return
+    for row, offset in offsets.items():
+        click.echo(f"{row.topic},{row.partition},{offset}")
+
+
+@click.command(
+    "delete-offsets",
+    epilog=examples(
+        "barnabas groups delete-offsets kitchen --topic orders --dry-run",
+        "barnabas groups delete-offsets kitchen -t orders-0 -t prices --yes",
+    ),
+)
+@click.argument("group")
+@click.option(
+    "-t",
+    "--topic",
+    "names",
+    metavar="TOPIC|TOPIC-PARTITION",
+    multiple=True,
+    required=True,
+    help="Of which topics or partitions; of a share group, topics.",
+)
+@dry_run_option
+@yes_option
+@connection_options
+@json_option
+def delete_offsets(
+    connection: Connection,
+    output: Output,
+    group: str,
+    names: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Delete what a group has committed for topics.
+
+    No member may read them. The group starts there by auto.offset.reset next time.
+    """
+    with connection.admin() as admin:
+        is_share = requests.describe_group(admin, group).protocol == SHARE
+        committed = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
+        wanted = [row for row in committed if row.topic in names or str(row) in names]
+        unknown = [
+            name for name in names if not any(name in (row.topic, str(row)) for row in wanted)
+        ]
+        if unknown:
+            raise CommandError(f"the group {group!r} has committed nothing for {unknown[0]!r}")
+        if is_share and any(row.topic not in names for row in wanted):
+            raise CommandError("a share group's offsets are deleted by topic: name no partition")
+        rows: list[dict[str, Any]] = [
+            {**row._asdict(), "committed_offset": committed[row], "error": None} for row in wanted
+        ]
+        if output.as_json and not yes and not dry_run:
+            raise click.UsageError("--json needs --yes or --dry-run")
+        if not output.as_json:
+            output.table(rows, _PLAN_COLUMNS[:3])
+        if not dry_run:
+            confirm(f"Delete these offsets of {group}?", yes=yes)
+            _note_errors(rows, _delete(admin, group, wanted, is_share=is_share))
+    if output.as_json:
+        output.data({"group": group, "dry_run": dry_run, "partitions": rows})
+    elif dry_run:
+        note("nothing was changed (--dry-run)")
+    return _tell_errors(rows)
+
+
+def _delete(
+    admin: ClusterClient, group: str, wanted: Sequence[TopicPartition], *, is_share: bool
+) -> dict[TopicPartition, int]:
+    """Gives: the code of each partition."""
+    if not is_share:
+        return requests.delete_offsets(admin, group, wanted)
+    codes = requests.delete_share_offsets(admin, group, sorted({row.topic for row in wanted}))
+    return {row: codes.get(row.topic, 0) for row in wanted}
+
+
+def _tell_errors(rows: list[dict[str, Any]]) -> int:
+    failed = [row for row in rows if row["error"]]
+    for row in failed:
+        note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")
+    return ERROR if failed else OK

@@ -1,0 +1,201 @@
+"""Groups as rows: state, members, and how far each is behind; and a sentence that says what is true
+of a group's lag.
+
+The lag of a partition is the number of offsets between the committed one and the partition's end.
+A member without a committed offset that waits behind an open transaction is behind by what the
+transaction holds back. The offset that a Spark sink commits is the number of its micro-batch, which
+has no lag.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barnabas.cli.client import groups as requests
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.groups import EMPTY_STATES, SHARE, UNKNOWN_OFFSET, Committed, Group, Member
+from barnabas.cli.errors import CommandError
+from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import is_batch_number
+
+
+def committed_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
+    """The committed offsets of a group, by partition."""
+    return {row: entry.offset for row, entry in requests.committed(admin, group).items()}
+
+
+def describe_groups(
+    admin: ClusterClient, names: Sequence[str], *, trend_s: float = 0.0
+) -> list[dict[str, Any]]:
+    """State, members, partitions, lag and status of groups.
+
+    Takes:  trend_s, where above 0: look twice, so long apart, to see whether the lag grows.
+    Raises: CommandError for an unknown group.
+    """
+    rows = _describe_groups(admin, names)
+    before = {row["group"]: row["lag"] for row in rows}
+    if trend_s > 0:
+        time.sleep(trend_s)
+        rows = _describe_groups(admin, names)
+    for row in rows:
+        row["lag_change"] = row["lag"] - before[row["group"]] if trend_s > 0 else None
+        row["status"] = status(row, trend_s)
+    return rows
+
+
+def _describe_groups(admin: ClusterClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    described = [requests.describe_group(admin, name) for name in names]
+    committed: dict[str, dict[TopicPartition, Committed]] = {}
+    for group in described:
+        if group.protocol == SHARE:
+            continue
+        committed[group.group] = requests.committed(admin, group.group)
+        if group.state == "Dead" and not committed[group.group]:
+            raise CommandError(
+                f"there is no group {group.group!r}: `barnabas groups list` shows all groups"
+            )
+    topics = describe_topics(admin) if committed else []
+    existing = set(partitions_of(topics))
+    shown = {
+        group.group: {
+            *committed[group.group],
+            *(row for member in group.members for row in member.partitions if row in existing),
+        }
+        for group in described
+        if group.group in committed
+    }
+    with_leader = partitions_of(topics, with_leader=True)
+    bounds = list_offsets(admin, set().union(*shown.values()).intersection(with_leader))
+    rows = []
+    for group in described:
+        if group.protocol == SHARE:
+            row = _share_group_row(admin, group)
+        else:
+            row = _group_row(group, committed[group.group], shown[group.group], bounds)
+        row["lag"] = sum(partition["lag"] or 0 for partition in row["partitions"])
+        rows.append(row)
+    return rows
+
+
+def _group_row(
+    group: Group,
+    committed: Mapping[TopicPartition, Committed],
+    shown: set[TopicPartition],
+    bounds: Mapping[TopicPartition, dict[str, int]],
+) -> dict[str, Any]:
+    owners = {partition: member for member in group.members for partition in member.partitions}
+    return {
+        **_head(group, shown),
+        "partitions": [
+            _partition_row(partition, committed.get(partition), bounds.get(partition), owners)
+            for partition in sorted(shown)
+        ],
+    }
+
+
+def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
+    """What is true of a group's lag, as one phrase.
+
+    Takes: row, of `describe_groups`; trend_s, the time over which its `lag_change` was seen.
+    """
+    partitions, lag = row["partitions"], row["lag"]
+    if not partitions:
+        return (
+            "no members, and nothing committed" if not row["members"] else "nothing committed yet"
+        )
+    if all(partition.get("micro_batch") for partition in partitions):
+        return "the notes of a Spark sink: no lag"
+    if not lag:
+        return "up to date"
+    behind = f"{lag:,} behind"
+    held = sum(min(part["lag"] or 0, part.get("held_back") or 0) for part in partitions)
+    if row["state"] in EMPTY_STATES:
+        behind += ", and no member reads on"
+    elif held == lag:
+        behind += ", held back by an open transaction"
+    elif held:
+        behind += f", {held:,} of them held back by an open transaction"
+    change = row.get("lag_change")
+    if change is None:
+        return behind
+    if not change:
+        return f"{behind}, unchanged for {trend_s:g} s"
+    return f"{behind}, and {'grew' if change > 0 else 'shrank'} by {abs(change):,} in {trend_s:g} s"
+
+
+def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
+    return {
+        "group": described.group,
+        "state": described.state,
+        "protocol": described.protocol,
+        "assignor": described.assignor,
+        "members": [_member(member, shown) for member in described.members],
+    }
+
+
+def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
+    """A row for a share group: where it starts, and how many records it has not finished.
+
+    Several members may have a partition.
+    """
+    offsets = requests.share_offsets(admin, described.group)
+    clients: dict[TopicPartition, list[str]] = {}
+    for member in described.members:
+        for partition in member.partitions:
+            clients.setdefault(partition, []).append(member.client_id)
+    unknown = requests.ShareStart(UNKNOWN_OFFSET, UNKNOWN_OFFSET)
+    return {
+        **_head(described, set(clients)),
+        "partitions": [
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "start_offset": start if start >= 0 else None,
+                "lag": lag if lag >= 0 else None,
+                "client_ids": sorted(clients.get(partition, ())),
+            }
+            for partition in sorted(offsets.keys() | clients.keys())
+            for start, lag in [offsets.get(partition, unknown)]
+        ],
+    }
+
+
+def _member(member: Member, shown: set[TopicPartition]) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host.removeprefix("/"),
+        "partitions": [str(partition) for partition in member.partitions if partition in shown],
+    }
+
+
+def _partition_row(
+    partition: TopicPartition,
+    entry: Committed | None,
+    bounds: dict[str, int] | None,
+    owners: dict[TopicPartition, Member],
+) -> dict[str, Any]:
+    committed = None if entry is None else entry.offset
+    is_batch = entry is not None and is_batch_number(entry.metadata)
+    end = None if bounds is None else bounds["high_watermark"]
+    held = 0 if bounds is None else bounds["high_watermark"] - bounds["last_stable_offset"]
+    owner = owners.get(partition)
+    if committed is None:
+        lag = held or None
+    else:
+        lag = None if is_batch or end is None else max(end - committed, 0)
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "committed_offset": committed,
+        "last_stable_offset": None if bounds is None else bounds["last_stable_offset"],
+        "high_watermark": end,
+        "lag": lag,
+        "held_back": 0 if is_batch else held,
+        "micro_batch": is_batch,
+        "client_id": None if owner is None else owner.client_id,
+    }

@@ -1,0 +1,214 @@
+"""Profiles: the way to a cluster by a name, in a file of the user; and settings in the environment.
+
+    $XDG_CONFIG_HOME/barnabas/profiles.toml, else ~/.config/barnabas/profiles.toml, mode 0600
+
+    current = "staging"
+
+    [profiles.staging]
+    bootstrap_server = "kafka-1:9092,kafka-2:9092"
+    timeout = 30.0
+
+    [profiles.staging.settings]
+    "security.protocol" = "SASL_SSL"
+
+What is given closer to the command wins, setting by setting, from the first row to the last:
+
+    option                    -b, --timeout; the file of --client-config
+    environment               BARNABAS_BOOTSTRAP_SERVER, BARNABAS_TIMEOUT; a variable for each
+                              setting: BARNABAS_SASL_PASSWORD is sasl.password
+    file of the environment   BARNABAS_CLIENT_CONFIG
+    profile                   --profile, else BARNABAS_PROFILE, else the current one
+    default                   127.0.0.1:9092, 15 s, no settings
+
+Where a file of settings is named, the settings of the profile are left out: a file is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.cli.errors import CommandError
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+PREFIX = "BARNABAS_"
+NO_PROFILE = ""  # as --profile: none, also not the current one
+SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password")
+
+
+class Profile(NamedTuple):
+    """The way to a cluster. bootstrap_server, timeout_s: None for what is there without one."""
+
+    bootstrap_server: str | None = None
+    timeout_s: float | None = None
+    settings: Mapping[str, str] = {}
+
+
+class Profiles(NamedTuple):
+    """All profiles, and the name of the current one; None where there is none."""
+
+    current: str | None
+    by_name: Mapping[str, Profile]
+
+    def find(self, name: str) -> Profile:
+        """The profile of that name. Raises: CommandError."""
+        if name not in self.by_name:
+            raise CommandError(
+                f"there is no profile {name!r} in {profiles_file()}: `barnabas profile list` shows "
+                "what there is"
+            )
+        return self.by_name[name]
+
+
+def profiles_file() -> Path:
+    """The file of profiles."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    directory = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return directory / "barnabas" / "profiles.toml"
+
+
+def read_profiles() -> Profiles:
+    """All profiles; none where there is no file. Raises: CommandError for a wrong file."""
+    path = profiles_file()
+    try:
+        data = path.read_text("utf-8")
+    except FileNotFoundError:
+        return Profiles(None, {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {path}: {error}") from error
+    import tomllib
+
+    try:
+        return _parse(tomllib.loads(data))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CommandError(f"{path} is no file of profiles: {error}") from error
+
+
+def _parse(data: Mapping[str, object]) -> Profiles:
+    unknown = sorted(set(data) - {"current", "profiles"})
+    if unknown:
+        raise ValueError(f"{unknown[0]} is unknown; there are current and profiles")
+    current = data.get("current")
+    if current is not None and not isinstance(current, str):
+        raise ValueError("current must be the name of a profile")
+    tables = data.get("profiles", {})
+    if not isinstance(tables, dict):
+        raise ValueError("profiles must be tables")
+    return Profiles(current, {name: _profile(name, table) for name, table in tables.items()})
+
+
+def _profile(name: str, table: Mapping[str, object]) -> Profile:
+    unknown = sorted(set(table) - {"bootstrap_server", "timeout", "settings"})
+    if unknown:
+        raise ValueError(
+            f"{name}.{unknown[0]} is unknown; there are bootstrap_server, timeout and settings"
+        )
+    server, timeout = table.get("bootstrap_server"), table.get("timeout")
+    if server is not None and not isinstance(server, str):
+        raise ValueError(f"{name}.bootstrap_server must be a text")
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0
+    ):
+        raise ValueError(f"{name}.timeout must be a number of seconds")
+    settings = table.get("settings", {})
+    if not isinstance(settings, dict) or not all(
+        isinstance(value, str) for value in settings.values()
+    ):
+        raise ValueError(f"{name}.settings must be texts")
+    return Profile(server, None if timeout is None else float(timeout), settings)
+
+
+def write_profiles(profiles: Profiles) -> None:
+    """Write the file, whole or not at all, readable by its user alone. Raises: CommandError."""
+    path = profiles_file()
+    new = path.with_name(f"{path.name}.new")
+    try:
+        path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(_text(profiles))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error}") from error
+
+
+def _text(profiles: Profiles) -> str:
+    lines = []
+    if profiles.current is not None:
+        lines += [f"current = {_quoted(profiles.current)}"]
+    for name, profile in sorted(profiles.by_name.items()):
+        lines += ["", f"[profiles.{_quoted(name)}]"]
+        if profile.bootstrap_server is not None:
+            lines += [f"bootstrap_server = {_quoted(profile.bootstrap_server)}"]
+        if profile.timeout_s is not None:
+            lines += [f"timeout = {float(profile.timeout_s)}"]
+        lines += [f"[profiles.{_quoted(name)}.settings]"] if profile.settings else []
+        lines += [f"{_quoted(key)} = {_quoted(text)}" for key, text in profile.settings.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(_escaped(letter) for letter in escaped) + '"'
+
+
+def _escaped(letter: str) -> str:
+    is_plain = letter >= " " and letter != "\x7f"
+    return letter if is_plain else f"\\u{ord(letter):04x}"
+
+
+def exposure() -> str:
+    """What is wrong with who may read the file of profiles; empty where nothing is."""
+    path = profiles_file()
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return ""
+    if not mode & 0o077:
+        return ""
+    return f"others may read {path} (mode {mode:04o}): `chmod 600 {path}`"
+
+
+# --- what holds for a command -------------------------------------------------------------------
+
+
+def chosen_profile(name: str | None) -> Profile:
+    """The profile of a command.
+
+    Takes:  name, of --profile or BARNABAS_PROFILE; None for the current one.
+    Raises: CommandError for one that does not exist.
+    """
+    if name == NO_PROFILE:
+        return Profile()
+    if name is None and not profiles_file().exists():
+        return Profile()
+    profiles = read_profiles()
+    name = profiles.current if name is None else name
+    return Profile() if name is None else profiles.find(name)
+
+
+def settings_of_environment(names: Mapping[str, object] | frozenset[str]) -> dict[str, str]:
+    """The settings that variables of the environment give. names: of all settings."""
+    found = {}
+    for name in names:
+        value = os.environ.get(variable_of(name))
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def variable_of(setting: str) -> str:
+    """The variable of a setting: BARNABAS_SASL_PASSWORD of sasl.password."""
+    return PREFIX + setting.upper().replace(".", "_")
+
+
+def is_secret(setting: str) -> bool:
+    """Whether a setting's value is a secret."""
+    return setting in SECRETS or any(part in setting for part in ("password", "secret", "token"))

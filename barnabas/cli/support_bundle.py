@@ -1,0 +1,408 @@
+"""`barnabas support-bundle`: what somebody who helps wants to see, in a zip without secrets.
+
+The cluster says what is in it by its own protocol, and files that are named are read. A part that
+cannot be had is a line in errors.txt: a bundle is made of a broken cluster, too. Secrets are
+removed three times: settings that Kafka calls sensitive have no value, settings of the client with a name
+of a secret are replaced, and all texts are searched for the client's own secrets and for what looks
+like one (passwords in lines of settings, tokens, keys in PEM form).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+import time
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
+from barnabas.cli.options import connection_options, examples, json_option
+from barnabas.cli.output import Output, note
+from barnabas.cli.profiles import PREFIX, is_secret
+from barnabas.cli.waiting import TimeoutOver
+from barnabas.texts import count_text
+from barnabas.version import __version__
+
+REMOVED = "(removed)"
+FILE_MODE = 0o600
+MOST_METRICS_BYTES = 8 << 20
+MOST_FILES = 10_000
+SHORTEST_SECRET = 4  # a shorter text is found everywhere
+_NAME = (
+    r"[\w.\-]*(?:password|passwd|secret|token|credential|jaas|private[_.\-]?key|keystore\.key)"
+    r"[\w.\-]*"
+)
+_VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}]+)"""
+_SETTING = re.compile(rf"""(?i)(["']?{_NAME}["']?\s*[=:]\s*){_VALUE}""")
+_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
+_JWT = re.compile(r"\beyJ[\w\-]+\.[\w\-]+\.[\w\-]*")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w\-.+/=]{8,}")
+_IN_URL = re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@")
+
+
+class Cleaner:
+    """Removes secrets from texts. Takes: secrets, the client's own."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = sorted({text for text in secrets if len(text) >= SHORTEST_SECRET}, key=len)
+        escaped = [re.escape(text) for text in reversed(known)]
+        self._known = re.compile("|".join(escaped)) if escaped else None
+
+    def text(self, text: str) -> str:
+        """The text without what is, or looks like, a secret."""
+        text = _PEM.sub(REMOVED, text)
+        text = _SETTING.sub(lambda match: f"{match[1]}{REMOVED}", text)
+        text = _IN_URL.sub(rf"\1{REMOVED}@", text)
+        text = _BEARER.sub(rf"\1 {REMOVED}", _JWT.sub(REMOVED, text))
+        return text if self._known is None else self._known.sub(REMOVED, text)
+
+    def data(self, value: Any) -> Any:
+        """The same for all texts of a JSON document, but for the names of its fields."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {name: self.data(part) for name, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.data(part) for part in value]
+        return value
+
+
+def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
+    """A client's settings with the values of secrets replaced."""
+    return {name: REMOVED if is_secret(name) else text for name, text in settings.items()}
+
+
+@click.command(
+    "support-bundle",
+    epilog=examples(
+        "barnabas support-bundle",
+        "barnabas support-bundle -o bundle.zip --log /var/log/barnabas.log --lines 5000",
+        "barnabas support-bundle --metrics http://127.0.0.1:9308/metrics --data-dir ./data",
+        "journalctl -u barnabas -n 2000 | barnabas support-bundle --log -",
+    ),
+)
+@click.option(
+    "-o",
+    "--output-file",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The zip; by default barnabas-support-TIME.zip here.",
+)
+@click.option(
+    "--log",
+    "logs",
+    metavar="FILE",
+    multiple=True,
+    help="A broker's log, of which the last lines are taken; -: standard input.",
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(1, 1_000_000),
+    default=2000,
+    show_default=True,
+    help="How many lines of each log.",
+)
+@click.option("--metrics", metavar="URL", multiple=True, help="Where a broker has its metrics.")
+@click.option(
+    "--data-dir",
+    metavar="DIRECTORY",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A data directory: the names and sizes of its files are taken, and no content.",
+)
+@connection_options
+@json_option
+def support_bundle(
+    connection: Connection,
+    output: Output,
+    target: Path | None,
+    logs: Sequence[str],
+    lines: int,
+    metrics: Sequence[str],
+    data_dir: Path | None,
+) -> int:
+    """Write a zip for somebody who helps: settings, state, log lines, metrics; no secrets.
+
+    Records are not in it. Names of topics, groups, users and hosts are: look into it before you
+    give it away. Where the cluster does not answer, the bundle has what can be had without it, and
+    the exit code is 1.
+    """
+    target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
+    properties = connection.properties()
+    bundle = _Bundle(Cleaner(_secrets(properties)))
+    bundle.add("client.json", lambda: _client(connection, properties))
+    bundle.add("versions.json", _versions)
+    _add_cluster(bundle, connection)
+    for number, name in enumerate(logs, 1):
+        label = "standard-input" if name == "-" else Path(name).name
+        bundle.add(f"logs/{number}-{label}.txt", lambda name=name: _last_lines(name, lines))
+    for number, url in enumerate(metrics, 1):
+        bundle.add(f"metrics/{number}.txt", lambda url=url: _metrics(url, connection.timeout_s))
+    if data_dir is not None:
+        bundle.add("directory.txt", lambda: _files(data_dir))
+    bundle.write(target)
+    if output.as_json:
+        output.data({"file": str(target), "parts": bundle.names, "errors": bundle.errors})
+    else:
+        output.line(f"{target}: {count_text(len(bundle.names), 'part')}")
+        note("it has names of topics, groups and hosts: look into it before you give it away")
+    for error in bundle.errors:
+        note(f"barnabas: {error}", "bad")
+    return ERROR if bundle.errors else OK
+
+
+class _Bundle:
+    """The parts of a bundle, cleaned of secrets. errors: of parts that could not be had."""
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self._parts: dict[str, str] = {}
+        self.errors: list[str] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts."""
+        return list(self._parts)
+
+    def add(self, name: str, make: Callable[[], Any]) -> None:
+        """Make a part and add it, or the error that it met."""
+        try:
+            made = make()
+        except (CommandError, RefusedError, OSError, ValueError) as error:
+            text = str(error) if isinstance(error, CommandError) else explain(error)
+            self.errors.append(self._cleaner.text(f"{name}: {text}"))
+            return
+        if isinstance(made, str):
+            self._parts[name] = self._cleaner.text(made)
+        else:
+            cleaned = self._cleaner.data(made)
+            self._parts[name] = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
+
+    def write(self, target: Path) -> None:
+        """Write the zip, readable by its user alone. Raises: CommandError."""
+        if self.errors:
+            self._parts["errors.txt"] = "\n".join(self.errors) + "\n"
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        except FileExistsError as error:
+            raise CommandError(f"{target} exists: name another file with -o") from error
+        except OSError as error:
+            raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
+        with (
+            open(descriptor, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            for name, text in self._parts.items():
+                archive.writestr(name, text)
+
+
+def _secrets(properties: Mapping[str, str]) -> list[str]:
+    """The client's secrets, in its settings and in the environment."""
+    found = [text for name, text in properties.items() if is_secret(name)]
+    jaas = properties.get("sasl.jaas.config", "")
+    found += re.findall(r"password\s*=\s*[\"']?([^\"';\s]+)", jaas)
+    for name, text in os.environ.items():
+        if name.startswith(PREFIX) and is_secret(name.lower().replace("_", ".")):
+            found.append(text)
+    return found
+
+
+def _client(connection: Connection, properties: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "bootstrap_server": connection.bootstrap_servers,
+        "timeout": connection.timeout_s,
+        "principal": connection.principal(),
+        "settings": without_secrets(properties),
+        "variables": sorted(name for name in os.environ if name.startswith(PREFIX)),
+    }
+
+
+def _versions() -> dict[str, Any]:
+    from importlib import metadata
+
+    names = ("click", "crc32c", "cramjam", "cryptography", "kafka-python", "rich")
+    libraries = {}
+    for name in names:
+        try:
+            libraries[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            libraries[name] = None
+    return {
+        "barnabas": __version__,
+        "python": sys.version,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "libraries": libraries,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
+    """Add what the cluster says of itself, until it does not answer any more."""
+    parts: tuple[tuple[str, Callable[[ClusterClient], Any]], ...] = (
+        ("cluster.json", _cluster),
+        ("settings.json", _settings),
+        ("topics.json", _topics),
+        ("groups.json", _groups),
+        ("transactions.json", _transactions),
+    )
+    try:
+        with connection.admin() as admin:
+            for name, make in parts:
+                bundle.add(name, lambda make=make: make(admin))
+                if bundle.errors and "--timeout" in bundle.errors[-1]:
+                    return  # each other part would wait as long
+    except (CommandError, TimeoutOver) as error:
+        bundle.add("cluster.json", _raiser(error))
+
+
+def _raiser(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail
+
+
+def _cluster(admin: ClusterClient) -> dict[str, Any]:
+    from barnabas.protocol.api_table import APIS
+
+    names = {api.key: api.name for api in APIS}
+    return {
+        "cluster_id": admin.cluster_id,
+        "controller_id": admin.controller_id,
+        "brokers": [row._asdict() for row in admin.brokers.values()],
+        "apis": {
+            names.get(key, str(key)): list(versions)
+            for key, versions in sorted(admin.api_versions().items())
+        },
+    }
+
+
+def _settings(admin: ClusterClient) -> dict[str, Any]:
+    """The settings of each broker, without the values of sensitive ones."""
+    from barnabas.cli.client.configs import describe_configs
+
+    found = describe_configs(admin, "broker", [str(node_id) for node_id in admin.brokers])
+    return {
+        broker: {
+            row.name: {
+                "value": REMOVED if row.is_sensitive or is_secret(row.name) else row.value,
+                "source": row.source,
+            }
+            for row in sorted(rows)
+        }
+        for broker, rows in found.items()
+    }
+
+
+def _topics(admin: ClusterClient) -> list[dict[str, Any]]:
+    from barnabas.cli.client.configs import describe_configs
+    from barnabas.cli.client.topics import name_of
+    from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
+    from barnabas.protocol.topic_partition import TopicPartition
+
+    topics = describe_topics(admin)
+    offsets = list_offsets(admin, partitions_of(topics, with_leader=True))
+    configs = describe_configs(admin, "topic", [name_of(topic) for topic in topics])
+    return [
+        {
+            "topic": name_of(topic),
+            "internal": topic.is_internal,
+            "settings": {
+                row.name: REMOVED if row.is_sensitive else row.value
+                for row in configs.get(name_of(topic), ())
+                if row.is_altered
+            },
+            "partitions": [
+                {
+                    "partition": row.partition_index,
+                    "leader": row.leader_id,
+                    "replicas": row.replica_nodes,
+                    "isr": row.isr_nodes,
+                    **offsets.get(TopicPartition(name_of(topic), row.partition_index), {}),
+                }
+                for row in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _groups(admin: ClusterClient) -> list[dict[str, Any]]:
+    from barnabas.cli.client.groups import list_groups
+    from barnabas.cli.group_rows import describe_groups
+
+    return describe_groups(admin, [row.group for row in list_groups(admin)])
+
+
+def _transactions(admin: ClusterClient) -> dict[str, Any]:
+    from barnabas.cli.client.transactions import list_transactions
+    from barnabas.cli.why_stuck import owner_text, state_text, stuck_partitions
+
+    now_ms = round(time.time() * 1000)
+    return {
+        "transactional_ids": [row._asdict() for row in list_transactions(admin)],
+        "stuck": [
+            {
+                **row.partition._asdict(),
+                "last_stable_offset": row.last_stable_offset,
+                "high_watermark": row.high_watermark,
+                "owner": owner_text(row.holder),
+                "state": state_text(row.holder),
+                "age_ms": row.age_ms(now_ms),
+            }
+            for row in stuck_partitions(admin)
+        ],
+    }
+
+
+# --- what is read elsewhere ---------------------------------------------------------------------
+
+
+def _last_lines(name: str, count: int) -> str:
+    """The last lines of a log."""
+    if name == "-":
+        return "".join(deque(sys.stdin, count))
+    with open(name, encoding="utf-8", errors="replace") as file:
+        return "".join(deque(file, count))
+
+
+def _metrics(url: str, timeout_s: float) -> str:
+    """What a broker says at its port of metrics."""
+    import urllib.request
+
+    if not url.startswith(("http://", "https://")):
+        raise CommandError(f"{url} is no address of metrics: write http://HOST:PORT/metrics")
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        data: bytes = answer.read(MOST_METRICS_BYTES)
+    return data.decode("utf-8", "replace")
+
+
+def _files(directory: Path) -> str:
+    """The names, sizes and times of a directory's files."""
+    rows = []
+    for path in sorted(directory.rglob("*")):
+        if len(rows) == MOST_FILES:
+            rows.append("…\n")
+            break
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        if not path.is_dir():
+            moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(status.st_mtime))
+            rows.append(f"{status.st_size:>14} {moment} {path.relative_to(directory)}\n")
+    return "".join(rows)

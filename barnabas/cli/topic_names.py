@@ -1,0 +1,84 @@
+"""Topics by name, by a pattern of the shell (`orders-*`) or, with --regex, by a regular expression.
+
+A topic's name has none of `*`, `?` and `[`, so a name with one of these is a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.topics import name_of
+from barnabas.cli.errors import CommandError
+from barnabas.cli.offsets import describe_topics
+from barnabas.cli.options import Command, confirm
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def regex_option(command: Command) -> Command:
+    """`--regex`: names are regular expressions."""
+    return click.option(
+        "-e", "--regex", is_flag=True, help="Names are regular expressions, of whole names."
+    )(command)
+
+
+def has_pattern(names: Sequence[str], *, regex: bool) -> bool:
+    """Whether one of the names may stand for several topics."""
+    return regex or any(_GLOB.search(name) for name in names)
+
+
+def select_topics(
+    admin: ClusterClient,
+    names: Sequence[str],
+    *,
+    regex: bool = False,
+    internal: bool = False,
+) -> list[MetadataResponseTopic]:
+    """The topics that names and patterns stand for, by name; without names all.
+
+    Takes:  internal, whether patterns stand for internal topics, too.
+    Raises: CommandError for a topic that does not exist, and a pattern that no topic has.
+    """
+    if names and not has_pattern(names, regex=regex):
+        return describe_topics(admin, list(dict.fromkeys(names)))
+    found = [row for row in describe_topics(admin) if internal or not row.is_internal]
+    if not names:
+        return found
+    chosen: set[str] = set()
+    for name in names:
+        matches = _matcher(name, regex=regex)
+        matching = {name_of(row) for row in found if matches.fullmatch(name_of(row))}
+        if not matching:
+            kind = "pattern" if has_pattern([name], regex=regex) else "name"
+            raise CommandError(
+                f"no topic has the {kind} {name!r}: `barnabas topics list` shows what there is"
+            )
+        chosen |= matching
+    return [row for row in found if name_of(row) in chosen]
+
+
+def _matcher(name: str, *, regex: bool) -> re.Pattern[str]:
+    if not regex:
+        import fnmatch
+
+        return re.compile(fnmatch.translate(name))
+    try:
+        return re.compile(name)
+    except re.error as error:
+        raise click.UsageError(f"{name!r} is not a regular expression: {error}") from error
+
+
+def confirm_topics(topics: Sequence[str], question: str, *, yes: bool, by_pattern: bool) -> None:
+    """Ask before something is done with topics. Raises: click.Abort.
+
+    Where a pattern chose several topics, their number has to be typed: a `y` is typed too easily.
+    """
+    if not by_pattern or len(topics) == 1:
+        confirm(question, yes=yes)
+        return
+    confirm(question, yes=yes, type_in=str(len(topics)))

@@ -1,0 +1,126 @@
+"""`barnabas records`: delete the oldest records of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from barnabas.cli.cluster import Connection
+from barnabas.cli.errors import ERROR, OK, RefusedError, explain
+from barnabas.cli.offsets import list_offsets, offsets_at, topic_or_partition
+from barnabas.cli.options import (
+    PLACE,
+    Place,
+    confirm,
+    connection_options,
+    dry_run_option,
+    examples,
+    json_option,
+    yes_option,
+)
+from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
+
+
+@click.group()
+def records() -> None:
+    """Records of partitions: delete the oldest ones.
+
+    `barnabas consume` and `barnabas produce` read and write records.
+    """
+
+
+@records.command(
+    "delete",
+    epilog=examples(
+        "barnabas records delete orders --before 7d --dry-run",
+        "barnabas records delete orders-0 --before 1500",
+        "barnabas records delete orders --before latest --yes",
+    ),
+)
+@click.argument("names", metavar="TOPIC|TOPIC-PARTITION...", nargs=-1, required=True)
+@click.option(
+    "--before",
+    "place",
+    type=PLACE,
+    required=True,
+    help="Delete what is before that offset or time; latest: all records.",
+)
+@dry_run_option
+@yes_option
+@connection_options
+@json_option
+def delete(
+    connection: Connection,
+    output: Output,
+    names: Sequence[str],
+    place: Place,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Delete the records before an offset or a time: partitions start there afterwards.
+
+    Offsets stay as they are, and consumers that are before the new start go on there or at the end
+    (auto.offset.reset). What would be deleted is shown first. The cluster must allow it for the
+    topic (cleanup.policy=delete).
+    """
+    from barnabas.cli.client.topic_changes import delete_records
+
+    with connection.admin() as admin:
+        partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
+        bounds = list_offsets(admin, partitions)
+        targets = offsets_at(admin, partitions, place)
+        rows = [_row(row, bounds[row]["log_start_offset"], targets[row]) for row in partitions]
+        if output.as_json and not yes and not dry_run:
+            raise click.UsageError("--json needs --yes or --dry-run")
+        if not output.as_json:
+            _print(output, rows)
+        moved = {row: targets[row] for row in partitions
+                 if targets[row] > bounds[row]["log_start_offset"]}  # fmt: skip
+        if moved and not dry_run:
+            count = sum(row["offsets"] for row in rows)
+            what = count_text(count, "offset")
+            confirm(f"Delete the records at {what} of {', '.join(names)}?", yes=yes)
+            answers = delete_records(admin, moved)
+            for row in rows:
+                answer = answers.get(TopicPartition(row["topic"], row["partition"]))
+                if isinstance(answer, RefusedError):
+                    row["error"] = explain(answer)
+                elif answer is not None:
+                    row["new_log_start_offset"] = answer
+    if output.as_json:
+        output.data({"dry_run": dry_run, "partitions": rows})
+    elif dry_run:
+        note("nothing was changed (--dry-run)")
+    elif not moved:
+        note("there is nothing before that: nothing was changed")
+    failed = [row for row in rows if row["error"]]
+    for row in failed:
+        note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")
+    return ERROR if failed else OK
+
+
+def _row(partition: TopicPartition, start: int, target: int) -> dict[str, Any]:
+    return {
+        **partition._asdict(),
+        "log_start_offset": start,
+        "new_log_start_offset": max(start, target),
+        "offsets": max(target - start, 0),
+        "error": None,
+    }
+
+
+def _print(output: Output, rows: list[dict[str, Any]]) -> None:
+    output.table(
+        rows,
+        [
+            Column("topic", "TOPIC", "name"),
+            Column("partition", "PARTITION"),
+            Column("log_start_offset", "START"),
+            Column("new_log_start_offset", "NEW START"),
+            Column("offsets", "DELETED"),
+        ],
+    )
