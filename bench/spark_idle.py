@@ -248,14 +248,16 @@ def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> 
 
 
 def main() -> None:
-    """Measure each number of partitions, the variants in turns."""
+    """Measure each number of partitions, the variants in turns; last lines are of all rounds."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--batches", type=int, default=60, help="of each round")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--warm-up", type=int, default=300, help="batches of each variant")
+    parser.add_argument(
+        "--warm-up", type=int, default=300, help="batches of each variant and number of partitions"
+    )
     parser.add_argument("--variant", action="append", default=[])
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -265,13 +267,12 @@ def main() -> None:
     variants = [Variant(text) for text in options.variant or ["now"]]
     for partitions in options.partitions:
         for variant in variants:
-            variant.run(partitions, options.warm_up // len(options.partitions))
+            variant.run(partitions, options.warm_up)
         taken: list[list[dict[str, list[float]]]] = [[] for _ in variants]
         for _ in range(options.rounds):
             for variant, rounds in zip(variants, taken, strict=True):
                 rounds.append(variant.run(partitions, options.batches))
-        for variant, rounds in zip(variants, taken, strict=True):
-            report(variant.name, partitions, rounds)
+                report(variant.name, partitions, rounds)  # a run that is cut off says something
     for variant in variants:
         variant.close()
 

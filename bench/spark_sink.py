@@ -1,53 +1,72 @@
 """What a large write costs, by who writes it: the driver in one transaction, or the tasks
 themselves; beside a write that goes nowhere.
 
-    python -m bench.spark_sink [--rows 1000000] [--turns 5] [--modes driver tasks noop]
+    python -m bench.spark_sink [--rows 1000000] [--turns 5] [--modes driver tasks discard noop]
+                               [--workers N] [--setting NAME=VALUE ...]
 
 Rows of 100 bytes and a key, local[2], to a topic of two partitions on a broker that takes part in
 two-phase commit. The modes run in turns, in one session; the first turn, in which Spark compiles,
-is not counted. Medians of wall time, and of the CPU of the JVM, of Python and of the broker apart;
-and the most memory that one of the Python processes had, of tasks and of the driver's commits.
+is not counted. `discard` hands all rows to a sink in Python that does nothing with them: what is
+left of the time is Spark's. With --workers the tasks run on a stand-alone cluster on this machine,
+of so many workers of one core each.
+
+Medians of wall time, and of the CPU of the JVM (with a cluster: of all JVMs but the driver's, too),
+of Python and of the broker apart; and the most memory that the driver's JVM had, and one of the
+Python processes, of tasks and of the driver's commits.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import socket
 import statistics
+import subprocess
+import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyspark
+
 from barnabas import LocalBroker
-from bench.common import create_topic, rss_mb
+from bench.common import cpu_seconds, create_topic, rss_mb
 from bench.spark_idle import Cpu, cpu_of, descendants
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SIZE = 100
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
 class Turn(NamedTuple):
-    """One write. most_mb: of one of Spark's Python processes."""
+    """One write. most_mb: of one of Spark's Python processes; jvm_mb: of the driver's JVM."""
 
     wall_s: float
     cpu: Cpu
     most_mb: float
+    jvm_mb: float
 
 
 class Watch:
-    """The most memory that one of the JVM's Python processes has, in MB."""
+    """The most memory that the driver's JVM has, and one of its Python processes, in MB."""
 
     def __init__(self, jvm: int) -> None:
-        self._jvm, self.most_mb = jvm, 0.0
+        self._jvm, self.most_mb, self.jvm_mb = jvm, 0.0, 0.0
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def _watch(self) -> None:
-        while not self._is_over.wait(0.05):
+        while not self._is_over.wait(0.2):
+            self.jvm_mb = max(self.jvm_mb, rss_mb(self._jvm))
             for pid in descendants(self._jvm):
                 with suppress(OSError):
                     self.most_mb = max(self.most_mb, rss_mb(pid))
@@ -67,9 +86,9 @@ class Watch:
 
 
 def write(frame: DataFrame, broker: LocalBroker, mode: str, name: str) -> None:
-    """Write the rows. Takes: mode, a sinkMode, or noop; name, of the write."""
-    if mode == "noop":
-        frame.write.format("noop").mode("overwrite").save()
+    """Write the rows. Takes: mode, a sinkMode, noop or discard; name, of the write."""
+    if mode in ("noop", "discard"):
+        frame.write.format(mode).mode("overwrite" if mode == "noop" else "append").save()
         return
     (
         frame.write.format("barnabas")
@@ -80,20 +99,40 @@ def write(frame: DataFrame, broker: LocalBroker, mode: str, name: str) -> None:
     )
 
 
-def measure(frame: DataFrame, broker: LocalBroker, modes: list[str], turns: int) -> None:
+def discarding() -> type:
+    """A sink that takes Arrow batches and does nothing with them."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):  # type: ignore[misc]
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Discarding(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "discard"
+
+        def writer(self, schema: StructType, overwrite: bool) -> Writer:
+            return Writer()
+
+    return Discarding
+
+
+def measure(frame: DataFrame, meter: Meter, modes: list[str], turns: int) -> None:
     """Print the medians of each mode."""
-    jvm = frame.sparkSession.sparkContext._gateway.proc.pid
     rows = frame.count()
     taken: dict[str, list[Turn]] = {mode: [] for mode in modes}
     for turn in range(turns + 1):
         for mode in modes:
-            before, start = cpu_of(jvm, broker.pid), time.perf_counter()
-            with Watch(jvm) as watch:
-                write(frame, broker, mode, f"{mode}-{turn}")
+            before, start = meter.cpu(), time.perf_counter()
+            with Watch(meter.jvm) as watch:
+                write(frame, meter.broker, mode, f"{mode}-{turn}")
             wall_s = time.perf_counter() - start
-            cpu = cpu_of(jvm, broker.pid).since(before, 1)
+            cpu = meter.cpu().since(before, 1)
             if turn:
-                taken[mode].append(Turn(wall_s, cpu, watch.most_mb))
+                taken[mode].append(Turn(wall_s, cpu, watch.most_mb, watch.jvm_mb))
     for mode, several in taken.items():
         wall_s = statistics.median(each.wall_s for each in several)
         jvm_ms, python_ms, broker_ms = (
@@ -104,10 +143,86 @@ def measure(frame: DataFrame, broker: LocalBroker, modes: list[str], turns: int)
             f"{mode:7} {rows:,} rows: {wall_s:.2f} s ({shortest:.2f} to {longest:.2f}), "
             f"{rows / wall_s / 1000:,.0f} k rows/s; "
             f"CPU: JVM {jvm_ms / 1000:.2f} s, Python {python_ms / 1000:.2f} s, "
-            f"broker {broker_ms / 1000:.2f} s; a Python process had at most "
+            f"broker {broker_ms / 1000:.2f} s; the driver's JVM had at most "
+            f"{max(each.jvm_mb for each in several):.0f} MB, a Python process "
             f"{max(each.most_mb for each in several):.0f} MB",
             flush=True,
         )
+
+
+class Meter:
+    """The CPU of a driver, of the workers of a cluster and of the broker."""
+
+    def __init__(self, spark: SparkSession, broker: LocalBroker, workers: list[int]) -> None:
+        self.jvm: int = spark.sparkContext._gateway.proc.pid
+        self.broker, self._workers = broker, workers
+
+    def cpu(self) -> Cpu:
+        """CPU seconds so far. An executor's JVM is a child of its worker's."""
+        total = cpu_of(self.jvm, self.broker.pid)
+        for worker in self._workers:
+            for pid in descendants(worker):
+                spent = cpu_seconds(pid)
+                total = (
+                    total._replace(jvm=total.jvm + spent)
+                    if is_java(pid)
+                    else total._replace(python=total.python + spent)
+                )
+        return total
+
+
+def is_java(pid: int) -> bool:
+    """Whether a process is a JVM."""
+    return Path(f"/proc/{pid}/exe").resolve().name == "java"
+
+
+@contextmanager
+def cluster(workers: int) -> Iterator[tuple[str, list[int]]]:
+    """A stand-alone cluster on this machine. Gives: its URL, the process ids of its workers."""
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(kind: str, host: str, *arguments: str) -> None:
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
+        command += ["--host", host, "--webui-port", "0", *arguments]
+        environment = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": host}
+        processes.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, **environment, "SPARK_DAEMON_MEMORY": "256m"},
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        )
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        try:
+            start("master.Master", "127.0.0.1", "--port", str(port))
+            for number in range(1, workers + 1):
+                limits = ["--cores", "1", "--memory", "1g", "--work-dir", f"{scratch}/{number}"]
+                start("worker.Worker", f"127.0.0.{number}", *limits, url)
+            yield url, [process.pid for process in processes[1:]]
+        finally:
+            for process in processes:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def session_on(url: str, settings: dict[str, str]) -> SparkSession:
+    """A session on a cluster."""
+    from pyspark.sql import SparkSession
+
+    from barnabas.spark_connector.session import prepare
+
+    prepare()
+    builder = SparkSession.builder.master(url).appName("sink")
+    for name, value in {"spark.driver.host": "127.0.0.1", **settings}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def main() -> None:
@@ -117,18 +232,30 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--modes", nargs="+", default=["driver", "tasks", "noop"])
+    parser.add_argument("--modes", nargs="+", default=["driver", "tasks", "discard", "noop"])
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--setting", action="append", default=[], help="of Spark, NAME=VALUE")
     options = parser.parse_args()
     from barnabas.spark import local_session
 
-    spark = local_session("sink", cores=2, settings={"spark.log.level": "ERROR"})
-    with LocalBroker(in_memory=False, settings=TWO_PHASE) as broker:
+    settings = {"spark.log.level": "ERROR", "spark.ui.enabled": "false"}
+    settings |= dict(each.split("=", 1) for each in options.setting)
+    with ExitStack() as stack:
+        broker = stack.enter_context(LocalBroker(in_memory=False, settings=TWO_PHASE))
         create_topic(broker, "written", 2)
-        frame = spark.range(options.rows).selectExpr(
+        workers: list[int] = []
+        if options.workers:
+            url, workers = stack.enter_context(cluster(options.workers))
+            executors = {"spark.executor.memory": "700m", "spark.executor.cores": "1"}
+            spark = session_on(url, {**executors, **settings})
+        else:
+            spark = local_session("sink", cores=2, settings=settings)
+        stack.callback(spark.stop)
+        spark.dataSource.register(discarding())
+        frame = spark.range(0, options.rows, 1, 2).selectExpr(
             "CAST(id AS STRING) AS key", f"rpad(CAST(id AS STRING), {SIZE}, 'x') AS value"
         )
-        measure(frame, broker, options.modes, options.turns)
-    spark.stop()
+        measure(frame, Meter(spark, broker, workers), options.modes, options.turns)
 
 
 if __name__ == "__main__":

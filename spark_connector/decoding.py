@@ -53,8 +53,10 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache.
+# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache. With
+# loops there are fewer of these, and the steps in Python around them count more.
 PART_BYTES = 1 << 19
+LOOPS_PART_BYTES = 1 << 21
 LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
 LOG_APPEND_TIME = 1  # timestampType; 0 is the time that the producer gave
@@ -65,11 +67,14 @@ HEADERS_TYPE = pa.list_(
 
 
 class Columns(NamedTuple):
-    """The columns of some record batches, in log order; None for a column that is not read."""
+    """The columns of some record batches, in log order; None for a column that is not read.
+
+    timestamp_type: None where all timestamps are the producer's.
+    """
 
     offset: Ints
     timestamp_ms: Ints
-    timestamp_type: NDArray[np.int32]
+    timestamp_type: NDArray[np.int32] | None
     key: pa.Array | None
     value: pa.Array | None
     headers: pa.Array | None
@@ -137,7 +142,8 @@ def decode(
             difference than speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
-    for part, body in _bodies(memoryview(buffer), record_batches):
+    part_bytes = PART_BYTES if loops is None else LOOPS_PART_BYTES
+    for part, body in _bodies(memoryview(buffer), record_batches, part_bytes):
         if len(body.data) > LARGEST_BODY:
             raise KafkaError(
                 Code.INVALID_RECORD,
@@ -168,7 +174,7 @@ def decode(
 
 
 def _bodies(
-    view: memoryview, record_batches: Sequence[LocatedRecordBatch]
+    view: memoryview, record_batches: Sequence[LocatedRecordBatch], part_bytes: int
 ) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
     """The records of some batches at a time, brought together.
 
@@ -187,7 +193,7 @@ def _bodies(
                 )
             )
             total += len(parts[-1])
-        if total >= PART_BYTES or index == len(record_batches) - 1:
+        if total >= part_bytes or index == len(record_batches) - 1:
             part = record_batches[first : index + 1]
             yield part, _in_place(view, part) if in_place else _join(parts)
             first, total, parts = index + 1, 0, []
@@ -472,21 +478,23 @@ def _columns(
     loops: CompiledLoops | None,
 ) -> Columns:
     headers = [record_batch.header for record_batch in record_batches]
-    offset = np.repeat([header.base_offset for header in headers], counts) + fields.offset_delta
-    timestamp = (
-        np.repeat([header.base_timestamp for header in headers], counts) + fields.timestamp_delta
-    )
-    timestamp_type = np.repeat(
-        np.array([header.is_log_append_time for header in headers], np.int32), counts
-    )
-    if timestamp_type.any():
+    offset = _of_each_batch([header.base_offset for header in headers], counts)
+    offset = offset + fields.offset_delta
+    timestamp = _of_each_batch([header.base_timestamp for header in headers], counts)
+    timestamp = timestamp + fields.timestamp_delta
+    timestamp_type: NDArray[np.int32] | None = None
+    if any(header.is_log_append_time for header in headers):
+        timestamp_type = np.repeat(
+            np.array([header.is_log_append_time for header in headers], np.int32), counts
+        )
         appended = np.repeat([header.max_timestamp for header in headers], counts)
         timestamp = np.where(timestamp_type == LOG_APPEND_TIME, appended, timestamp)
 
     _, _, key, value, header_count, headers_at, record_ends = fields
     if int(offset[0]) < offsets[0] or int(offset[-1]) >= offsets[1]:
         keep = slice(*np.searchsorted(offset, offsets).tolist())
-        offset, timestamp, timestamp_type = offset[keep], timestamp[keep], timestamp_type[keep]
+        offset, timestamp = offset[keep], timestamp[keep]
+        timestamp_type = None if timestamp_type is None else timestamp_type[keep]
         key, value, header_count = key.within(keep), value.within(keep), header_count[keep]
         headers_at, record_ends = headers_at[keep], record_ends[keep]
 
@@ -498,6 +506,11 @@ def _columns(
         _copy_strings(data, value, pa.binary(), loops) if wanted_columns[1] else None,
         _headers(data, header_count, headers_at, record_ends, loops) if wanted_columns[2] else None,
     )
+
+
+def _of_each_batch(numbers: list[int], counts: Ints) -> Ints | int:
+    """Each batch's number for each of its records; the number itself where there is one batch."""
+    return numbers[0] if len(numbers) == 1 else np.repeat(numbers, counts)
 
 
 def _copy_strings(

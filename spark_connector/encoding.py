@@ -670,7 +670,7 @@ class _Sources(NamedTuple):
             ends,
         ):
             return None
-        view = memoryview(out)
+        view = out.data
         starts = [0, *ends[:-1].tolist()]
         return [view[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
 

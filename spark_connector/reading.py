@@ -88,6 +88,7 @@ def read_range(
     reader = _RangeReader(
         client, offset_range, read_committed, fail_on_data_loss, open_transactions, topic_id
     )
+    constants = _Constants(offset_range)
     if reader.is_of_former_topic(offset_range.start_offset):
         return
     try:
@@ -104,7 +105,7 @@ def read_range(
                 loops=decoder_choice.loops_for(decoder, selection, remaining=remaining),
             )
             for part in parts:
-                yield _arrow_batch(part, offset_range, schema)
+                yield _arrow_batch(part, constants, schema)
     except KafkaError as error:
         raise DamageError(
             f"{offset_range.name} cannot be read, for the range [{offset_range.start_offset}, "
@@ -297,24 +298,43 @@ def not_read(what: str, why: str = DELETED) -> str:
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
 
 
-def _arrow_batch(part: Columns, offset_range: OffsetRange, schema: pa.Schema) -> pa.RecordBatch:
+class _Constants:
+    """The columns that are the same in all rows of a range, made once and as long as needed."""
+
+    def __init__(self, offset_range: OffsetRange) -> None:
+        self._range = offset_range
+        self._arrays: dict[str, pa.Array] = {}
+
+    def column(self, name: str, count: int) -> pa.Array:
+        """The topic, the partition, or the usual timestampType, of so many rows."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < count:
+            value = {"topic": self._range.topic, "partition": self._range.partition}.get(name, 0)
+            array = self._arrays[name] = pa.repeat(pa.scalar(value, COLUMNS[name]), count)
+        return array.slice(0, count)
+
+
+def _arrow_batch(part: Columns, constants: _Constants, schema: pa.Schema) -> pa.RecordBatch:
     count = len(part.offset)
     arrays: list[pa.Array] = []
     for name in schema.names:
-        if name == "topic":
-            arrays.append(pa.repeat(pa.scalar(offset_range.topic, pa.string()), count))
-        elif name == "partition":
-            arrays.append(pa.array(np.full(count, offset_range.partition, np.int32)))
+        if name in ("topic", "partition"):
+            arrays.append(constants.column(name, count))
         elif name == "offset":
             arrays.append(pa.array(part.offset))
         elif name == "timestamp":
+            microseconds = (
+                np.clip(part.timestamp_ms, -LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS) * 1000
+            )
             arrays.append(
-                pa.array(
-                    np.clip(part.timestamp_ms, -LARGEST_TIMESTAMP_MS, LARGEST_TIMESTAMP_MS) * 1000
-                ).view(COLUMNS["timestamp"])
+                pa.Array.from_buffers(COLUMNS[name], count, [None, pa.py_buffer(microseconds)])
             )
         elif name == "timestampType":
-            arrays.append(pa.array(part.timestamp_type))
+            arrays.append(
+                constants.column(name, count)
+                if part.timestamp_type is None
+                else pa.array(part.timestamp_type)
+            )
         else:
             arrays.append(getattr(part, name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
+from helpers.spark_decoding import timestamp_types
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -218,7 +219,7 @@ def outcome(
         (
             part.offset.tolist(),
             part.timestamp_ms.tolist(),
-            part.timestamp_type.tolist(),
+            timestamp_types(part),
             *(
                 None if column is None else checked(column).to_pylist()
                 for column in (part.key, part.value)
@@ -247,11 +248,12 @@ def pieces(headers: pa.Array) -> tuple[list[Any], ...]:
 
 @contextlib.contextmanager
 def parts_of(size_bytes: int) -> Iterator[None]:
-    before, decoding.PART_BYTES = decoding.PART_BYTES, size_bytes
+    before = decoding.PART_BYTES, decoding.LOOPS_PART_BYTES
+    decoding.PART_BYTES = decoding.LOOPS_PART_BYTES = size_bytes
     try:
         yield
     finally:
-        decoding.PART_BYTES = before
+        decoding.PART_BYTES, decoding.LOOPS_PART_BYTES = before
 
 
 columns = st.fixed_dictionaries(

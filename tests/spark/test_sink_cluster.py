@@ -1,5 +1,5 @@
 """A streaming query on a Spark standalone cluster: speculation, an executor and a whole worker
-killed; each input once, all the same.
+killed; each input once, all the same, by the driver and by tasks that write by themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +11,25 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from helpers.kafka_proxy import INIT_PRODUCER_ID, PASS, Action, Frame, broker_behind_proxy
+from helpers.kafka_proxy import (
+    INIT_PRODUCER_ID,
+    PASS,
+    TXN_OFFSET_COMMIT,
+    Action,
+    Frame,
+    broker_behind_proxy,
+    once,
+)
 from helpers.spark_cluster import Cluster
 from helpers.spark_driver import Query
 from helpers.spark_queries import Driver, Proof, topics_with_input
 
+from barnabas import LocalBroker
+from barnabas.admin import Admin
+from barnabas.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 pytestmark = pytest.mark.skipif(
@@ -38,16 +52,22 @@ CLUSTER = {
 }
 
 
-def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
+FAULTS = [
+    # No query waits that long: without a speculative copy the query never ends.
+    {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
+    {"batch": 2, "task": 1, "does": "crash"},
+]
+
+
+@pytest.fixture(autouse=True)
+def requirements() -> None:
     try:
         prepare()
     except MissingRequirementError as error:
         pytest.skip(str(error))
-    faults = [
-        # No query waits that long: without a speculative copy the query never ends.
-        {"batch": 1, "task": 0, "does": "dawdle", "seconds": 3600},
-        {"batch": 2, "task": 1, "does": "crash"},
-    ]
+
+
+def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
     spool = tmp_path / "checkpoint" / "barnabas-spool"
     with broker_behind_proxy() as (_, proxy), Cluster(tmp_path) as cluster:
         source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1500)
@@ -58,7 +78,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
             str(tmp_path / "checkpoint"),
             records_per_batch=300,
             master=cluster.url,
-            faults=faults,
+            faults=FAULTS,
             options={"inlineBytes": "0"},
             settings=CLUSTER,
         )
@@ -78,3 +98,46 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
             assert is_lost, "there were no spool files of batch 3"
             assert not proof.findings()
     assert not list(spool.rglob("*.batches*"))
+
+
+def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
+    """The attempt that lost against its speculative copy has written all its rows, and its
+    transaction is open; so are those of the tasks whose worker is killed before the decision.
+    """
+    settings = {"transaction.two.phase.commit.enable": "true"}
+    with broker_behind_proxy(settings=settings) as (broker, proxy), Cluster(tmp_path) as cluster:
+        source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1500)
+        query = Query(
+            proxy.bootstrap_servers,
+            source,
+            sink,
+            str(tmp_path / "checkpoint"),
+            records_per_batch=300,
+            master=cluster.url,
+            faults=FAULTS,
+            options={"sinkMode": "tasks", "inlineBytes": "0"},
+            settings=CLUSTER,
+        )
+        lost = []
+
+        def lose_a_worker(_: Frame) -> Action:
+            lost.append(len(transactions(broker)))
+            cluster.kill_worker(1)
+            return PASS
+
+        # The first decision has an announcement before it; batch 3 is decided on by the fifth.
+        proxy.on_request(TXN_OFFSET_COMMIT, once(lose_a_worker, after=4))
+        with Proof(proxy.bootstrap_servers, sink, written) as proof, Driver(query) as driver:
+            assert driver.wait() == 0, driver.said() + cluster.said()
+            assert lost, "no worker was killed"
+            assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"
+            assert not proof.findings()
+        assert "Ongoing" not in transactions(broker).values()
+    assert not list(tmp_path.rglob("*.batches*"))
+
+
+def transactions(broker: LocalBroker) -> dict[str, str]:
+    """The state of each transactional id."""
+    with Admin("127.0.0.1", broker.port) as admin:
+        answer = admin.call(ListTransactionsRequest(), 0, ListTransactionsResponse)
+    return {each.transactional_id: each.transaction_state for each in answer.transaction_states}

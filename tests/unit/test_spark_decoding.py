@@ -16,6 +16,7 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
+from helpers.spark_decoding import timestamp_types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +146,7 @@ def rows_of(
             each and [(entry["key"], entry["value"]) for entry in each]
             for each in part.headers.to_pylist()
         ]
-        columns = (part.offset.tolist(), part.timestamp_ms.tolist(), part.timestamp_type.tolist())
+        columns = (part.offset.tolist(), part.timestamp_ms.tolist(), timestamp_types(part))
         rows += map(Row, *columns, part.key.to_pylist(), part.value.to_pylist(), headers)
     return rows
 
@@ -238,11 +239,12 @@ def test_the_size_of_a_part_changes_nothing(
             batch, base_offset=offset, codec=Codec.LZ4 if len(record_batches) % 2 else Codec.NONE
         )
         offset += len(batch)
-    before, decoding.PART_BYTES = decoding.PART_BYTES, part_bytes
+    before = decoding.PART_BYTES, decoding.LOOPS_PART_BYTES
+    decoding.PART_BYTES = decoding.LOOPS_PART_BYTES = part_bytes
     try:
         assert decoded(buffer) == naive(buffer, None, 0, FAR)
     finally:
-        decoding.PART_BYTES = before
+        decoding.PART_BYTES, decoding.LOOPS_PART_BYTES = before
 
 
 def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:

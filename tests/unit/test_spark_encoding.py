@@ -174,7 +174,7 @@ def test_rows_without_key_go_round_from_the_task_on() -> None:
 
 
 def test_each_topic_is_asked_for_once() -> None:
-    asked = []
+    asked: list[int] = []
 
     def count(topic: str) -> int:
         asked.append(topic)
@@ -384,7 +384,7 @@ def test_a_row_that_no_record_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_loops_are_asked_for_by_rows() -> None:
-    asked = []
+    asked: list[int] = []
     encoding_ = encoder(loops_for=asked.append)
     encoding_.add(rows(value=[b"a"] * 5))
     encoding_.add(rows(value=[b"a"] * 7))

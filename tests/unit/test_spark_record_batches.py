@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from helpers.spark_decoding import timestamp_types
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
@@ -91,7 +92,7 @@ def rows_of(
             each and [(entry["key"], entry["value"]) for entry in each]
             for each in part.headers.to_pylist()
         ]
-        columns = (part.offset.tolist(), part.timestamp_ms.tolist(), part.timestamp_type.tolist())
+        columns = (part.offset.tolist(), part.timestamp_ms.tolist(), timestamp_types(part))
         rows += map(Row, *columns, part.key.to_pylist(), part.value.to_pylist(), headers)
     return rows
 

@@ -1,0 +1,10 @@
+"""What tests of the decoder read out of its columns."""
+
+from __future__ import annotations
+
+from barnabas.spark_connector.decoding import Columns
+
+
+def timestamp_types(part: Columns) -> list[int]:
+    """The timestampType of each record."""
+    return [0] * len(part.offset) if part.timestamp_type is None else part.timestamp_type.tolist()
