@@ -71,12 +71,17 @@ def json_option(command: Command) -> Command:
     return with_output  # type: ignore[return-value] # click's decorators keep no types
 
 
-def connection_options(command: Command) -> Command:
-    """`--bootstrap-server`, `--client-config`, `--profile`, `--timeout`; the command gets a
-    Connection.
-    """
+def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of profiles that begin so."""
+    try:
+        names = read_profiles().by_name
+    except CommandError:
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
 
-    @click.option(
+
+_CONNECTION_OPTIONS = (
+    click.option(
         "-b",
         "--bootstrap-server",
         metavar="ADDRESS",
@@ -85,8 +90,8 @@ def connection_options(command: Command) -> Command:
         show_default=True,
         show_envvar=True,
         help="Where the cluster is: HOST:PORT, or several with commas.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--client-config",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
@@ -94,16 +99,16 @@ def connection_options(command: Command) -> Command:
         show_envvar=True,
         help="A properties file with a client's settings: security.protocol, sasl.*, ssl.*. A "
         "variable such as BARNABAS_SASL_PASSWORD gives a single one.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--profile",
         metavar="NAME",
         envvar="BARNABAS_PROFILE",
         show_envvar=True,
         shell_complete=complete_profile,
         help="The profile that says where the cluster is; see `barnabas profile`.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--timeout",
         "timeout_s",
         metavar="SECONDS",
@@ -113,7 +118,15 @@ def connection_options(command: Command) -> Command:
         show_default=True,
         show_envvar=True,
         help="How long to wait for an answer.",
-    )
+    ),
+)
+
+
+def connection_options(command: Command) -> Command:
+    """`--bootstrap-server`, `--client-config`, `--profile`, `--timeout`; the command gets a
+    Connection.
+    """
+
     @functools.wraps(command)
     def with_connection(
         *args: Any,
@@ -133,7 +146,10 @@ def connection_options(command: Command) -> Command:
                 raise CommandError(text) from error
             raise
 
-    return with_connection  # type: ignore[return-value] # click's decorators keep no types
+    wrapped: Any = with_connection  # click's decorators keep no types
+    for option in reversed(_CONNECTION_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
 
 
 def make_connection(
@@ -161,15 +177,6 @@ def make_connection(
     below = {**of_profile, **(of_environment if is_file_of_option else {})}
     above = {} if is_file_of_option else of_environment
     return Connection(bootstrap_server, client_config, timeout_s, (below, above))
-
-
-def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of profiles that begin so."""
-    try:
-        names = read_profiles().by_name
-    except CommandError:
-        return []
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def yes_option(command: Command) -> Command:

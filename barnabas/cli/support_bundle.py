@@ -2,9 +2,9 @@
 
 The cluster says what is in it by its own protocol, and files that are named are read. A part that
 cannot be had is a line in errors.txt: a bundle is made of a broken cluster, too. Secrets are
-removed three times: settings that Kafka calls sensitive have no value, settings of the client with a name
-of a secret are replaced, and all texts are searched for the client's own secrets and for what looks
-like one (passwords in lines of settings, tokens, keys in PEM form).
+removed three times: settings that Kafka calls sensitive have no value, settings of the client with
+a name of a secret are replaced, and all texts are searched for the client's own secrets and for
+what looks like one (passwords in lines of settings, tokens, keys in PEM form).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Cleaner:
         return text if self._known is None else self._known.sub(REMOVED, text)
 
     def data(self, value: Any) -> Any:
-        """The same for all texts of a JSON document, but for the names of its fields."""
+        """A JSON document with all its texts cleaned, but for the names of its fields."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):

@@ -399,7 +399,7 @@ class _TopicAccess:
         an error in `codes`.
         """
         names = [name for name in names if self.sees(name)]
-        if not names or self._access.may_on_cluster(self._operation.CREATE):
+        if not names or self._access.is_enough_on_cluster(self._operation.CREATE):
             return names
         creatable = []
         for name in names:

@@ -96,7 +96,7 @@ class StreamsGroupHandler:
             return []
         from barnabas.broker.security.acls import Operation, ResourceType
 
-        if access.may_on_cluster(Operation.CREATE):
+        if access.is_enough_on_cluster(Operation.CREATE):
             return []
         return [
             topic.name

@@ -24,6 +24,8 @@ class ClientAccess:
         """The permissions of a request's client; None: there is no authorizer."""
         if self.authorizer is None:
             return None
+        refusals = self.authorizer.refusals
+        refusals.now_ms, refusals.api_key = context.now_ms, context.api_key
         connection = self._connections[context.connection_id]
         access = connection.access
         if access is None or access.keeper is not self.authorizer:

@@ -257,12 +257,14 @@ def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = No
 def on_cluster(*operations: Operation) -> Step:
     """The whole request needs one of these operations on the cluster."""
 
-    def take(case: Case[Any]) -> Answer | None:
-        if any(case.access.may_on_cluster(operation) for operation in operations):
-            return None
-        return case.refuse(FAILED[CLUSTER])
-
     first, *others = operations
+
+    def take(case: Case[Any]) -> Answer | None:
+        access = case.access
+        if any(access.is_enough_on_cluster(operation) for operation in others):
+            return None
+        return None if access.may_on_cluster(first) else case.refuse(FAILED[CLUSTER])
+
     return Step(
         (Ask(first, CLUSTER), *(Ask(operation, CLUSTER, "or this") for operation in others)), take
     )
@@ -273,8 +275,11 @@ def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
 
     def take(case: Case[Any]) -> Answer | None:
         access = case.access
-        may = access.may if is_audited else access.sees
-        return case.proceed() if may(operation, CLUSTER, CLUSTER_NAME) else None
+        if is_audited:
+            is_enough = access.is_enough_on_cluster(operation)
+        else:
+            is_enough = access.sees(operation, CLUSTER, CLUSTER_NAME)
+        return case.proceed() if is_enough else None
 
     return Step((Ask(operation, CLUSTER),), take)
 

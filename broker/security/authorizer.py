@@ -30,6 +30,7 @@ from barnabas.broker.security.acls import (
     ResourceType,
 )
 from barnabas.broker.security.audit import AuditRecord
+from barnabas.broker.security.refusals import RefusalLines
 from barnabas.broker.settings.listeners import UNIX_SCHEME
 
 if TYPE_CHECKING:
@@ -65,7 +66,15 @@ class Access:
         self.audited: set[tuple[int, Question]] = set()  # (connection, question) in the audit log
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the operation on that resource is allowed."""
+        """Whether the operation on that resource is allowed. A refusal is logged."""
+        answer = self._decision(operation, resource_type, name)
+        if not answer:
+            self._authorizer.refusals.write(
+                self.principal, self.host, operation, resource_type, name
+            )
+        return answer
+
+    def _decision(self, operation: int, resource_type: int, name: str) -> bool:
         question = (operation, resource_type, name)
         answer = self._answers.get(question)
         if answer is None:
@@ -89,11 +98,17 @@ class Access:
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether a client may see the resource: otherwise the answer leaves it out silently."""
-        return self.may(operation, resource_type, name)
+        return self._decision(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:
         """Whether the operation on the cluster is allowed."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def is_enough_on_cluster(self, operation: int) -> bool:
+        """Whether the operation on the cluster is allowed, in whose place another permission may
+        do: that it is not is no refusal, and is not logged as one.
+        """
+        return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: int, resource_type: int) -> bool:
         """Whether the operation is allowed on some resource of that type, there or not."""
@@ -145,7 +160,12 @@ class AuditedAccess(Access):
         self._shared, self._context, self._tell = shared, context, tell
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
-        return self._shared.may(operation, resource_type, name)
+        return self._shared.sees(operation, resource_type, name)
+
+    def is_enough_on_cluster(self, operation: int) -> bool:
+        is_allowed = self._shared.is_enough_on_cluster(operation)
+        self._note(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_allowed)
+        return is_allowed
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         is_allowed = self._shared.may(operation, resource_type, name)
@@ -198,6 +218,7 @@ class Authorizer:
         self._metadata, self._super_users = metadata, frozenset(super_users)
         self._everyone_if_no_acl, self._tell = everyone_if_no_acl, tell
         self.is_on = is_on
+        self.refusals = RefusalLines()
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}

@@ -276,7 +276,7 @@ def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer | None:
     request, access = case.request, case.access
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if access.may_on_cluster(IDEMPOTENT_WRITE) or access.may_any(WRITE, TOPIC):
+        if access.may_any(WRITE, TOPIC) or access.may_on_cluster(IDEMPOTENT_WRITE):
             return None
         return case.refuse(FAILED[CLUSTER])
     if not access.may(WRITE, TRANSACTIONAL_ID, transactional_id) or (

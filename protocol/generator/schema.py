@@ -1,7 +1,7 @@
 """Kafka's message schemas as values.
 
 They are read from the JSON files that kafka-python ships. For messages that these lack there are
-files of the same format in `schemas/` and in the command line's `schemas/`.
+files of the same format in `schemas/`.
 
 A field has a range of versions, a range of versions in which it may be null, and perhaps a tag.
 Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-OWN_SCHEMAS = (_HERE / "schemas", _HERE.parent.parent / "barnabas" / "cli" / "schemas")
+OWN_SCHEMAS = (_HERE / "schemas",)
 _COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _ENDLESS = 1 << 15

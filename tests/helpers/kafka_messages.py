@@ -18,7 +18,7 @@ from kafka.protocol.api_message import ApiMessage
 Decoder = Callable[[Any, int], tuple[Any, int]]
 FAMILIES = ("metadata", "producer", "consumer", "admin", "sasl")
 # where messages are that kafka-python does not have
-OWN_SCHEMAS = ("barnabas.protocol.generator.schemas", "barnabas.cli.schemas")
+OWN_SCHEMAS = ("barnabas.protocol.generator.schemas",)
 
 
 @functools.cache

@@ -1,0 +1,55 @@
+"""Lines of the log about refusals by ACLs: what a client may not do, and which command allows it.
+
+A client is a principal at an address. Each has a line a minute, so that one that is refused a
+thousand times a second does not fill the disk; what is refused beyond is in the audit log
+(`barnabas.audit.log`).
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+
+from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from barnabas.protocol.api_table import BY_KEY
+
+logger = logging.getLogger("barnabas.security")
+
+LINES_OF_A_CLIENT = 1  # a minute
+KIND = "refusal"
+LONGEST_NAME = 255  # a topic has 249 letters; a name in a request may have 32,767
+
+
+class RefusalLines:
+    """Writes the lines. now_ms, api_key: of the current request."""
+
+    __slots__ = ("_lines", "api_key", "now_ms")
+
+    def __init__(self) -> None:
+        self._lines = BoundedLines(LINES_OF_A_CLIENT)
+        self.now_ms, self.api_key = 0, -1
+
+    def write(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> None:
+        """Log a refusal, if this client has had no line for a minute."""
+        self._lines.left_out(self.now_ms)  # forgets the clients whose minutes have ended
+        if not self._lines.may_write(KIND, f"{principal} at {host}", self.now_ms):
+            return
+        api = BY_KEY.get(self.api_key)
+        action = Operation(operation).name.lower().replace("_", "-")
+        resource = ResourceType(resource_type).name.lower().replace("_", "-")
+        if name != CLUSTER_NAME:
+            resource += f":{name[:LONGEST_NAME]}"
+        words = [principal.removeprefix("User:"), action, resource]
+        logger.warning(
+            "%s at %s may not %s %s (%s): `barnabas acl add %s` allows it; what else it is refused "
+            "in this minute is not logged",
+            principal,
+            host,
+            action,
+            resource,
+            "a request" if api is None else api.name,
+            shlex.join(words),
+        )
