@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,8 +16,16 @@ from barnabas.cli.consuming.partition_reader import (
     in_order_of_time,
     last_records,
 )
-from barnabas.cli.consuming.record_search import PLACES, RecordSearch, WrongPattern
+from barnabas.cli.consuming.record_decoding import (
+    ON_UNDECODABLE,
+    SKIP,
+    STOP,
+    RecordPreparation,
+    Undecodable,
+)
+from barnabas.cli.consuming.record_search import RecordSearch
 from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
+from barnabas.cli.consuming.search_options import search_options
 from barnabas.cli.errors import CommandError
 from barnabas.cli.offsets import client_partitions, list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
@@ -34,6 +42,13 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Output, note, progress
 from barnabas.cli.records import json_record, shown_bytes
+from barnabas.cli.serde.schema_options import (
+    KEY,
+    VALUE,
+    SchemaOptions,
+    schema_help,
+    schema_options,
+)
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
@@ -54,6 +69,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
             "%v %s  value; {hex}, {base64}, ...   %h  name=value,...; %h{%k: %v;} by a template",
             r"%%     a percent sign                \n \r \t \0 \\ \x7e are escapes",
         ),
+        section("SCHEMA of --value-schema and --key-schema", *schema_help(producing=False)),
         exit_codes(),
         examples(
             "barnabas consume orders",
@@ -64,6 +80,8 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
             "barnabas consume orders --grep 'error|refused' --grep-in value --ignore-case",
             r"barnabas consume orders --format '%d %p/%o %k: %v\n'",
             r"barnabas consume orders --format '%t\t%h{%k=%v;}\n' --count 5",
+            "barnabas consume orders --schema-registry http://127.0.0.1:8081 --json",
+            "barnabas consume orders --value-schema order.proto --proto-path protos",
             "barnabas consume orders --isolation-level read_uncommitted --count 5",
             "barnabas consume orders --group kitchen",
         ),
@@ -93,22 +111,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     "after them.",
 )
 @click.option("--per-partition", is_flag=True, help="With --last: N of each partition.")
-@click.option(
-    "--grep",
-    "patterns",
-    metavar="PATTERN",
-    multiple=True,
-    help="Print records with that regular expression alone; of several any.",
-)
-@click.option(
-    "--grep-in",
-    "places",
-    type=click.Choice(PLACES),
-    multiple=True,
-    help="Where --grep searches, may be given twice; a header is name=value. [default: everywhere]",
-)
-@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a is A.")
-@click.option("-v", "--invert-match", is_flag=True, help="With --grep: print the others.")
+@search_options
 @click.option("-g", "--group", help="Read from what the group has committed, and commit.")
 @click.option(
     "--isolation-level",
@@ -126,6 +129,13 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     metavar="TEMPLATE",
     help=r"What to print of a record, such as '%k %v\n': see below.",
 )
+@schema_options(producing=False)
+@click.option(
+    "--on-undecodable",
+    type=click.Choice(ON_UNDECODABLE),
+    help="What to do with a record that does not fit its schema: end with an error, print its "
+    "bytes as they are, or leave it out. [default: stop]",
+)
 @connection_options
 @json_option
 def consume(
@@ -138,14 +148,13 @@ def consume(
     count: int | None,
     last: int | None,
     per_partition: bool,
-    patterns: Sequence[str],
-    places: Sequence[str],
-    ignore_case: bool,
-    invert_match: bool,
+    search: RecordSearch | None,
     group: str | None,
     isolation_level: str,
     key_separator: str | None,
     template: str | None,
+    schemas: SchemaOptions,
+    on_undecodable: str | None,
 ) -> None:
     """Print the records of topics, a line each, up to their current end.
 
@@ -158,20 +167,13 @@ def consume(
     record ends with a line end, but with --format: write \\n.
     """
     _check_usage(follow, end, count, last, per_partition, group)
-    search = _search(patterns, places, ignore_case, invert_match)
+    if on_undecodable and not schemas.is_used():
+        raise click.UsageError("--on-undecodable needs --value-schema or --key-schema")
     printer = _Printer(_writer(output, key_separator, template), flushed=follow)
-    with connection.admin() as admin:
-        partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
-        first = start or (LATEST if follow and last is None else EARLIEST)
-        starts = offsets_at(admin, partitions, first)
-        if first.kind == "offset":
-            _refuse_beyond(first.value, starts)
-        if group is not None and start is None:
-            starts.update(_committed(admin, group, partitions))
-        is_bounded = not follow or last is not None
-        ends = _ends(admin, partitions, end, isolation_level) if is_bounded else None
-
-    prepare = functools.partial(_wanted, search)
+    span = _Span(start, end, follow=follow, is_tail=last is not None)
+    starts, ends = _bounds(connection, names, span, group, isolation_level)
+    preparation = RecordPreparation(search, _decoders(schemas, connection), on_undecodable or STOP)
+    prepare = preparation.prepare
     settings: dict[str, Any] = {"isolation_level": isolation_level, "group_id": group}
     with connection.consumer(**settings) as consumer:
         reader = PartitionReader(starts, None if last else ends, count, prepare)
@@ -183,11 +185,15 @@ def consume(
                 reader = PartitionReader(after, None, None, prepare)
             if last is None or follow:
                 printer.print_all(reader, consumer)
-        except (KeyboardInterrupt, TimeoutOver):
+        except (KeyboardInterrupt, TimeoutOver, Undecodable):
             _end_early(connection, consumer, reader, printer, ", ".join(names), group)
             raise
         if group is not None:
             _commit(consumer.commit, reader.moved())
+    if preparation.undecodable:
+        did = "left out" if on_undecodable == SKIP else "printed as they are"
+        count_said = count_text(preparation.undecodable, "key or value", "keys and values")
+        note(f"{count_said} did not fit their schema, {did}", "warning")
     if sys.stderr.isatty():
         note(count_text(printer.count, "record"))
 
@@ -215,30 +221,19 @@ def _check_usage(
         )
 
 
-def _search(
-    patterns: Sequence[str], places: Sequence[str], ignore_case: bool, invert_match: bool
-) -> RecordSearch | None:
-    """What --grep and its options ask for. Raises: click.UsageError."""
-    if not patterns:
-        for name, value in (
-            ("--grep-in", places),
-            ("--ignore-case", ignore_case),
-            ("--invert-match", invert_match),
-        ):
-            if value:
-                raise click.UsageError(f"{name} is a way of --grep: add --grep PATTERN")
-        return None
-    try:
-        return RecordSearch(
-            patterns, places or PLACES, ignore_case=ignore_case, inverted=invert_match
-        )
-    except WrongPattern as error:
-        raise click.UsageError(f"--grep: {error}") from error
+def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
+    """The decoders of keys and values that have a schema."""
+    if not schemas.is_used():
+        return {}
+    from barnabas.cli.serde.serdes import Decoder
 
-
-def _wanted(search: RecordSearch | None, record: Any) -> Any:
-    """The record as it is printed; None where --grep leaves it out."""
-    return record if search is None or search.has(record) else None
+    registry = schemas.registry(connection)
+    parts = {name: schemas.part(name) for name in (KEY, VALUE)}
+    return {
+        name: Decoder(part, registry if part.source.is_registered else None)
+        for name, part in parts.items()
+        if part is not None
+    }
 
 
 class _Printer:
@@ -274,6 +269,36 @@ class _Printer:
     def _print(self, record: Any) -> None:
         sys.stdout.buffer.write(self._write(record))
         self.count += 1
+
+
+class _Span(NamedTuple):
+    """What is read of partitions: --from and --to; follow: on at the end; is_tail: --last."""
+
+    start: Place | None
+    end: Place | None
+    follow: bool
+    is_tail: bool
+
+
+def _bounds(
+    connection: Connection,
+    names: Sequence[str],
+    span: _Span,
+    group: str | None,
+    isolation_level: str,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """Where to begin in each partition, and where to stop: None to read on."""
+    with connection.admin() as admin:
+        partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
+        first = span.start or (LATEST if span.follow and not span.is_tail else EARLIEST)
+        starts = offsets_at(admin, partitions, first)
+        if first.kind == "offset":
+            _refuse_beyond(first.value, starts)
+        if group is not None and span.start is None:
+            starts.update(_committed(admin, group, partitions))
+        if span.follow and not span.is_tail:
+            return starts, None
+        return starts, _ends(admin, partitions, span.end, isolation_level)
 
 
 def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:

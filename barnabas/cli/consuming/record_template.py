@@ -23,7 +23,7 @@ import base64
 import datetime
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli.records import Decoded, shown_bytes, to_json
@@ -139,12 +139,15 @@ def _data(attribute: str, form: str, name: str, character: int) -> Write:
         return lambda record: json.dumps(
             to_json(getattr(record, attribute)), ensure_ascii=False
         ).encode()
-    encode = {
-        "text": lambda data: data,
-        "hex": lambda data: data.hex().encode(),
-        "base64": base64.b64encode,
-    }[form]
+    encode = _ENCODE[form]
     return lambda record: encode(shown_bytes(getattr(record, attribute)) or b"")
+
+
+_ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
+    "text": lambda data: data,
+    "hex": lambda data: data.hex().encode(),
+    "base64": base64.b64encode,
+}
 
 
 def _headers(template: str, separator: str) -> Write:
