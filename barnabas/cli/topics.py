@@ -317,7 +317,7 @@ def delete(
 ) -> int:
     """Delete topics with all their records.
 
-    A pattern stands for no internal topic. The topics that it stands for are shown first; on a
+    A pattern matches no internal topic. The topics that it matches are shown first; on a
     terminal their number has to be typed, and elsewhere --yes is needed.
     """
     from barnabas.cli.client.topic_changes import delete_topics

@@ -111,7 +111,7 @@ def _by_node(kind: str, names: Sequence[str]) -> list[tuple[int | None, list[str
     wrong = [name for name in names if name and not name.isdigit()]
     if wrong:
         raise CommandError(
-            f"{wrong[0]!r} is no broker's id: `barnabas check` shows them; '' stands for all"
+            f"{wrong[0]!r} is no broker's id: `barnabas check` shows them; '' means all"
         )
     return [(int(name) if name else None, [name]) for name in names]
 

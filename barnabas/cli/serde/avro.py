@@ -113,7 +113,7 @@ class AvroSerde:
         return "json" if kind in ("array", "map", "record") else _COLUMNS.get(kind, "string")
 
     def _resolved(self, schema: Schema) -> Schema:
-        """The schema that a name stands for."""
+        """The schema that a name refers to."""
         return self._names.get(schema, schema) if isinstance(schema, str) else schema
 
     def _kind(self, schema: Schema) -> str:

@@ -9,7 +9,7 @@
     decimal                                       "12.34"
     uuid of a fixed                               "7f8a…"
 
-A JSON number stands for the number that is stored. What is outside of the calendar is that number.
+A JSON number is the number that is stored; what is outside of the calendar is read as that number.
 
 Source: Apache Avro 1.12, "Logical Types".
 """
