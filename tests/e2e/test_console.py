@@ -279,7 +279,16 @@ def test_a_hidden_page_asks_nothing(window: Callable[..., Page]) -> None:
     page.wait_for_selector(".pulse.live")
 
 
-@pytest.mark.parametrize("route", ["#/topic/nope", "#/group/nope", "#/partition/nope/0"])
+@pytest.mark.parametrize(
+    "route",
+    [
+        "#/topic/nope",
+        "#/topic/nope/records",
+        "#/topic/nope/settings",
+        "#/group/nope",
+        "#/partition/nope/0",
+    ],
+)
 def test_what_does_not_exist_is_named_on_the_page(window: Callable[..., Page], route: str) -> None:
     opened = window()
     page = opened.open(route)

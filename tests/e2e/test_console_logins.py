@@ -238,6 +238,16 @@ def test_a_wrong_password_is_refused_and_often_is_too_often() -> None:
         assert status == 429 and "too many attempts" in answer["error"]
 
 
+def test_where_no_user_has_a_password_there_is_no_page() -> None:
+    shop = Guarded()
+    settings = {"barnabas.console.port": 0, "ssl.client.auth": "required"}
+    shop.broker = LocalBroker(tls=True, settings=settings)
+    with shop.broker:
+        assert shop.ask("/api/overview")[0] == 401
+        status, _, answer = shop.post("/api/login", {"user": "a", "password": "b"})
+        assert status == 400 and "it needs a listener with SCRAM or PLAIN" in answer["error"]
+
+
 # --- rights -------------------------------------------------------------------------------------
 
 
