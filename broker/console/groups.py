@@ -1,19 +1,109 @@
-"""The members of a group as plain values, with the partitions that are assigned to each."""
+"""Groups as plain values: their members and progress, and what a share group has in flight."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
 
 if TYPE_CHECKING:
+    from barnabas.broker.console.history import Trend
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.observation.observe import CommittedOffsetState, GroupState, Look
+    from barnabas.broker.share.in_flight import Run
+    from barnabas.broker.share.loaded_partition import LoadedPartition
+    from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.messages.consumer_group_describe import Member as ConsumerMember
     from barnabas.protocol.messages.share_group_describe import Member as ShareMember
 
-MOST_MEMBERS = 200
+MOST_MEMBERS = MOST_RUNS = 200
+
+Progress = Literal["bookkeeping", "up to date", "grows", "no members", "moves", "rests", "unknown"]
+
+
+def progress_of(group: GroupState, trend: Trend) -> Progress:
+    """A group's progress in a word: the first of these that applies.
+
+    bookkeeping: its offsets are numbers of the Spark sink's micro-batches. grows: its lag does.
+    moves: it has members, and has committed since the last sample. rests: it has not. unknown:
+    there was no sample yet.
+    """
+    if group.is_bookkeeping:
+        return "bookkeeping"
+    if not group.lag:
+        return "up to date"
+    if trend.grows:
+        return "grows"
+    if not group.member_count:
+        return "no members"
+    if trend.moves is None:
+        return "unknown"
+    return "moves" if trend.moves else "rests"
+
+
+def partition_progress(
+    group: GroupState, row: CommittedOffsetState, *, has_moved: bool
+) -> Progress:
+    """The progress of a group in one partition."""
+    if row.is_batch_number:
+        return "bookkeeping"
+    if not row.lag:
+        return "up to date"
+    if not group.member_count:
+        return "no members"
+    return "moves" if has_moved else "rests"
+
+
+def describe_in_flight(
+    shares: Shares, topics: TopicRegistry, group_id: str, now_ms: int
+) -> Look[list[dict[str, Any]]]:
+    """The records that a share group has in flight, by runs of the same state; MOST_RUNS at most.
+
+    Gives: rows. state: held (by a member), waiting (for another delivery), done or given up.
+           left_ms: until a held record is released.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, indexes in _partitions_of(shares, topics, group_id).items():
+        for loaded in indexes:
+            yield
+            for batch in loaded.value.batches():
+                for run in batch.runs:
+                    if len(rows) >= MOST_RUNS:
+                        return rows
+                    rows.append(_run_value(name, loaded.key.partition, run, now_ms))
+    return rows
+
+
+def _partitions_of(
+    shares: Shares, topics: TopicRegistry, group_id: str
+) -> dict[str, list[LoadedPartition]]:
+    """The share partitions of a group that are loaded, by topic, in order."""
+    found: dict[str, list[LoadedPartition]] = {}
+    for loaded in shares.partitions.of_group(group_id):
+        if topics.partition(loaded.log.topic, loaded.log.partition) is loaded.log:
+            found.setdefault(loaded.log.topic, []).append(loaded)
+    return {name: sorted(found[name], key=lambda one: one.log.partition) for name in sorted(found)}
+
+
+_STATES = {AVAILABLE: "waiting", ACQUIRED: "held", ACKNOWLEDGED: "done", ARCHIVED: "given up"}
+
+
+def _run_value(topic: str, index: int, run: Run, now_ms: int) -> dict[str, Any]:
+    state = _STATES[run.state]
+    return {
+        "topic": topic,
+        "partition": index,
+        "first_offset": run.first_offset,
+        "last_offset": run.last_offset,
+        "state": state,
+        "delivery_count": run.delivery_count,
+        "member_id": run.member_id or None,
+        "left_ms": max(0, run.deadline_ms - now_ms) if state == "held" else None,
+    }
 
 
 def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, Any]]:

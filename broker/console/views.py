@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from barnabas.broker.console.groups import progress_of
+from barnabas.broker.console.history import NO_TREND, Trend
 from barnabas.broker.console.spans import COMMITTED, PLAIN, Strip
 from barnabas.broker.observation.observe import (
     CommittedOffsetState,
@@ -25,7 +27,7 @@ from barnabas.texts import NO_TIMEOUT_MS
 from barnabas.why_stuck import Answer, WaitingGroup
 from barnabas.why_stuck import OpenTransaction as HoldingTransaction
 
-TOPICS_A_PAGE, STRIPS_A_TOPIC, STRIPS_A_PAGE = 6, 3, 20
+TOPICS_IN_OVERVIEW, STRIPS_A_TOPIC, STRIPS_A_PAGE = 6, 3, 20
 ROWS_A_PAGE, ROWS_IN_OVERVIEW = 50, 6
 MOST_PARTITIONS_OF_ROW = 20
 STUCK_AFTER_MS = 10_000
@@ -241,9 +243,12 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
 
 
 def group_value(
-    group: GroupState, broker: Broker, waits: Mapping[tuple[str, str, int], bool]
+    group: GroupState,
+    broker: Broker,
+    waits: Mapping[tuple[str, str, int], bool],
+    trend: Trend = NO_TREND,
 ) -> dict[str, Any]:
-    """A group with its lag, and where it waits behind a transaction."""
+    """A group with its lag and its progress, and where it waits behind a transaction."""
     stuck = [
         {
             "topic": offset.topic,
@@ -258,7 +263,11 @@ def group_value(
     stuck.sort(key=lambda row: -int(str(row["holder_age_ms"])))
     return {
         "group": group.group_id,
+        "kind": group.kind,
         "state": group.state,
+        "progress": progress_of(group, trend),
+        "change": trend.change,
+        "over_ms": trend.over_ms,
         "members": group.member_count,
         "lag": group.lag,
         "partition_count": len(group.offsets),
@@ -334,15 +343,14 @@ def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
     return Page(rows[page * size : (page + 1) * size], len(rows), page, pages)
 
 
-def topics_page(broker: Broker, search: str, page: int, *, internal: bool) -> Page:
-    """The names of topics whose name contains a text."""
+def topic_names(broker: Broker, search: str, *, internal: bool) -> list[str]:
+    """The names of topics whose name contains a text; those that need a look come first."""
     text = search.lower()
-    names = [
+    return [
         name
         for name in broker.topics
         if text in name.lower() and (internal or name not in INTERNAL_TOPICS)
     ]
-    return page_of(names, page, TOPICS_A_PAGE)
 
 
 def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
-from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.texts import is_batch_number
 
@@ -83,23 +83,33 @@ class CommittedOffsetState(NamedTuple):
     offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
     is what the transaction holds back. lag: None for an unknown partition, and where the offset is
     the number of a micro-batch. Of a share group it is the number of records that it has not
-    finished, and None before it has stored how many it has.
+    finished, and None before it has stored how many it has. is_batch_number: the offset is no place
+    in the partition, but the number of a micro-batch, by which the Spark sink keeps its books.
     """
 
     topic: str
     partition: int
     offset: int
     lag: int | None
+    is_batch_number: bool = False
 
 
 class GroupState(NamedTuple):
-    """The state of one group. pending_count: offsets in open transactions."""
+    """The state of one group. pending_count: offsets in open transactions. kind: a type of
+    `group_types`.
+    """
 
     group_id: str
     state: str
     member_count: int
     offsets: tuple[CommittedOffsetState, ...]
     pending_count: int
+    kind: str = CLASSIC_TYPE
+
+    @property
+    def is_bookkeeping(self) -> bool:
+        """Whether the group has no offsets but numbers of micro-batches."""
+        return bool(self.offsets) and all(row.is_batch_number for row in self.offsets)
 
     @property
     def lag(self) -> int:
@@ -228,9 +238,9 @@ def _look_at_group(
     for partition, committed in list(group.offsets.committed.items()):
         log = topics.partition(*partition)
         lag = None if log is None else max(0, log.high_watermark - committed.offset)
-        if is_batch_number(committed.metadata):
-            lag = None
-        rows.append(CommittedOffsetState(*partition, committed.offset, lag))
+        is_batch = is_batch_number(committed.metadata)
+        lag = None if is_batch else lag
+        rows.append(CommittedOffsetState(*partition, committed.offset, lag, is_batch))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
     for topic, index in waiting:
@@ -243,6 +253,7 @@ def _look_at_group(
         len(group.member_ids),
         tuple(rows),
         sum(map(len, group.offsets.pending.values())),
+        group.kind,
     )
 
 
@@ -266,5 +277,10 @@ def _look_at_share_group(
                 if len(rows) % ROWS_AT_ONCE == 0:
                     yield
     return GroupState(
-        group.group_id, group.state_name, len(group.member_ids), tuple(rows), pending_count=0
+        group.group_id,
+        group.state_name,
+        len(group.member_ids),
+        tuple(rows),
+        pending_count=0,
+        kind=SHARE_TYPE,
     )

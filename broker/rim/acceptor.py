@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
@@ -51,6 +52,7 @@ class AcceptorCore(Protocol):
 
     config: BrokerConfig
     cluster: Cluster
+    connections: dict[int, ConnectionState]
     counters: Counters
     logs: LogManager
     metadata: ClusterMetadata
@@ -169,6 +171,7 @@ class Acceptor:
         # (deadline, connection) by connection id, in the order of the deadlines
         self._unadmitted: dict[int, tuple[float, Connection]] = {}
         self._next_connection_id = 1
+        self._inner: set[int] = set()  # connections of the process to itself, which no limit counts
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = self._loop.time()
 
@@ -278,6 +281,27 @@ class Acceptor:
             if pause_ms:
                 self._pause_accepting("they come above max.connection.creation.rate", pause_ms)
 
+    def take_up_inner(
+        self, listener: Listener, sock: socket.socket, client_host: str, principal: str | None
+    ) -> None:
+        """Set up a connection of the process to itself, without TLS and outside the limits.
+
+        Takes: principal, of the client, which then need not authenticate; None: it authenticates as
+               clients of the listener do.
+        """
+        sock.setblocking(False)
+        connection_id = self._next_connection_id
+        self._next_connection_id += 1
+        self._core.on_connected(
+            connection_id, client_host, *listener.address, listener.node_id, listener.config
+        )
+        if principal is not None:
+            state = self._core.connections[connection_id]
+            state.principal, state.authentication = principal, None
+        self._inner.add(connection_id)
+        greeting_bytes = listener.greeting_bytes if principal is None else 0
+        self._host.add_connection(connection_id, sock, f"{client_host}:0", greeting_bytes)
+
     def _connection_limits(self) -> ConnectionLimits | None:
         """The limits of connections, made when the first limit is set."""
         core = self._core
@@ -287,7 +311,11 @@ class Acceptor:
             self._limits = ConnectionLimits(
                 core.config,
                 core.metadata.client_quotas,
-                [host_of(connection) for connection in self._host.connections()],
+                [
+                    host_of(connection)
+                    for connection in self._host.connections()
+                    if connection.connection_id not in self._inner
+                ],
                 self._host.steady_ms(),
             )
         return self._limits
@@ -420,6 +448,9 @@ class Acceptor:
         """A connection has ended: it no longer counts towards the limits."""
         self._reserve_descriptors(self._held_by_clients)
         self._unadmitted.pop(connection.connection_id, None)
+        if connection.connection_id in self._inner:
+            self._inner.remove(connection.connection_id)
+            return
         if self._limits is not None:
             self._limits.on_closed(host_of(connection))
         limits_of_listener = self._limited.pop(connection.connection_id, None)

@@ -41,13 +41,17 @@ _CLOSED_CHECK_S = 1.0
 
 
 class Request(NamedTuple):
-    """One request. query: the last value of each name. headers: their names ignore case."""
+    """One request. query: the last value of each name. headers: their names ignore case.
+
+    client_host: the address that it came from.
+    """
 
     method: str
     path: str
     query: dict[str, str]
     headers: Message
     body: bytes
+    client_host: str = ""
 
 
 class Response(NamedTuple):
@@ -184,9 +188,9 @@ class HttpServer:
             return error_response(400, f"the target of the request is none: {error}")
         try:
             method = str(handler.command)
-            return self._answer(
-                Request("GET" if method == "HEAD" else method, url.path, query, headers, body)
-            )
+            method = "GET" if method == "HEAD" else method
+            host = str(handler.client_address[0])
+            return self._answer(Request(method, url.path, query, headers, body, host))
         except Exception as error:
             logger.exception("%s %s", handler.command, handler.path)
             return error_response(500, repr(error))

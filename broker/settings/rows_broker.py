@@ -792,7 +792,13 @@ class ObservationRows:
     )
     barnabas_console_host = string(
         "127.0.0.1",
-        "The address where that page is served. It shows all records to all who can connect to it.",
+        "The address where that page is served. Where the broker has no users, the page shows all "
+        "records to all who can connect to it.",
+    )
+    barnabas_console_writes = boolean(
+        False,
+        "Whether the page may produce and replay records (--console-writes), with the rights of "
+        "its user.",
     )
 
 

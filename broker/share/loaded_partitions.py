@@ -75,6 +75,10 @@ class LoadedPartitions:
     def __iter__(self) -> Iterator[LoadedPartition]:
         return iter(self._loaded.values())
 
+    def of_group(self, group_id: str) -> list[LoadedPartition]:
+        """The share partitions of a group that are loaded."""
+        return [self._loaded[key] for key in self._by_group.get(group_id, ())]
+
     # --- loading ---------------------------------------------------------------------------------
 
     def get(self, key: SharePartitionKey) -> LoadedPartition | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import KafkaException
@@ -50,6 +52,21 @@ def planted(certs: Path) -> dict[str, str]:
     }
 
 
+def pages_of_console(url: str, users: Sequence[tuple[str, str]]) -> list[str]:
+    """What the console says to each user: of a password of the file, of JAAS, and of SCRAM."""
+    pages = []
+    for user, password in users:
+        body = json.dumps({"user": user, "password": password}).encode()
+        answer = urlopen(
+            Request(f"{url}/api/login", body, {"Content-Type": "application/json"}), timeout=20
+        )
+        cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        for path in ("overview", "security", "topics?internal=true", "requests"):
+            asked = Request(f"{url}/api/{path}", headers={"Cookie": cookie})
+            pages.append(urlopen(asked, timeout=20).read().decode())
+    return pages
+
+
 def test_no_secret_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = planted(tmp_path / "certs")
     settings = {"config.providers": "env", "barnabas.metrics.port": 0, "barnabas.console.port": 0}
@@ -88,6 +105,8 @@ def test_no_secret_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         output = "".join(broker.output)
         pages = [urlopen(url, timeout=20).read().decode() for url in URLS.findall(output)]
         assert len(pages) == 2
+        console = next(url for url in URLS.findall(output) if not url.endswith("/metrics"))
+        pages += pages_of_console(console, (("alice", FILE), ("bob", JAAS), ("carol", SCRAM)))
         places = {
             "the log": output,
             "DescribeConfigs": repr([vars(one) for one in entries.values()])

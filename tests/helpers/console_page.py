@@ -27,13 +27,15 @@ PATIENCE_MS = 20_000
 class Shop:
     """A broker with a console, on which the transaction `nightly` holds orders-0."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, control: bool = False, **settings: object) -> None:
         self.broker = LocalBroker(
             settings={
                 "barnabas.console.port": 0,
                 "group.initial.rebalance.delay.ms": 0,
+                **{name.replace("_", "."): value for name, value in settings.items()},
             },
             topics={"orders": 2, "clicks": 1, "untouched": 1},
+            control=control,
         )
         self.producers: dict[str, Producer] = {}
 

@@ -26,6 +26,13 @@ from barnabas.broker.observation.error_counts import ErrorCounts
 METADATA_FRAME = memoryview(b"\0\3" + bytes(20))
 
 
+def until(is_so: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 class Watched:
     """A console whose server is the test: a loop in a thread, and a broker of its own."""
 
@@ -41,13 +48,16 @@ class Watched:
             loop=self.loop,
             on_frame=lambda connection_id, frame, now_ms: self.frames.append(connection_id),
             now_ms=self.host.event_ms,
+            steady_ms=lambda: 0,  # so that no sample is due but the first
             addresses=[("127.0.0.1", 9092)],
+            acceptor=SimpleNamespace(listeners=[]),
         )
         self.on_frame = self.server.on_frame
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         sock.listen(16)
         self.console = Console(self.server, sock)
+        until(lambda: self.console._source.sampler.history.times)
         self.port = int(self.console.url.rpartition(":")[2])
 
     def ask(self, path: str = "/api/overview") -> tuple[int, Any]:
@@ -71,13 +81,6 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     watched = Watched(tmp_path)
     yield watched
     watched.close()
-
-
-def until(is_so: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_many_who_look_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     b, topic_id = broker()
     join(b)
     (group,) = seen_groups(b)
-    assert group == GroupState("g", "Stable", 1, (), 0), "it has read nothing yet"
+    assert group == GroupState("g", "Stable", 1, (), 0, "share"), "it has read nothing yet"
     (member,) = describe_members(b.broker.groups, "g")
     assert (member["member_id"], member["assignment"]) == ("m", [["t", 0], ["t", 1]])
     shares = b.broker.shares.get()

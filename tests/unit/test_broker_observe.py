@@ -156,7 +156,7 @@ def test_the_number_of_a_micro_batch_is_no_offset_and_has_no_lag(host: CoreHost)
     note = CommitNote(what="batch 3 of query q", target="t").to_text()
     commit_offset(host, "sink", {0: 3}, note)
     (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares))
-    assert group.offsets == (CommittedOffsetState("t", 0, 3, None),)
+    assert group.offsets == (CommittedOffsetState("t", 0, 3, None, is_batch_number=True),)
     assert group.lag == 0
 
 

@@ -1,8 +1,10 @@
-"""The console's HTTP server: the page's files, and its data as JSON. All of it is read-only.
+"""The console's HTTP server: the page's files, and its data as JSON.
 
     GET /                            the page; its scripts and styles have paths of their own
-    GET /api/overview      ?search=&page=&internal=     totals, topics with strips, the oldest
+    GET /api/overview      ?search=&internal=           totals, topics with strips, the oldest
                                                         transactions, groups that wait or are behind
+    GET /api/topics        ?search=&internal=&sort=&order=&first=&count=
+                                                        a part of the list of all topics
     GET /api/topic         ?topic=&page=                strips of all partitions of a topic
     GET /api/partition     ?topic=&partition=&before=   a longer strip, and why it is stuck
     GET /api/records       ?topic=&partition=&offset=&count=
@@ -13,8 +15,15 @@
     GET /api/groups        ?search=&page=
     GET /api/group         ?group=&page=                members, and offsets by partition
     GET /api/requests                                   requests and errors by API
+    GET /api/settings      ?topic=
+    GET /api/security                                   ACLs, users and quotas
+    POST /api/login, /api/logout                        {user, password}; a session's cookie
+    POST /api/produce, /api/replay                      with `barnabas.console.writes`; see `writes`
 
-An error is {"error": a sentence}, with status 400, 403, 404 or 503; `at`: the place in a filter.
+An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at`: the place in a
+filter. Where the broker has users, everything but the page's files needs a session (`logins`), and
+is answered with the rights of its user. A POST needs a body of JSON, and an Origin equal to its
+Host where there is one, so that pages of other sites and ports cannot send it.
 
 The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and at most
 so often that this takes a twentieth of the time, however many pages are open. Batches are read in
@@ -23,20 +32,25 @@ the connection's thread. Requests are counted only until WATCHED_S after the las
 
 from __future__ import annotations
 
+import json
 import logging
 import mimetypes
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.console import views
+from barnabas.broker.console.rim.admin_views import AdminViews
 from barnabas.broker.console.rim.group_views import GroupViews
+from barnabas.broker.console.rim.inner_client import InnerClientError
 from barnabas.broker.console.rim.log_views import LogViews
+from barnabas.broker.console.rim.logins import LoginNeeded, Logins
 from barnabas.broker.console.rim.record_views import RecordViews
 from barnabas.broker.console.rim.source import BadRequest, Query, Source, Viewer
 from barnabas.broker.console.rim.watch import Watch
+from barnabas.broker.console.rim.writes import Writes
 from barnabas.broker.rim.http_server import (
     HttpServer,
     Request,
@@ -45,6 +59,7 @@ from barnabas.broker.rim.http_server import (
     json_response,
 )
 from barnabas.broker.rim.worker import SWITCH_INTERVAL_S
+from barnabas.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.version import __version__
@@ -84,10 +99,13 @@ class Console:
         self._turn = threading.Lock()
         self._source = source = Source(server)
         self._watch = Watch(server)
+        self._logins = Logins(source, sock.getsockname()[1])
         groups = GroupViews(source)
+        admin = AdminViews(source)
         logs, self._records = LogViews(source, groups), RecordViews(source)
         self._calls: dict[str, Call] = {
             "/api/overview": logs.overview,
+            "/api/topics": logs.topics,
             "/api/topic": logs.topic,
             "/api/partition": logs.partition,
             "/api/records": self._records.records,
@@ -96,6 +114,13 @@ class Console:
             "/api/groups": groups.groups,
             "/api/group": groups.group,
             "/api/requests": self._requests,
+            "/api/settings": admin.settings,
+            "/api/security": admin.security,
+        }
+        writes = Writes(source, self._records)
+        self._writes: dict[str, Callable[[Viewer, Mapping[str, Any]], Any]] = {
+            "/api/produce": writes.produce,
+            "/api/replay": writes.replay,
         }
         # a search computes in a thread: the loop gets the interpreter back within this time
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
@@ -106,8 +131,14 @@ class Console:
         """The address of the page for a browser on this machine."""
         return self._http.url
 
+    @property
+    def needs_login(self) -> bool:
+        """Whether the page shows nothing without a login."""
+        return self._logins.are_needed
+
     def close(self) -> None:
         """Stop listening."""
+        self._source.sampler.close()
         self._http.close()
 
     # --- requests --------------------------------------------------------------------------------
@@ -118,12 +149,22 @@ class Console:
         return response._replace(headers={**SECURITY_HEADERS, **response.headers})
 
     def _answer(self, request: Request) -> Response:
-        if request.method != "GET":
-            return error_response(405, "The console only shows; it changes nothing.")
         file = self._files.get(request.path)
-        if file is not None:
+        if file is not None and request.method == "GET":
             return Response(200, file[1], file[0])
-        viewer = Viewer()
+        try:
+            if request.method == "POST":
+                return self._changed(request)
+            if request.method != "GET":
+                return error_response(405, "The console is asked by GET and POST.")
+            return self._shown(request)
+        except LoginNeeded:
+            return json_response({"error": "Log in first.", "login": True}, 401)
+        except BadRequest as error:
+            return _refusal(error)
+
+    def _shown(self, request: Request) -> Response:
+        viewer = self._logins.viewer(request)
         if request.path == "/api/download":
             return self._guarded(lambda: self._download(viewer, request.query))
         call = self._calls.get(request.path)
@@ -133,6 +174,28 @@ class Console:
             lambda: json_response({**call(viewer, request.query), **self._now(viewer)})
         )
 
+    # --- what changes something ------------------------------------------------------------------
+
+    def _changed(self, request: Request) -> Response:
+        """The answer to a POST."""
+        body = _body(request)
+        if request.path == "/api/login":
+            cookie = self._logins.log_in(request, body.get("user"), body.get("password"))
+            return json_response({})._replace(headers={"Set-Cookie": cookie})
+        if request.path == "/api/logout":
+            return json_response({})._replace(headers={"Set-Cookie": self._logins.log_out(request)})
+        viewer = self._logins.viewer(request)
+        write = self._writes.get(request.path)
+        if write is None:
+            return error_response(405, f"Nothing is changed at {request.path}: it is only shown.")
+        if not self._server.broker.config.barnabas_console_writes:
+            raise BadRequest(
+                "The page changes nothing here. Start the broker with --console-writes to let it "
+                "produce and replay records.",
+                403,
+            )
+        return self._guarded(lambda: json_response(write(viewer, body)))
+
     def _guarded(self, answer: Callable[[], Response]) -> Response:
         """An answer that is made while no other one is, or its error."""
         if not self._turn.acquire(timeout=BUSY_AFTER_S):
@@ -141,8 +204,9 @@ class Console:
             self._source.run(self._watch.touch())
             return answer()
         except BadRequest as error:
-            value = {"error": str(error)} | ({} if error.at is None else {"at": error.at})
-            return json_response(value, error.status)
+            return _refusal(error)
+        except InnerClientError as error:
+            return error_response(503, f"The broker did not answer: {error}.")
         except KafkaError as error:
             return error_response(404, f"{error} ({error.code.name})")
         except (CorruptLog, OSError) as error:
@@ -173,12 +237,39 @@ class Console:
                 "address": ",".join(addresses),
                 "connections": len(server.connections),
             },
+            "user": viewer.principal.partition(":")[2] if self._logins.are_needed else None,
+            "writes": bool(server.config.barnabas_console_writes),
             "totals": views.totals(broker),
             "requests": self._watch.totals(),
         }
 
     def _requests(self, viewer: Viewer, query: Query) -> Any:
+        self._source.require(viewer, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return {"apis": self._watch.by_api(), "errors": self._watch.errors()}
+
+
+def _refusal(error: BadRequest) -> Response:
+    value = {"error": str(error)} | ({} if error.at is None else {"at": error.at})
+    return json_response(value, error.status)
+
+
+def _body(request: Request) -> dict[str, Any]:
+    """The JSON object of a POST, if it comes from this page or from no browser.
+
+    Raises: BadRequest.
+    """
+    origin, host = request.headers.get("Origin"), request.headers.get("Host") or ""
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        raise BadRequest("A page of another host may not send this.", 403)
+    if request.headers.get_content_type() != "application/json":
+        raise BadRequest("The body has to be JSON, with the Content-Type application/json.")
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest("The body is not JSON.") from error
+    if not isinstance(body, dict):
+        raise BadRequest("The body has to be a JSON object.")
+    return body
 
 
 def _files() -> dict[str, tuple[str, bytes]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from barnabas.broker.console import views
-from barnabas.broker.console.groups import describe_members
+from barnabas.broker.console.groups import (
+    describe_in_flight,
+    describe_members,
+    partition_progress,
+)
+from barnabas.broker.console.history import History
 from barnabas.broker.console.rim.source import (
     BadRequest,
     Query,
@@ -16,7 +21,14 @@ from barnabas.broker.console.rim.source import (
     number,
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
-from barnabas.broker.observation.observe import GroupState, Look, PartitionState
+from barnabas.broker.console.topic_rows import known
+from barnabas.broker.observation.observe import (
+    CommittedOffsetState,
+    GroupState,
+    Look,
+    PartitionState,
+)
+from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.why_stuck import WaitingGroup
 
 SPANS_OF_WAIT = 160
@@ -37,7 +49,7 @@ class GroupViews:
         waits = self.waits(broker, page.rows)
         return {
             **bounds(page),
-            "rows": [views.group_value(group, broker, waits) for group in page.rows],
+            "rows": self.values(broker, page.rows, waits),
         }
 
     def group(self, viewer: Viewer, query: Query) -> Any:
@@ -57,18 +69,91 @@ class GroupViews:
             yield
             return describe_members(self._source.server.broker.groups, name)
 
+        (value,) = self.values(broker, [group], waits)
         return {
-            **views.group_value(group, broker, waits),
+            **value,
             **bounds(page),
-            "rows": [
-                {
-                    **offset._asdict(),
-                    "waits": waits.get((name, offset.topic, offset.partition), False),
-                }
-                for offset in page.rows
-            ],
+            "rows": self._offset_values(group, page.rows, waits),
             "member_rows": self._source.run(members()),
+            "samples": self._samples(name),
+            "in_flight": self._in_flight(broker, group),
         }
+
+    def values(
+        self,
+        broker: views.Broker,
+        groups: Iterable[GroupState],
+        waits: Mapping[tuple[str, str, int], bool],
+    ) -> list[dict[str, Any]]:
+        """Groups for JSON, with their progress."""
+        rows, now_ms = list(groups), self._source.server.steady_ms()
+        trends = self._source.history(
+            lambda history: [history.trend(group, now_ms) for group in rows]
+        )
+        return [
+            views.group_value(group, broker, waits, trend)
+            for group, trend in zip(rows, trends, strict=True)
+        ]
+
+    def of_topic(self, broker: views.Broker, topic: str) -> list[dict[str, Any]]:
+        """The groups with offsets of a topic, the furthest behind first, and how far there."""
+        behind = {
+            group.group_id: sum(row.lag or 0 for row in group.offsets if row.topic == topic)
+            for group in broker.observed.groups
+            if any(row.topic == topic for row in group.offsets)
+        }
+        groups = [group for group in broker.observed.groups if group.group_id in behind]
+        groups.sort(key=lambda group: (-behind[group.group_id], group.group_id))
+        shown = groups[: views.ROWS_A_PAGE]
+        values = self.values(broker, shown, self.waits(broker, shown))
+        return [
+            {**value, "topic_lag": behind[value["group"]], "samples": self._samples(value["group"])}
+            for value in values
+        ]
+
+    def _offset_values(
+        self,
+        group: GroupState,
+        rows: Sequence[CommittedOffsetState],
+        waits: Mapping[tuple[str, str, int], bool],
+    ) -> list[dict[str, Any]]:
+        name = group.group_id
+        moved = self._source.history(
+            lambda history: [
+                history.moved(name, row.topic, row.partition, row.offset) for row in rows
+            ]
+        )
+        return [
+            {
+                **row._asdict(),
+                "waits": waits.get((name, row.topic, row.partition), False),
+                "progress": partition_progress(group, row, has_moved=has_moved),
+            }
+            for row, has_moved in zip(rows, moved, strict=True)
+        ]
+
+    def _samples(self, group_id: str) -> list[list[float | None]]:
+        """Age in ms and lag of each sample, the oldest first."""
+        now_ms = self._source.server.steady_ms()
+
+        def read(history: History) -> list[list[float | None]]:
+            lags = history.lags(group_id)
+            return [
+                [now_ms - at, known(lag)] for at, lag in zip(history.times, lags, strict=bool(lags))
+            ]
+
+        return self._source.history(read)
+
+    def _in_flight(self, broker: views.Broker, group: GroupState) -> list[dict[str, Any]] | None:
+        """What a share group has in flight, in topics that the viewer sees; None: it is none."""
+        server = self._source.server
+        shares = server.broker.shares.made
+        if group.kind != SHARE_TYPE:
+            return None
+        if shares is None:
+            return []
+        look = describe_in_flight(shares, server.broker.topics, group.group_id, server.steady_ms())
+        return [row for row in self._source.run(look) if row["topic"] in broker.topics]
 
     # --- who waits -------------------------------------------------------------------------------
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from barnabas.broker.console import views
+from barnabas.broker.console import topic_rows, views
+from barnabas.broker.console.history import History, Rates
 from barnabas.broker.console.rim.group_views import GroupViews
 from barnabas.broker.console.rim.source import (
     BadRequest,
@@ -12,10 +14,13 @@ from barnabas.broker.console.rim.source import (
     Source,
     Viewer,
     bounds,
+    choice,
     number,
     strip_values,
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
+from barnabas.broker.console.topic_rows import known
+from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look
 from barnabas.why_stuck import sentence
 
 SPANS_IN_OVERVIEW, SPANS_OF_PARTITION = 44, 160
@@ -31,13 +36,11 @@ class LogViews:
     def overview(self, viewer: Viewer, query: Query) -> Any:
         """Topics with strips, the oldest transactions, and groups that wait or are behind."""
         broker = self._source.look(viewer)
-        page = views.topics_page(
-            broker,
-            query.get("search", ""),
-            number(query, "page", 0),
-            internal=query.get("internal") == "true",
+        names = views.topic_names(
+            broker, query.get("search", ""), internal=query.get("internal") == "true"
         )
-        shown = {name: views.shown_partitions(broker, name) for name in page.rows}
+        first = names[: views.TOPICS_IN_OVERVIEW]
+        shown = {name: views.shown_partitions(broker, name) for name in first}
         strips = self._source.strips(
             [row for rows in shown.values() for row in rows], SPANS_IN_OVERVIEW
         )
@@ -45,21 +48,69 @@ class LogViews:
         waits = self._groups.waits(broker, groups)
         return {
             "topics": {
-                **bounds(page),
+                "total": len(names),
                 "rows": [
                     {
                         **self._topic_value(broker, name),
                         "strips": strip_values(broker, shown[name], strips),
                     }
-                    for name in page.rows
+                    for name in first
                 ],
             },
             "transactions": [
                 views.transaction_value(row, broker)
                 for row in broker.open_transactions[: views.ROWS_IN_OVERVIEW]
             ],
-            "groups": [views.group_value(group, broker, waits) for group in groups],
+            "groups": self._groups.values(broker, groups, waits),
         }
+
+    def topics(self, viewer: Viewer, query: Query) -> Any:
+        """A part of the list of all topics, in an order; see `topic_rows`."""
+        broker = self._source.look(viewer)
+        names = views.topic_names(
+            broker, query.get("search", ""), internal=query.get("internal") == "true"
+        )
+        column = choice(query, "sort", topic_rows.COLUMNS)
+        is_by_rate = column in topic_rows.BY_RATE
+        rates = self._source.run(self._last_rates(names)) if is_by_rate else {}
+        rows = topic_rows.in_order(
+            (topic_rows.topic_row(broker, at, name) for at, name in enumerate(names)),
+            column,
+            rates,
+            descending=choice(query, "order", ("up", "down")) == "down",
+        )
+        first = min(number(query, "first", 0), max(0, len(rows) - 1))
+        shown = rows[first : first + min(number(query, "count", 50), topic_rows.MOST_ROWS)]
+        now = self._rates_now(broker, [row.name for row in shown])
+        return {
+            "total": len(rows),
+            "first": first,
+            "rows": [{**row._asdict(), **now[row.name]} for row in shown],
+        }
+
+    def _last_rates(self, names: list[str]) -> Look[dict[str, Rates]]:
+        history, rates = self._source.sampler.history, {}
+        for place, name in enumerate(names, 1):
+            rates[name] = history.last_rates(name)
+            if place % ROWS_AT_ONCE == 0:
+                yield
+        return rates
+
+    def _rates_now(
+        self, broker: views.Broker, names: Iterable[str]
+    ) -> dict[str, dict[str, float | None]]:
+        """Records and bytes per second of topics, since the last sample."""
+        now_ms = self._source.server.steady_ms()
+
+        def look() -> Look[dict[str, dict[str, float | None]]]:
+            rates = {}
+            for name in names:
+                rate = self._source.sampler.history.rates_now(broker.topics[name], now_ms)
+                rates[name] = {"records_rate": known(rate.records), "bytes_rate": known(rate.bytes)}
+                yield
+            return rates
+
+        return self._source.run(look())
 
     def _topic_value(self, broker: views.Broker, name: str) -> dict[str, Any]:
         rows = broker.topics[name]
@@ -75,15 +126,32 @@ class LogViews:
         broker, name = self._source.look(viewer), query.get("topic", "")
         if name not in broker.topics:
             raise BadRequest(f"There is no topic {name!r}.", 404)
+        value = {**self._topic_value(broker, name), **self._rates_now(broker, [name])[name]}
         if query.get("strips") == "no":
-            return self._topic_value(broker, name)
+            return value
         page = views.page_of(broker.topics[name], number(query, "page", 0), views.STRIPS_A_PAGE)
         strips = self._source.strips(page.rows, SPANS_IN_OVERVIEW)
+        groups = self._groups.of_topic(broker, name)
         return {
-            **self._topic_value(broker, name),
+            **value,
             **bounds(page),
             "strips": strip_values(broker, page.rows, strips),
+            "samples": self._samples(name),
+            "groups": groups,
         }
+
+    def _samples(self, name: str) -> list[list[float | None]]:
+        """Age in ms, records and bytes per second of each sample, the oldest first."""
+        now_ms = self._source.server.steady_ms()
+
+        def read(history: History) -> list[list[float | None]]:
+            rates = history.rates(name)
+            return [
+                [now_ms - at, known(rate.records), known(rate.bytes)]
+                for at, rate in zip(history.times, rates, strict=bool(rates))
+            ]
+
+        return self._source.history(read)
 
     def partition(self, viewer: Viewer, query: Query) -> Any:
         """A longer strip of one partition, and why it is stuck."""

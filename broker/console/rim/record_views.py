@@ -24,6 +24,7 @@ from barnabas.broker.console.rim.source import BadRequest, Query, Source, Viewer
 from barnabas.broker.console.search import (
     MOST_PARTITIONS,
     Bounds,
+    Found,
     Result,
     Search,
     found_value,
@@ -44,6 +45,7 @@ FOUND_AT_ONCE = 50
 MOST_DOWNLOADED = 100_000
 LONGEST_TEXT = 1000
 _LONGEST_DOWNLOAD_S = 600.0
+REPLAY_S = 20.0
 
 
 class RecordViews:
@@ -192,6 +194,25 @@ class RecordViews:
                 search, _ = self._new_search(topic, query)
             except (BadRequest, KafkaError, OSError):  # the topic was deleted meanwhile
                 return
+
+    def all_found(self, viewer: Viewer, query: Query, most: int) -> tuple[list[Found], bool]:
+        """All records that a search finds, the newest first, and whether these are all.
+
+        They are not, where there are more than `most`, or where it takes longer than REPLAY_S.
+        """
+        topic, asked = query.get("topic", ""), dict(query)
+        search, _ = self._new_search(topic, asked)
+        found: list[Found] = []
+        end_s = time.monotonic() + REPLAY_S
+        while True:
+            result = self._part(search, most + 1 - len(found))
+            found += result.found
+            if not result.cursor:
+                return found[:most], len(found) <= most
+            if len(found) > most or time.monotonic() >= end_s:
+                return found[:most], False
+            asked["cursor"] = places_text(result.cursor)
+            search, _ = self._new_search(topic, asked)
 
     def _part(self, search: Search, left: int) -> Result:
         until_s = time.monotonic() + SEARCH_S

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.console import rights, views
+from barnabas.broker.console.rim.sampling import Sampler
 from barnabas.broker.console.spans import (
     MOST_INDEX_ENTRIES,
     Strip,
@@ -35,6 +36,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
+    from barnabas.broker.console.history import History
     from barnabas.broker.rim.server import Server
     from barnabas.broker.security.authorizer import Access
     from barnabas.storage.log.log import Log
@@ -76,6 +78,7 @@ class Source:
         self._broker: views.Broker | None = None
         self._seen_by: dict[Viewer, views.Broker] = {}
         self._fresh_until = 0.0
+        self.sampler = Sampler(self)
 
     def run(self, look: Look[T]) -> T:
         """Run a look in the loop's thread, and wait for its result."""
@@ -151,6 +154,15 @@ class Source:
                 f"by `barnabas acl add {user} {what} {resource}:{name}`.",
                 403,
             )
+
+    def history(self, read: Callable[[History], T]) -> T:
+        """What is read of the history, in the loop's thread."""
+
+        def look() -> Look[T]:
+            yield
+            return read(self.sampler.history)
+
+        return self.run(look())
 
     # --- logs ------------------------------------------------------------------------------------
 

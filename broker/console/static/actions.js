@@ -1,9 +1,13 @@
 // What people do: events are heard at the document, and named by `data-action`.
 
 import { jsonLine } from "./format.js";
-import { announce, draw, look, renew, setQuery, state } from "./main.js";
+import { send } from "./asking.js";
+import { logIn } from "./login.js";
+import { announce, draw, enter, look, renew, setQuery, state } from "./main.js";
 import { searchQuery } from "./search.js";
 import { nextTheme } from "./theme.js";
+import { ROW_PX, sortBy } from "./topics.js";
+import { produce, replay } from "./writing.js";
 
 const ACTIONS = {
   page(target) { setQuery({ page: Number(target.dataset.page) || undefined }, true); renew(); },
@@ -12,16 +16,35 @@ const ACTIONS = {
   record(target) { const offset = Number(target.dataset.offset); state.record = state.record === offset ? null : offset; draw(); },
   form(target) { state.form = target.dataset.form; draw(); },
   "records-from"(target) { lookFrom(Number(target.dataset.offset)); },
+  sort(target) {
+    setQuery(sortBy(target.dataset.column, state.query));
+    document.getElementById("topic-list").scrollTop = 0;
+    renew();
+  },
   internal() { setQuery({ internal: state.query.internal === "true" ? undefined : "true", page: undefined }); renew(); },
   live() { setQuery({ live: state.query.live === "no" ? undefined : "no" }); draw(); },
   "topic-record"(target) { const { record } = target.dataset; setQuery({ record: state.query.record === record ? undefined : record }); draw(); },
   more() { state.search.more(); },
   stop() { state.search.stop(); },
   copy(target) { copyRecord(target.dataset.record); },
+  "all-settings"() { setQuery({ all: state.query.all === "yes" ? undefined : "yes" }); draw(); },
+  async "log-out"() {
+    await send("logout", {});
+    Object.assign(state, { needsLogin: true, data: null });
+    state.search.reset("", {});
+    draw();
+  },
   theme() { nextTheme(); draw(); },
 };
 
 const FORMS = {
+  async login(data) {
+    if (!await logIn(state, data.get("user"), data.get("password"), draw)) return;
+    state.needsLogin = false;
+    enter();
+  },
+  produce(data) { return produce(state, state.route.arguments[0], data, draw); },
+  replay(data) { return replay(state, state.route.arguments[0], data, draw); },
   records(data) {
     const offset = data.get("offset");
     if (/^[0-9]+$/.test(offset)) lookFrom(Number(offset));
@@ -75,6 +98,17 @@ export function listen() {
     clearTimeout(searchTimer);
     searchTimer = setTimeout(() => { setQuery({ search: target.value, page: undefined }); renew(); }, 150);
   });
+
+  // The list asks for other rows when those that it has are nearly passed.
+  let scrollTimer = null;
+  document.addEventListener("scroll", ({ target }) => {
+    if (target.id !== "topic-list" || scrollTimer) return;
+    scrollTimer = setTimeout(() => {
+      scrollTimer = null;
+      const { data } = state, first = target.scrollTop / ROW_PX, last = first + target.clientHeight / ROW_PX;
+      if (data && data.view === "topics" && ((first < data.first + 5 && data.first > 0) || last > data.first + data.rows.length - 5)) renew();
+    }, 80);
+  }, { capture: true, passive: true });
 
   // Along a strip by the arrow keys; its spans are one stop of the Tab key.
   document.addEventListener("keydown", (event) => {

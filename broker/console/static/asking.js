@@ -7,6 +7,13 @@ export async function ask(path, query) {
   return dataOf(await fetch(`api/${path}?${queryText(query)}`, { headers: { Accept: "application/json" } }));
 }
 
+// Something to be done by the server, with a body of JSON.
+export async function send(path, body) {
+  return dataOf(await fetch(`api/${path}`, {
+    method: "POST", headers: { Accept: "application/json", "Content-Type": "application/json" }, body: JSON.stringify(body),
+  }));
+}
+
 async function dataOf(answer) {
   const data = await answer.json();
   if (!answer.ok) {

@@ -1,14 +1,17 @@
 // The page's state, and its renewal: once a second while it is seen. actions.js has what people do.
 
 import { listen } from "./actions.js";
+import * as admin from "./admin_views.js";
 import { Rates, ask } from "./asking.js";
 import { show } from "./dom.js";
 import * as groups from "./group_views.js";
+import { loginForm } from "./login.js";
 import { missing } from "./parts.js";
 import { hashOf, parseRoute } from "./route.js";
 import { TopicSearch, searchQuery } from "./search.js";
 import { theme } from "./theme.js";
 import "./tip.js";
+import { topics, visibleRows } from "./topics.js";
 import * as views from "./views.js";
 
 const EVERY_MS = 1000, RETRY_MS = 3000, RECORDS = 25;
@@ -31,12 +34,16 @@ export const state = {
 // path: what the server is asked for, of the route's arguments and the query.
 const VIEWS = {
   overview: { draw: views.overview, path: (_, { search, internal }) => ["overview", { search, internal }] },
+  topics: { draw: topics, path: (_, { search, internal, sort, order }) => ["topics", { search, internal, sort, order, ...visibleRows() }] },
   topic: { draw: views.topic, path: ([topic], { page }) => ["topic", { topic, page }] },
   records: { draw: views.records, path: ([topic]) => ["topic", { topic, strips: "no" }], entered: searchTopic, renewed: renewSearch },
   partition: { draw: views.partition, path: ([topic, partition], { before }) => ["partition", { topic, partition, before }], entered: lookIntoPartition },
   transactions: { draw: views.transactions, path: (_, { page }) => ["transactions", { page }] },
   groups: { draw: groups.groups, path: (_, { search, page }) => ["groups", { search, page }] },
   group: { draw: groups.group, path: ([group], { page }) => ["group", { group, page }] },
+  settings: { draw: views.settings, path: ([topic]) => ["settings", { topic }] },
+  write: { draw: views.write, path: ([topic]) => ["topic", { topic, strips: "no" }] },
+  security: { draw: admin.security, path: () => ["security", {}] },
   requests: { draw: views.requests, path: () => ["requests", {}] },
 };
 
@@ -49,7 +56,9 @@ export function draw() {
   document.body.dataset.connection = state.connection;
   show(element("nav"), views.navigation(state.route));
   show(element("status"), views.status(state));
-  if (state.data && state.data.view === state.route.view) {
+  if (state.needsLogin) {
+    show(element("main"), loginForm(state));
+  } else if (state.data && state.data.view === state.route.view) {
     show(element("main"), VIEWS[state.route.view].draw(state.data, state));
   }
   const [first] = state.route.arguments;
@@ -86,6 +95,7 @@ export async function renew() {
     const data = await ask(path, query);
     if (turn !== asking) return;
     state.data = { ...data, view: route.view };
+    state.needsLogin = false;
     state.connection = "live";
     rates.add(data);
     if (view.renewed) await view.renewed();
@@ -97,13 +107,18 @@ export async function renew() {
     if (error.isAnswer) refused(error); else lost();
   }
   draw();
-  timer = setTimeout(renew, wait);
+  if (!state.needsLogin) timer = setTimeout(renew, wait);
 }
 
 function refused(error) {
   state.connection = "live";
-  notice(error.message);
   state.data = null;
+  if (error.status === 401) {
+    state.needsLogin = true;
+    notice("");
+    return;
+  }
+  notice(error.message);
   show(element("main"), missing(error.message));
 }
 
@@ -139,7 +154,7 @@ function lookIntoPartition() {
 
 function searchTopic() {
   const [topic] = state.route.arguments, asked = searchQuery(topic, state.query);
-  if (!state.search.isOf(topic, asked)) state.search.start(topic, asked);
+  if (!state.search.isOf(topic, asked) || state.search.error) state.search.start(topic, asked);
 }
 
 async function renewSearch() {
@@ -148,10 +163,12 @@ async function renewSearch() {
 
 // --- where we are -------------------------------------------------------------------------------
 
+const OF_TOPIC = ["records", "settings", "write"];
+
 // The view of a route's parts, and what it is a view of.
 function viewOf([name, ...rest]) {
-  if (name === "topic" && rest[1] === "records") return ["records", rest.slice(0, 1)];
-  return VIEWS[name] && name !== "records" ? [name, rest] : ["overview", []];
+  if (name === "topic" && OF_TOPIC.includes(rest[1])) return [rest[1], rest.slice(0, 1)];
+  return VIEWS[name] && !OF_TOPIC.includes(name) ? [name, rest] : ["overview", []];
 }
 
 function onRoute() {
@@ -160,16 +177,21 @@ function onRoute() {
   const isSame = state.data && state.route.view === view && state.route.arguments.join("/") === rest.join("/");
   state.query = query;
   if (!isSame) {
-    Object.assign(state, { route: { view, parts, arguments: rest }, chosen: null, records: null, record: null });
+    Object.assign(state, { route: { view, parts, arguments: rest }, chosen: null, records: null, record: null, written: null });
     if (state.data && state.data.view !== view) state.data = null;
   }
-  if (VIEWS[view].entered) VIEWS[view].entered();
-  renew().then(() => {
+  enter().then(() => {
     if (isSame) return;
     window.scrollTo(0, 0);
     if (state.hasMoved) element("main").focus({ preventScroll: true });
     state.hasMoved = true;
   });
+}
+
+export function enter() {
+  const { entered } = VIEWS[state.route.view];
+  if (entered && !state.needsLogin) entered();
+  return renew();
 }
 
 // Change what the view is set to. isStep: the browser's way back leads to what it was.

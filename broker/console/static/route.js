@@ -27,6 +27,7 @@ export const link = {
   partition: (topic, partition, query) => hashOf(["partition", topic, partition], query),
   topic: (topic) => hashOf(["topic", topic]),
   records: (topic, query) => hashOf(["topic", topic, "records"], query),
+  write: (topic) => hashOf(["topic", topic, "write"]),
   settings: (topic) => hashOf(["topic", topic, "settings"]),
   group: (group) => hashOf(["group", group]),
 };

@@ -109,7 +109,8 @@ export function largeStrip(strip, most, chosen) {
   const stableColumn = firstHeld >= 0 ? firstHeld + 2 : spans.length + 2;
   const isBefore = firstHeld === 0 && strip.last_stable_offset < spans[0].first;
   items.push(flag("stable", `${isBefore ? "◂ " : ""}last stable offset ${number(strip.last_stable_offset)}`, stableColumn, columns.length));
-  if (strip.end_offset === strip.log_end_offset && held(strip)) {
+  const hasWatermark = strip.end_offset === strip.log_end_offset && held(strip) > 0;
+  if (hasWatermark) {
     items.push(flag("watermark", `high watermark ${number(strip.high_watermark)}`, spans.length + 2, columns.length));
   }
   for (const [index, span] of spans.entries()) {
@@ -132,7 +133,7 @@ export function largeStrip(strip, most, chosen) {
   for (const [index, lane] of lanes.entries()) items.push(...laneItems(strip, lane, index + 4, at, spans, chosen));
   return h("div", { class: "large" },
     h("div", {
-      class: "grid", role: "toolbar", "aria-label": `The log of ${summary(strip)}. Arrow keys move along it.`,
+      class: hasWatermark ? "grid two-flags" : "grid", role: "toolbar", "aria-label": `The log of ${summary(strip)}. Arrow keys move along it.`,
       style: { "grid-template-columns": columns.join(" ") },
     }, items),
     lanes.hidden ? h("p", { class: "note" }, `${count(lanes.hidden, "earlier transaction")} in this part of the log ${lanes.hidden === 1 ? "has" : "have"} no lane.`) : null);

@@ -1,20 +1,23 @@
 // What each view draws: functions from the server's answer to elements.
 
+import { settings as topicSettings } from "./admin_views.js";
+import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, number, producer, rate } from "./format.js";
-import { groupRow, readerRow } from "./group_views.js";
+import { groupRow, readerRow, topicGroupRow } from "./group_views.js";
 import { card, code, crumbs, empty, pages, search, table, tabs } from "./parts.js";
 import { recordsPanel } from "./records.js";
-import { link } from "./route.js";
+import { hashOf, link } from "./route.js";
 import { topicRecords } from "./topic_records.js";
+import { writing } from "./writing.js";
 import { LONG_MS, held, largeStrip, legend, smallStrip, spansOf, summary } from "./strip.js";
 
 // --- header -------------------------------------------------------------------------------------
 
 export function navigation(route) {
   const item = (href, words, names) => h("a", { href, "aria-current": names.includes(route.view) ? "page" : null }, words);
-  return [item("#/", "Overview", ["overview", "topic", "records", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
-    item("#/groups", "Groups", ["groups", "group"]), item("#/requests", "Requests", ["requests"])];
+  return [item("#/", "Overview", ["overview"]), item("#/topics", "Topics", ["topics", "topic", "records", "settings", "write", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
+    item("#/groups", "Groups", ["groups", "group"]), item("#/requests", "Requests", ["requests"]), item("#/security", "Security", ["security"])];
 }
 
 export function status(state) {
@@ -23,6 +26,7 @@ export function status(state) {
   return [
     broker ? h("span", { class: "where" }, h("b", {}, broker.address), h("span", { class: "wide" }, ` node ${broker.node_id} · ${broker.version} · ${count(broker.connections, "connection")}`)) : null,
     h("span", { class: `pulse ${state.connection}` }, h("i", { "aria-hidden": "true" }), words),
+    state.data && state.data.user ? h("button", { type: "button", "data-action": "log-out", "aria-label": `Log ${state.data.user} out` }, `${state.data.user} · log out`) : null,
     h("button", { type: "button", class: "theme", "data-action": "theme", "aria-label": `Colours: ${state.theme}. Change` }, { auto: "◐", light: "☀", dark: "☾" }[state.theme]),
   ];
 }
@@ -94,7 +98,7 @@ function topics(data, state) {
     legend(),
     page.rows.length ? page.rows.map((topic) => topicRow(topic, state))
       : empty(`No topic has “${state.query.search}” in its name.`, "The search looks at names alone."),
-    pages(page));
+    page.total > page.rows.length ? h("p", { class: "pages" }, h("a", { href: hashOf(["topics"], { search: state.query.search, internal: state.query.internal }) }, `All ${number(page.total)} topics`)) : null);
 }
 
 function topicRow(topic, state) {
@@ -158,7 +162,12 @@ function timeoutBar(row) {
 export function topic(data, state) {
   return [
     ...topicHead(data, "log"),
+    h("div", { class: "charts", key: "charts" },
+      chart("Records / s", data.samples.map(([age, records]) => [age, records]), data.records_rate, rate),
+      chart("Bytes / s", data.samples.map(([age, , size]) => [age, size]), data.bytes_rate, (size) => bytes(Math.round(size)))),
     card("Partitions", null, legend(), h("div", { class: "topic" }, data.strips.map((strip) => stripRow(strip, state))), pages(data)),
+    card("Groups that read it", null, data.groups.length ? h("ul", { class: "rows wide-rows" }, data.groups.map((group) => topicGroupRow(group)))
+      : empty("No group has committed an offset here.")),
   ];
 }
 
@@ -166,11 +175,21 @@ export function records(data, state) {
   return [...topicHead(data, "records"), topicRecords(state)];
 }
 
+export function settings(data, state) {
+  return [...topicHead(data, "settings"), topicSettings(data, state)];
+}
+
+export function write(data, state) {
+  return [...topicHead(data, "write"), data.writes ? writing(state, data.topic)
+    : empty("The page changes nothing here.", ["Start the broker with ", code("--console-writes"), " to produce and replay records."])];
+}
+
 function topicHead(data, tab) {
   return [
-    crumbs([["#/", "Overview"]], data.topic),
-    h("h1", {}, data.topic, " ", h("span", { class: "muted" }, `${count(data.partition_count, "partition")} · ${bytes(data.size_bytes)}`)),
-    tabs("Of this topic", [[link.topic(data.topic), "Log", tab === "log"], [link.records(data.topic), "Records", tab === "records"]]),
+    crumbs([["#/topics", "Topics"]], data.topic),
+    h("h1", {}, data.topic, " ", h("span", { class: "muted" }, data.partition_count === undefined ? "" : `${count(data.partition_count, "partition")} · ${bytes(data.size_bytes)}`)),
+    tabs("Of this topic", [[link.topic(data.topic), "Log", tab === "log"], [link.records(data.topic), "Records", tab === "records"],
+      [link.settings(data.topic), "Settings", tab === "settings"], ...(data.writes ? [[link.write(data.topic), "Write", tab === "write"]] : [])]),
   ];
 }
 
@@ -185,7 +204,7 @@ export function partition(data, state) {
   const holder = holderOf(data);
   const firstShown = shown.length ? shown[0][1] : strip.log_start_offset;
   return [
-    crumbs([["#/", "Overview"], [link.topic(name), name]], title),
+    crumbs([["#/topics", "Topics"], [link.topic(name), name]], title),
     h("h1", {}, title, " ", h("span", { class: "muted" }, `offsets ${number(strip.log_start_offset)} to ${number(strip.log_end_offset)}`)),
     why(data),
     card("The log", h("div", { class: "tools" },

@@ -135,6 +135,11 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
         "port, which is printed); docs/CONSOLE.md",
     )
     start.add_argument(
+        "--console-writes",
+        action="store_true",
+        help="let that page produce and replay records, with the rights of its user",
+    )
+    start.add_argument(
         "--log-format",
         choices=("text", "json"),
         help="how the log is written on standard error: a line for people (the default), or a JSON "

@@ -46,6 +46,8 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.console_port is not None:
             properties["barnabas.console.port"] = str(options.console_port)
+        if options.console_writes:
+            properties["barnabas.console.writes"] = "true"
         secret_files += _secret_files(properties)
         properties = _with_provided_values(properties)
         if options.port is not None or options.host is not None:

@@ -215,12 +215,16 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     from barnabas.broker.console.rim.endpoint import Console
     from barnabas.broker.rim.http_server import LOOPBACK
 
-    host = sock.getsockname()[0]
+    console, host = Console(server, sock), sock.getsockname()[0]
     if host not in LOOPBACK:
-        logger.warning(
-            "the console listens on %s: clients that reach it can read all records", host
-        )
-    return Console(server, sock)
+        if console.needs_login:
+            what = "without TLS: its users' passwords cross the network readable"
+        elif server.broker.config.barnabas_console_writes:
+            what = "clients that reach it can read and write all records"
+        else:
+            what = "clients that reach it can read all records"
+        logger.warning("the console listens on %s: %s", host, what)
+    return console
 
 
 def _on_end_of_input(do: Callable[[], object]) -> None:

@@ -1,0 +1,156 @@
+"""Kafka requests of the console to its own broker, as a client with the principal of a page's user.
+
+One end of a pair of sockets is taken up as any client's connection, so that all holds that holds
+for clients: rights, quotas, the audit log, transactions, bounds. Two ways lead to a principal:
+
+    login       an exchange of SCRAM or PLAIN with a listener's authentication, by the password
+    connected   a connection whose principal is set: of a user that has logged in to the page
+
+Both are blocking, and are called in a connection's thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from barnabas.broker.observation.observe import Look
+from barnabas.broker.rim.http_server import in_slices
+from barnabas.broker.security.audit import ANONYMOUS
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.rim.acceptor import Listener
+    from barnabas.broker.rim.server import Server
+
+CLIENT_ID = "barnabas-console"
+ANSWER_WITHIN_S = 40.0
+MOST_ANSWER_BYTES = 16 << 20
+
+R = TypeVar("R", bound=Message)
+
+
+class InnerClientError(Exception):
+    """The broker ended the connection, or did not answer in time."""
+
+
+class LoginRefused(Exception):
+    """The user or the password is wrong."""
+
+
+class InnerClient:
+    """A connection to the broker that requests are sent on, one at a time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._correlation_id = sock, 0
+
+    def ask(self, request: Message, response: type[R], version: int) -> R:
+        """The answer to a request. Raises: InnerClientError."""
+        self._correlation_id += 1
+        api = BY_KEY[request.API_KEY]
+        body = bytearray(struct.pack(">hhi", api.key, version, self._correlation_id))
+        body += struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID.encode()
+        if version >= api.flexible_from:
+            body.append(0)  # no tagged fields
+        request.write(body, version)
+        try:
+            self._sock.sendall(struct.pack(">i", len(body)) + body)
+            (size,) = struct.unpack(">i", self._receive(4))
+            if not 4 <= size <= MOST_ANSWER_BYTES:
+                raise InnerClientError(f"an answer of {size:,} bytes")
+            answer = self._receive(size)
+        except OSError as error:
+            raise InnerClientError(f"the broker did not answer to {api.name}: {error}") from error
+        start = 5 if response_has_tagged_header(api, version) else 4
+        return response.read(answer, start, version)[0]
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._sock.recv(min(size - len(data), 1 << 16))
+            if not piece:
+                raise InnerClientError("the broker ended the connection; its log may say why")
+            data += piece
+        return bytes(data)
+
+
+@contextmanager
+def connected(
+    server: Server, principal: str, host: str, listener: Listener | None = None
+) -> Iterator[InnerClient]:
+    """A connection of that principal, from that address.
+
+    Takes: listener: the one that accepts the connection, with its authentication, where the
+           principal is ANONYMOUS; None: the first, without authentication.
+    """
+    ours, theirs = socket.socketpair()
+    ours.settimeout(ANSWER_WITHIN_S)
+    try:
+        in_slices(server.loop, _take_up(server, theirs, principal, host, listener))
+        yield InnerClient(ours)
+    finally:
+        ours.close()
+
+
+def _take_up(
+    server: Server, sock: socket.socket, principal: str, host: str, listener: Listener | None
+) -> Look[None]:
+    yield
+    at = server.acceptor.listeners[0] if listener is None else listener
+    server.acceptor.take_up_inner(at, sock, host, None if listener is not None else principal)
+
+
+# --- login ----------------------------------------------------------------------------------------
+
+
+def login(
+    server: Server, listener: Listener, mechanism: str, user: str, password: str, host: str
+) -> None:
+    """Show the listener that the password is the user's. Raises: LoginRefused, InnerClientError."""
+    with connected(server, ANONYMOUS, host, listener) as client:
+        handshake = client.ask(SaslHandshakeRequest(mechanism), SaslHandshakeResponse, 1)
+        if handshake.error_code:
+            raise LoginRefused
+        if mechanism == "PLAIN":
+            _token(client, f"\0{user}\0{password}".encode())
+            return
+        _scram(client, mechanism, user, password)
+
+
+def _token(client: InnerClient, token: bytes) -> bytes:
+    answer = client.ask(SaslAuthenticateRequest(token), SaslAuthenticateResponse, 2)
+    if answer.error_code != Code.NONE:
+        raise LoginRefused
+    return answer.auth_bytes
+
+
+def _scram(client: InnerClient, mechanism: str, user: str, password: str) -> None:
+    """The client's side of RFC 5802."""
+    hash_name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+    name = user.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={secrets.token_hex(16)}"
+    answer = _token(client, f"n,,{first}".encode()).decode()
+    fields = dict(part.split("=", 1) for part in answer.split(","))
+    salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    without_proof = f"c=biws,r={fields['r']}"
+    messages = f"{first},{answer},{without_proof}".encode()
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), messages, hash_name)
+    proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+    _token(client, f"{without_proof},p={base64.b64encode(proof).decode()}".encode())

@@ -1,0 +1,95 @@
+"""The sessions of the page's users, and the attempts to log in. Pure: times and tokens are given.
+
+| bound | |
+|---|---|
+| IDLE_MS, LONGEST_MS | a session ends after so long without a request, or after its login |
+| MOST_SESSIONS | with one more, the session ends that was used longest ago |
+| MOST_FAILURES | of an address in FAILURES_MS; further attempts are refused, right or wrong |
+| MOST_FAILURES_OF_ALL | of all addresses |
+
+A token is kept as its hash, so that its look-up takes no time that depends on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import Any, NamedTuple
+
+IDLE_MS, LONGEST_MS = 30 * 60_000, 12 * 3_600_000
+MOST_SESSIONS = 100
+MOST_FAILURES, MOST_FAILURES_OF_ALL, FAILURES_MS = 5, 50, 60_000
+
+
+class Session(NamedTuple):
+    """A user that has logged in. credential: what its password was compared with; when this
+    changes, the session ends.
+    """
+
+    user: str
+    mechanism: str
+    credential: Any
+    began_ms: int
+    used_ms: int
+
+
+class Sessions:
+    """Sessions by the hash of their tokens, the one that was used longest ago first."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, Session] = {}
+        self._failures: deque[tuple[int, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, token: str, user: str, mechanism: str, credential: Any, now_ms: int) -> None:
+        """A user has logged in."""
+        self._expire(now_ms)
+        while len(self._sessions) >= MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[_hash(token)] = Session(user, mechanism, credential, now_ms, now_ms)
+
+    def use(self, token: str, now_ms: int) -> Session | None:
+        """The session of a request; None: there is none, or it has ended."""
+        self._expire(now_ms)
+        session = self._sessions.pop(_hash(token), None)
+        if session is not None:
+            session = self._sessions[_hash(token)] = session._replace(used_ms=now_ms)
+        return session
+
+    def end(self, token: str) -> None:
+        """End a session, if there is one."""
+        self._sessions.pop(_hash(token), None)
+
+    def _expire(self, now_ms: int) -> None:
+        ended = [
+            name
+            for name, session in self._sessions.items()
+            if now_ms >= min(session.used_ms + IDLE_MS, session.began_ms + LONGEST_MS)
+        ]
+        for name in ended:
+            del self._sessions[name]
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def may_try(self, host: str, now_ms: int) -> bool:
+        """Whether an address may try to log in."""
+        while self._failures and self._failures[0][0] + FAILURES_MS <= now_ms:
+            self._failures.popleft()
+        if len(self._failures) >= MOST_FAILURES_OF_ALL:
+            return False
+        return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
+
+    def failed(self, host: str, now_ms: int) -> None:
+        """A login has failed; it is taken note of before its outcome is known, see `succeeded`."""
+        self._failures.append((now_ms, host))
+
+    def succeeded(self, host: str, now_ms: int) -> None:
+        """The attempt that was noted as failed at that time did not fail."""
+        if (now_ms, host) in self._failures:
+            self._failures.remove((now_ms, host))
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,75 @@
+"""The list of all topics: a row for each, in an order, of which a page shows a part. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.broker.console.history import Rates
+from barnabas.broker.console.views import Broker
+
+COLUMNS = (
+    "attention", "name", "partitions", "records", "size_bytes", "records_rate", "bytes_rate",
+    "held", "stuck",
+)  # fmt: skip
+BY_RATE = ("records_rate", "bytes_rate")
+MOST_ROWS = 200
+
+
+class TopicRow(NamedTuple):
+    """A topic. records: offsets from the log starts to the high watermarks, markers included.
+
+    held: how far readers of committed records are behind, over all partitions. stuck: in how many
+    partitions for a while. attention: its place among topics, those that need a look first.
+    """
+
+    attention: int
+    name: str
+    partitions: int
+    records: int
+    size_bytes: int
+    held: int
+    stuck: int
+
+
+def topic_row(broker: Broker, attention: int, name: str) -> TopicRow:
+    """The row of one topic."""
+    rows = broker.topics[name]
+    return TopicRow(
+        attention,
+        name,
+        len(rows),
+        sum(row.high_watermark - row.log_start_offset for row in rows),
+        sum(row.size_bytes for row in rows),
+        sum(row.stable_lag for row in rows),
+        sum(map(broker.is_stuck, rows)),
+    )
+
+
+def in_order(
+    rows: Iterable[TopicRow], column: str, rates: Mapping[str, Rates], *, descending: bool
+) -> list[TopicRow]:
+    """The rows by a column of COLUMNS, then by name. Unknown rates are the lowest."""
+    key: Callable[[TopicRow], float | str]
+    if column in BY_RATE:
+        unknown = Rates(math.nan, math.nan)
+
+        def key(row: TopicRow) -> float:
+            rate = rates.get(row.name, unknown)
+            value = rate.records if column == "records_rate" else rate.bytes
+            return -1.0 if math.isnan(value) else value
+    else:
+        place = TopicRow._fields.index(column)
+
+        def key(row: TopicRow) -> float | str:
+            value: float | str = row[place]
+            return value
+
+    by_name = sorted(rows, key=lambda row: row.name)
+    return sorted(by_name, key=key, reverse=descending)
+
+
+def known(rate: float) -> float | None:
+    """A rate for JSON, which has no NaN."""
+    return None if math.isnan(rate) else round(rate, 3)

@@ -1,0 +1,84 @@
+"""Sessions of the page's users: when they end, how many there are, and how often one may try."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.console import sessions as module
+from barnabas.broker.console.sessions import (
+    FAILURES_MS,
+    IDLE_MS,
+    LONGEST_MS,
+    MOST_FAILURES,
+    MOST_FAILURES_OF_ALL,
+    Sessions,
+)
+
+
+def begun(*tokens: str) -> Sessions:
+    sessions = Sessions()
+    for now_ms, token in enumerate(tokens):
+        sessions.begin(token, f"user of {token}", "PLAIN", None, now_ms)
+    return sessions
+
+
+def test_a_token_is_its_session_s_alone() -> None:
+    sessions = begun("a", "b")
+    session = sessions.use("a", 5)
+    assert session is not None and (session.user, session.used_ms) == ("user of a", 5)
+    assert sessions.use("", 5) is None and sessions.use("c", 5) is None
+    sessions.end("a")
+    sessions.end("never begun")
+    assert sessions.use("a", 6) is None and sessions.use("b", 6) is not None
+
+
+def test_a_session_ends_that_is_not_used() -> None:
+    sessions = begun("a")
+    assert sessions.use("a", IDLE_MS - 1) is not None
+    assert sessions.use("a", 2 * IDLE_MS - 2) is not None
+    assert sessions.use("a", 3 * IDLE_MS - 2) is None and len(sessions) == 0
+
+
+def test_a_session_ends_after_its_longest_time_however_much_it_is_used() -> None:
+    sessions = begun("a")
+    for now_ms in range(0, LONGEST_MS, IDLE_MS - 1):
+        assert sessions.use("a", now_ms) is not None
+    assert sessions.use("a", LONGEST_MS) is None
+
+
+def test_one_more_session_ends_the_one_that_was_used_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_SESSIONS", 2)
+    sessions = begun("a", "b")
+    sessions.use("a", 10)
+    sessions.begin("c", "user of c", "PLAIN", None, 11)
+    assert sessions.use("b", 12) is None
+    assert sessions.use("a", 12) is not None and sessions.use("c", 12) is not None
+
+
+def test_an_address_that_failed_often_has_to_wait() -> None:
+    sessions = Sessions()
+    for now_ms in range(MOST_FAILURES):
+        assert sessions.may_try("10.0.0.1", now_ms)
+        sessions.failed("10.0.0.1", now_ms)
+    assert not sessions.may_try("10.0.0.1", FAILURES_MS - 1)
+    assert sessions.may_try("10.0.0.2", FAILURES_MS - 1)
+    assert sessions.may_try("10.0.0.1", FAILURES_MS), "the first is a minute old"
+
+
+def test_a_login_that_succeeds_is_no_failure() -> None:
+    sessions = Sessions()
+    for now_ms in range(100):
+        assert sessions.may_try("10.0.0.1", now_ms)
+        sessions.failed("10.0.0.1", now_ms)
+        sessions.succeeded("10.0.0.1", now_ms)
+    sessions.succeeded("10.0.0.1", 1)
+
+
+def test_failures_of_many_addresses_are_bounded_together() -> None:
+    sessions = Sessions()
+    for number in range(MOST_FAILURES_OF_ALL):
+        assert sessions.may_try(f"10.0.0.{number}", 0)
+        sessions.failed(f"10.0.0.{number}", 0)
+    assert not sessions.may_try("10.0.1.1", 0)
