@@ -137,8 +137,8 @@ _STUMBLES = {
 OF_TIMING: Mapping[str, tuple[set[str], str]] = {
     "joining_a_share_group": (
         {'-  "answer": 0,', '+  "answer": 110,'},
-        "a member that joins when its partitions have states gets them with its first epoch, before "
-        "which it had none; when they come later, it gets them with its second",
+        "a member that joins when its partitions have states gets them with its first epoch, "
+        "before which it had none; when they come later, it gets them with its second",
     ),
 }
 # By run, the scenarios that differ by intention, and why.
