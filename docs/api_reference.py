@@ -67,7 +67,7 @@ DIFFERENCES = {
     "ListOffsets": "There is no tiered storage.",
     "Metadata": "A topic that the request creates is visible from the next request on, as in Kafka.",
     "OffsetCommit": "An offset beyond a log that a power loss cut is set back at the start. Version 0 is refused, see OffsetFetch.",
-    "AlterShareGroupOffsets": "The next member reads from the offsets that were set. In Apache Kafka a share partition that is still in memory goes on where it was, until an acknowledgement is refused.",
+    "AlterShareGroupOffsets": "The next member reads from the offsets that were set. In Apache Kafka 4.3 it goes on where the share partition in memory is, as long as the connection of the group's last share session is open, and the next acknowledgement replaces the offset that was set.",
     "CreateTopics": "One request creates 10,000 partitions at most.",
     "InitProducerId": "Version 6: two-phase commit ([TWO_PHASE_COMMIT.md](TWO_PHASE_COMMIT.md)). Where a transaction is open, the answer comes after its end, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
     "AddPartitionsToTxn": "Without partitions it begins no transaction.",

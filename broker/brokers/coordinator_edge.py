@@ -12,6 +12,7 @@ answers when its coordinator's append is refused. The coordinators themselves ha
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
 | `LISTS`: of all that the broker coordinates | the answer has only those |
+| `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
 
 | while too few replicas are in sync | refused |
 |---|---|
@@ -27,6 +28,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from barnabas.broker.brokers.share_state_edge import STATE_REQUESTS, ShareStateEdge
 from barnabas.broker.connections import CoordinatorWait
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Route
@@ -169,6 +171,8 @@ class CoordinatorEdge:
 
     def around(self, api: Api, row: Route) -> Route:
         """The dispatch row with these checks; the row itself if it is not for a coordinator."""
+        if api.name in STATE_REQUESTS:
+            return row._replace(handle=ShareStateEdge(self, api.name, row).handle)
         if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
             return row
         return row._replace(handle=_Edge(self, api, row).handle)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
+from barnabas.broker.graduation.survey import GraduationError
+from barnabas.broker.graduation.typed_groups import note_of_streams_groups, refused_share_groups
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
@@ -70,7 +72,11 @@ def plan_hand_over(
 
     Takes: config, with the settings that the broker was started with; topic_settings, valid ones,
            for each topic that has no value of its own.
+    Raises: GraduationError where that version cannot take the share groups over.
     """
+    refused = refused_share_groups(survey.typed_groups, kafka)
+    if refused is not None:
+        raise GraduationError(refused)
     metadata = survey.metadata
     plan = HandOver(survey, kafka)
     for topic in survey.topics:
@@ -91,6 +97,9 @@ def plan_hand_over(
         least = plan.broker_configs.pop(IN_SYNC, str(config[IN_SYNC]))
         plan.broker_default_configs.setdefault(IN_SYNC, least)
     _note_of_minima(plan)
+    note = note_of_streams_groups(survey.typed_groups, kafka)
+    if note is not None:
+        plan.note(note)
     return plan
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.broker.graduation.typed_groups import replay_group
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.replication.following import StandbyNote
-from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
@@ -77,6 +78,7 @@ class Survey:
     producer id in logs and transactional ids. torn: files of empty logs that a power loss tore; we
     do not need them, and Kafka does not start with them. without_files: the partitions without
     records, by the names of the directories that they do not have yet, with their topics' ids.
+    typed_groups: the types of share groups and streams groups, by name.
     """
 
     data_dir: str
@@ -89,6 +91,7 @@ class Survey:
     open_transactions: list[OpenTransaction] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     without_files: dict[str, uuid.UUID] = field(default_factory=dict)
+    typed_groups: dict[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[Topic]:
@@ -127,6 +130,11 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
             max(highest, _latest_epoch(disk, survey, f"{topic.name}-{index}"), 0)
             for index in range(topic.partition_count)
         )
+    for index in range(_partition_count(survey, OFFSETS_TOPIC)):
+        directory = f"{OFFSETS_TOPIC}-{index}"
+        if directory not in survey.without_files:
+            for record in _records(disk, f"{data_dir}/{directory}"):
+                replay_group(survey.typed_groups, record)
     transactions = _transactions(disk, survey)
     survey.open_transactions = [
         _as_open(transaction) for transaction in transactions if transaction.state not in AT_REST
@@ -266,8 +274,7 @@ def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:
 def _transactions(disk: Disk, survey: Survey) -> list[TransactionMetadata]:
     """The last record of each transactional id."""
     transactions: dict[str, TransactionMetadata] = {}
-    topic = survey.metadata.topic(TRANSACTIONS_TOPIC)
-    for index in range(0 if topic is None else topic.partition_count):
+    for index in range(_partition_count(survey, TRANSACTIONS_TOPIC)):
         directory = f"{survey.data_dir}/{TRANSACTIONS_TOPIC}-{index}"
         if not disk.is_dir(directory):
             raise GraduationError(
@@ -283,6 +290,11 @@ def _transactions(disk: Disk, survey: Survey) -> list[TransactionMetadata]:
             else:
                 transactions[name] = decode_value(name, bytes(record.value))
     return [transaction for _, transaction in sorted(transactions.items())]
+
+
+def _partition_count(survey: Survey, name: str) -> int:
+    topic = survey.metadata.topic(name)
+    return 0 if topic is None else topic.partition_count
 
 
 def _records(disk: Disk, directory: str) -> Iterator[Record]:

@@ -13,7 +13,6 @@ Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -33,6 +32,7 @@ from barnabas.coordinator.share.share_records import (
     SharePartitionKey,
     Snapshot,
     Update,
+    coordinator_key,
     decode_key,
     decode_snapshot,
     decode_update,
@@ -137,8 +137,7 @@ class ShareCoordinator:
         state = self._states.get(key)
         if state is not None:
             return state.log_partition
-        topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
-        return partition_for(f"{key.group_id}:{topic_id}:{key.partition}", self._partition_count)
+        return partition_for(coordinator_key(key), self._partition_count)
 
     def redundant_offset(self, log_partition: int) -> int:
         """The offset before which no record of the internal topic's partition is needed."""

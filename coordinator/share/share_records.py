@@ -24,6 +24,7 @@ KIP-1226.
 
 from __future__ import annotations
 
+import base64
 import struct
 import uuid
 from collections.abc import Iterable, Sequence
@@ -67,6 +68,15 @@ class SharePartitionKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.group_id}:{uuid.UUID(bytes=self.topic_id)}:{self.partition}"
+
+
+NO_TOPIC_ID = bytes(16)
+
+
+def coordinator_key(key: SharePartitionKey) -> str:
+    """The text whose hash chooses the partition of __share_group_state. Source: Apache Kafka."""
+    topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
+    return f"{key.group_id}:{topic_id}:{key.partition}"
 
 
 class Snapshot(NamedTuple):

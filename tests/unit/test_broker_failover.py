@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
+from barnabas.broker.group_topics import short_text
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import initialize_share_group_state as state
+from barnabas.protocol.messages import read_share_group_state_summary as summary
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -128,7 +131,7 @@ class Cluster(CoreHost):
         ]
 
     def coordinator(self, kind: int, key: str) -> int:
-        answer = self.call(3, FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
+        answer = self.call(3, FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 6)
         (row,) = answer.coordinators
         assert row.error_code == 0
         assert row.port == PORTS[row.node_id]
@@ -544,6 +547,55 @@ def test_heartbeats_of_share_groups_go_to_their_coordinator_which_wants_enough_r
     assert log.log_end_offset == end_offset
     describes = ShareGroupDescribeRequest(["shared"])
     assert cluster.call(node_id, describes, 1).groups[0].error_code == 0
+    cluster.close()
+
+
+def test_states_of_share_partitions_are_their_coordinators_alone(tmp_path: Path) -> None:
+    cluster = Cluster(
+        tmp_path, share_coordinator_state_topic_num_partitions="3",
+        share_coordinator_state_topic_replication_factor="3", min_insync_replicas="3",
+    )  # fmt: skip
+    topic = cluster.broker.metadata.topic("t")
+    assert topic is not None
+
+    def key(index: int) -> str:
+        return f"g:{short_text(topic.topic_id)}:{index}"
+
+    owners = [cluster.coordinator(2, key(index)) for index in range(topic.partition_count)]
+    assert len(set(owners)) > 1, "the partitions have different coordinators"
+
+    def codes(answer: Any) -> list[int]:
+        (of_topic,) = answer.results
+        assert of_topic.topic_id == topic.topic_id
+        return [
+            row.error_code for row in sorted(of_topic.partitions, key=lambda row: row.partition)
+        ]
+
+    rows = [state.PartitionData(index, 0, 0) for index in range(topic.partition_count)]
+    for node_id in PORTS:
+        data = [state.InitializeStateData(topic.topic_id, rows)]
+        answer = cluster.call_flushed(node_id, state.InitializeShareGroupStateRequest("g", data), 0)
+        expected = [0 if owner == node_id else Code.NOT_COORDINATOR for owner in owners]
+        assert codes(answer) == expected
+    asked = summary.ReadShareGroupStateSummaryRequest(
+        "g",
+        [
+            summary.ReadStateSummaryData(
+                topic.topic_id,
+                [summary.PartitionData(index, 0) for index in range(topic.partition_count)],
+            )
+        ],
+    )
+    node_id = owners[0]
+    expected = [0 if owner == node_id else Code.NOT_COORDINATOR for owner in owners]
+    assert codes(cluster.call(node_id, asked, 0)) == expected
+    cluster.broker.failover.take_away(cluster.other_than(node_id), cluster.now_ms)
+    owners = [cluster.coordinator(2, key(index)) for index in range(topic.partition_count)]
+    expected = [0 if owner == node_id else Code.NOT_COORDINATOR for owner in owners]
+    assert codes(cluster.call(node_id, asked, 0)) == expected, "a summary writes nothing"
+    data = [state.InitializeStateData(topic.topic_id, rows)]
+    answer = cluster.call(node_id, state.InitializeShareGroupStateRequest("g", data), 0)
+    assert codes(answer) == [code or Code.COORDINATOR_NOT_AVAILABLE for code in expected]
     cluster.close()
 
 

@@ -154,6 +154,7 @@ TESTED_AS_A_PART = {
     "broker/requests/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/requests/routes.py": "unit/test_broker_dispatch.py",
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",
+    "broker/brokers/share_state_edge.py": "unit/test_broker_failover.py",
     "broker/assemble.py": "unit/test_broker_core.py",
     "broker/requests/parts.py": "unit/test_broker_dispatch.py",
     "broker/brokers/addresses.py": "unit/test_broker_cluster.py",

@@ -14,10 +14,10 @@ RUN = oracle.Run("a run", ("family",))
 @pytest.mark.parametrize(
     ("reasons", "output", "code", "said"),
     [
-        ({}, OUTPUT, 1, "3 passed, 0 differ by intention, 1 failed"),
+        ({}, OUTPUT, 1, "3 passed, 0 differ by intention, 0 with the time, 1 failed"),
         ({"one": "why"}, OUTPUT, 0, "differs by intention: one: why"),
         ({"one": "why", "two": "why"}, OUTPUT, 1, "two differs no more"),
-        ({}, "4 passed, 0 failed\n", 0, "4 passed, 0 differ by intention, 0 failed"),
+        ({}, "4 passed, 0 failed\n", 0, "4 passed, 0 differ by intention, 0 with the time"),
         ({}, "", 1, ""),
     ],
 )  # fmt: skip
@@ -36,3 +36,14 @@ def test_a_difference_fails_unless_it_has_a_reason(
     monkeypatch.setattr(oracle, "DIFFERENCES", {"a run": reasons})
     assert oracle._judge(tmp_path, RUN, ["family"], output) == code
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("lines", "code"), [({"- 1", "+ 2"}, 0), ({"- 1", "+ 3"}, 1)])
+def test_a_difference_of_timing_is_the_one_that_is_listed(
+    lines: set[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "family.py").write_text("@scenario\ndef one(b): ...\n")
+    monkeypatch.setattr(oracle, "OF_TIMING", {"one": (lines, "why")})
+    assert oracle._judge(tmp_path, RUN, ["family"], OUTPUT) == code
+    assert oracle._judge(tmp_path, RUN, ["family"], "4 passed, 0 failed\n") == 0

@@ -1,0 +1,69 @@
+"""Share groups and streams groups of a stopped directory, and which releases of Kafka know them.
+
+Apache Kafka 3.9 and 4.0 have a preview of share groups with the same keys of records and other
+values, so that a directory with share groups is refused there. Records of streams groups are
+unknown to them, and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas.broker.graduation.kafka_versions import KafkaVersion
+from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
+from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE, type_of_version
+from barnabas.coordinator.groups.share.share_group import ShareKind
+from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+from barnabas.protocol.records import Record
+
+_KINDS = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
+_FEATURES = {SHARE_TYPE: SHARE_VERSION, STREAMS_TYPE: STREAMS_VERSION}
+_SHOWN = 10
+
+
+def replay_group(types: dict[str, str], record: Record) -> None:
+    """Note a group by its own record in the internal topic, or forget it. Takes: types, by name."""
+    key = b"" if record.key is None else bytes(record.key)
+    kind = type_of_version(int.from_bytes(key[:2], "big"))
+    decoded = None if kind is None else _KINDS[kind].decode_key(key)
+    if kind is None or decoded is None or not _KINDS[kind].is_group_key(decoded):
+        return
+    if record.value is not None:
+        types[decoded.group_id] = kind
+    elif types.get(decoded.group_id) == kind:
+        del types[decoded.group_id]
+
+
+def refused_share_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str | None:
+    """Why a release cannot take the share groups over; None where it can."""
+    names = _unknown(types, kafka, SHARE_TYPE)
+    if not names:
+        return None
+    return (
+        f"Kafka {kafka.name} has share groups in another format, and cannot read these: "
+        f"{_shown(names)}. Hand the directory over to Kafka 4.3; or start the broker, delete the "
+        "groups with `barnabas groups delete`, and stop it"
+    )
+
+
+def note_of_streams_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str | None:
+    """What becomes of the streams groups in a release that does not know them; None: nothing."""
+    names = _unknown(types, kafka, STREAMS_TYPE)
+    if not names:
+        return None
+    return (
+        f"Kafka {kafka.name} does not know the streams groups {_shown(names)}: their committed "
+        "offsets stay, and their applications have to start with group.protocol=classic there"
+    )
+
+
+def _unknown(types: Mapping[str, str], kafka: KafkaVersion, kind: str) -> list[str]:
+    if _FEATURES[kind] in kafka.features:
+        return []
+    return sorted(name for name, of_group in types.items() if of_group == kind)
+
+
+def _shown(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"{', '.join(shown[:_SHOWN])}{more}"
