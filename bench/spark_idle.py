@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -66,8 +67,9 @@ def compilers_cpu_seconds(jvm: int) -> float:
     """CPU of the threads that compile, of those that there are now."""
     spent = 0
     for task in Path(f"/proc/{jvm}/task").iterdir():
-        if COMPILERS.match((task / "comm").read_text()):
-            spent += int((task / "schedstat").read_text().split()[0])
+        with suppress(OSError):  # threads come and go
+            if COMPILERS.match((task / "comm").read_text()):
+                spent += int((task / "schedstat").read_text().split()[0])
     return spent / 1e9
 
 

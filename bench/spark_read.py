@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TOPIC = "spark-read"
-TURNS = 4
 COLUMNS_WITHOUT_HEADERS = [name for name in COLUMNS if name != "headers"]
 
 
@@ -197,7 +196,13 @@ class Turn(NamedTuple):
 
 
 def in_spark(
-    broker: LocalBroker, rows: int, ways: list[str], settings: dict[str, str], *, headers: bool
+    broker: LocalBroker,
+    rows: int,
+    ways: list[str],
+    settings: dict[str, str],
+    *,
+    turns: int,
+    headers: bool,
 ) -> None:
     """Run jobs of two tasks in turns, so that other load slows them alike.
 
@@ -230,24 +235,27 @@ def in_spark(
     for frame in frames.values():
         assert frame.count() == rows
     taken: dict[tuple[str, str], list[Turn]] = {}
-    for _ in range(TURNS):
-        for action_name, action in actions.items():
+    print("Spark local[2]: rows/s of the best turn; CPU seconds for a million rows, medians")
+    for action_name, action in actions.items():
+        for _ in range(turns):
             for name, frame in frames.items():
                 before, start = cpu_of(jvm, broker.pid), time.perf_counter()
                 action(frame)
                 wall_s = time.perf_counter() - start
                 cpu = Cpu(*(b - a for a, b in zip(before, cpu_of(jvm, broker.pid), strict=True)))
                 taken.setdefault((action_name, name), []).append(Turn(wall_s, cpu))
-    print("Spark local[2]: rows/s of the best turn; CPU seconds for a million rows, medians")
-    for (action_name, name), turns in taken.items():
-        jvm_s, python_s, broker_s = (
-            statistics.median(turn.cpu[part] for turn in turns) * 1e6 / rows for part in range(3)
-        )
-        print(
-            f"  {action_name:<8} {name:<20} {rows / min(turns).wall_s:>11,.0f}   "
-            f"{jvm_s + python_s + broker_s:.2f}: JVM {jvm_s:.2f}, Python {python_s:.2f}, "
-            f"broker {broker_s:.2f}"
-        )
+        for name in frames:
+            several = taken[action_name, name]
+            jvm_s, python_s, broker_s = (
+                statistics.median(turn.cpu[part] for turn in several) * 1e6 / rows
+                for part in range(3)
+            )
+            print(
+                f"  {action_name:<8} {name:<20} {rows / min(several).wall_s:>11,.0f}   "
+                f"{jvm_s + python_s + broker_s:.2f}: JVM {jvm_s:.2f}, Python {python_s:.2f}, "
+                f"broker {broker_s:.2f}",
+                flush=True,
+            )
     spark.stop()
 
 
@@ -305,6 +313,7 @@ def main() -> None:
     parser.add_argument(
         "--headers", action="store_true", help="rows have a header, and the column is read"
     )
+    parser.add_argument("--turns", type=int, default=4, help="of each job of Spark")
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--setting", action="append", default=[], help="of Spark, NAME=VALUE")
     options = parser.parse_args()
@@ -317,7 +326,14 @@ def main() -> None:
                 over_a_socket(broker, options.rows, way, headers=options.headers)
         if not options.no_spark:
             settings = dict(each.split("=", 1) for each in options.setting)
-            in_spark(broker, options.rows, list(ways), settings, headers=options.headers)
+            in_spark(
+                broker,
+                options.rows,
+                list(ways),
+                settings,
+                turns=options.turns,
+                headers=options.headers,
+            )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""How fast does the connector encode rows? One thread, checksums included, beside a loop over
-records in Python.
+"""How fast does the connector encode rows? One thread, checksums included, with numpy and with
+numba, beside a loop over records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
@@ -23,6 +23,7 @@ from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Compression, Encoder
 from barnabas.spark_connector.murmur2 import murmur2_of
+from barnabas.spark_connector.numba_loops import EncodingLoops, UnavailableError, load_encoding
 
 PARTITIONS = 10
 ARROW_ROWS = 10_000
@@ -68,13 +69,19 @@ def arrow_batches(
     return record_batches
 
 
-def vectorised(record_batches: list[pa.RecordBatch], codec: Codec, partitions: int) -> int:
+def vectorised(
+    record_batches: list[pa.RecordBatch],
+    codec: Codec,
+    partitions: int,
+    loops: EncodingLoops | None = None,
+) -> int:
     """Encode all. Gives: bytes."""
     encoder = Encoder(
         topic="bench",
         partition_counts=lambda _topic: partitions,
         compression=Compression(codec),
         now_ms=lambda: NOW_MS,
+        loops_for=lambda _rows: loops,
     )
     byte_count = 0
     for batch in record_batches:
@@ -107,21 +114,36 @@ def in_a_loop(record_batches: list[pa.RecordBatch], codec: Codec) -> int:
 
 
 def best_of(
-    times: int, record_batches: list[pa.RecordBatch], codec: Codec, partitions: int
-) -> float:
-    """The shortest of some runs, in seconds of this thread's CPU."""
-    best = float("inf")
+    times: int,
+    record_batches: list[pa.RecordBatch],
+    codec: Codec,
+    partitions: int,
+    ways: list[EncodingLoops | None],
+) -> list[float]:
+    """The shortest of some runs each way, in turns, in seconds of this thread's CPU."""
+    best = [float("inf")] * len(ways)
     for _ in range(times):
-        start = time.thread_time()
-        vectorised(record_batches, codec, partitions)
-        best = min(best, time.thread_time() - start)
+        for way, loops in enumerate(ways):
+            start = time.thread_time()
+            vectorised(record_batches, codec, partitions, loops)
+            best[way] = min(best[way], time.thread_time() - start)
     return best
 
 
-def encoding(rows: int, size: int) -> None:
+def ways_of_encoding() -> list[EncodingLoops | None]:
+    """With numpy and, where it is there, with numba."""
+    try:
+        return [None, load_encoding()]
+    except UnavailableError as error:
+        print(f"no numba: {error}")
+        return [None]
+
+
+def encoding(rows: int, size: int, ways: list[EncodingLoops | None]) -> None:
     """Rows a second by codec and shape, and of the loop."""
     rows = min(rows, 200_000_000 // size)
-    print(f"encoding, {size} B, {PARTITIONS} partitions, one thread:")
+    names = ", ".join(["numpy", "numba"][: len(ways)])
+    print(f"encoding, {size} B, {PARTITIONS} partitions, one thread, with {names}:")
     plain = arrow_batches(rows, size)
     shapes: list[tuple[str, list[pa.RecordBatch], Codec, int]] = [
         (codec.name.lower(), plain, codec, PARTITIONS) for codec in Codec
@@ -135,12 +157,12 @@ def encoding(rows: int, size: int) -> None:
         slow = codec == Codec.GZIP
         used = record_batches[: max(1, len(record_batches) // 5)] if slow else record_batches
         count = sum(batch.num_rows for batch in used)
-        seconds = best_of(1 if slow else 3, used, codec, partitions)
-        print(
-            f"  {name:<24} {count / seconds:>12,.0f} rows/s {count * size / seconds / 1e6:>8,.0f} "
-            "MB/s",
-            flush=True,
+        best = best_of(1 if slow else 3, used, codec, partitions, ways)
+        figures = "   ".join(
+            f"{count / seconds:>12,.0f} rows/s {count * size / seconds / 1e6:>8,.0f} MB/s"
+            for seconds in best
         )
+        print(f"  {name:<24} {figures}", flush=True)
     few = plain[: max(1, len(plain) // 20)]
     for codec in (Codec.NONE, Codec.LZ4):
         start = time.thread_time()
@@ -160,8 +182,9 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     options = parser.parse_args()
+    ways = ways_of_encoding()
     for size in (100, 1000):
-        encoding(options.rows, size)
+        encoding(options.rows, size, ways)
 
 
 if __name__ == "__main__":

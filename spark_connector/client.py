@@ -115,6 +115,15 @@ class Client:
         """Close all connections; the client can be used again."""
         self._connections.close()
 
+    def renew(self, buffer_bytes: int) -> None:
+        """Forget all that brokers said; connections stay that are idle, and not large.
+
+        After: the client is as a new one, but for the connections.
+        """
+        self._leaders.clear()
+        self.topic_ids.clear()
+        self._connections.keep_idle(buffer_bytes)
+
     # --- what there is
 
     def partitions_of(

@@ -367,6 +367,11 @@ class Connection:
         except (OSError, ValueError):
             return True
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The memory that the largest answer so far took."""
+        return len(self._buffer)
+
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
         """Send a request and wait for its response."""
         assert not self._unanswered, "the answer to another request is still to be received"
@@ -501,6 +506,14 @@ class Connections:
         """Drop connections that the broker closed while they were idle."""
         for key, connection in list(self._open.items()):
             if connection.is_stale():
+                connection.close()
+                del self._open[key]
+
+    def keep_idle(self, buffer_bytes: int) -> None:
+        """Keep connections that wait for no answer, are open, and hold no more memory than that."""
+        self.close_stale()
+        for key, connection in list(self._open.items()):
+            if connection.unanswered or connection.buffer_bytes > buffer_bytes:
                 connection.close()
                 del self._open[key]
 

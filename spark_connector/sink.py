@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 )
 
 from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointError, CheckpointPlace
-from barnabas.spark_connector.client import Client, ClientError
+from barnabas.spark_connector.client import ClientError
 from barnabas.spark_connector.deduplication import (
     ANNOUNCED,
     COLUMN,
@@ -78,7 +78,7 @@ from barnabas.spark_connector.spool_directory import (
     private_directory,
 )
 from barnabas.spark_connector.task_parts import NO_RUN, TaskParts, run_token
-from barnabas.spark_connector.task_process import exempt_modules_from_collection
+from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
 from barnabas.spark_connector.task_producer import TaskWriter, open_task_writer
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, TaskTransaction
 from barnabas.spark_connector.transactional_ids import TransactionalIds
@@ -254,7 +254,7 @@ class _Writer:
             return SpoolWriter(directory, name)
 
         output = TaskOutput(self.options.inline_bytes, open_overflow)
-        with Client(self.options.client) as client:
+        with task_client(self.options.client) as client:
             encoder = Encoder(
                 topic=self.options.topic,
                 partition_counts=lambda topic: len(client.partitions_of([topic], create=True)),

@@ -63,7 +63,7 @@ from barnabas.spark_connector.reading import DamageError, DataLossError, read_ra
 from barnabas.spark_connector.sink import BatchWriter, StreamWriter
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.stream_planning import StreamPlanner
-from barnabas.spark_connector.task_process import exempt_modules_from_collection
+from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
 from barnabas.spark_connector.user_messages import without_traceback
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def read_partition(
     """The rows of one task's partition."""
     assert isinstance(partition, TaskPartition), f"not one of our partitions: {partition!r}"
     exempt_modules_from_collection()
-    with without_traceback(*USER_ERRORS), Client(options.client) as client:
+    with without_traceback(*USER_ERRORS), task_client(options.client) as client:
         for offset_range in partition.offset_ranges:
             yield from read_range(
                 client,

@@ -123,11 +123,15 @@ class FrameServer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join(60)
+        self.hang_up()
+        for thread in self._threads:
+            thread.join(60)
+
+    def hang_up(self) -> None:
+        """Close all connections, as a broker does with idle ones."""
         for connection in self._sockets:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(60)
 
     def _accept(self) -> None:
         while True:
@@ -456,6 +460,11 @@ class FakeCluster:
     def port(self) -> int:
         """Of node 1."""
         return self._servers[0].port
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for server in self._servers:
+            server.hang_up()
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """What was committed, in order."""
