@@ -126,6 +126,20 @@ def check_timers(coordinator: GroupCoordinator) -> None:
             assert key in timers or member_id in waits, f"{member_id} would be a member for ever"
 
 
+def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]) -> None:
+    """Each open transaction is one that the log has without a marker behind it: else something of
+    each producer id would stay for good, and every session may take another.
+    """
+    is_open: set[tuple[int, int]] = set()
+    for partition, key, value, producer in log:
+        if key is None:
+            is_open.discard((partition, value[0]))
+        elif producer is not None:
+            is_open.add((partition, producer[0]))
+    ended = coordinator.open_transactions.keys() - is_open
+    assert not ended, f"transactions that have ended are still there: {ended}"
+
+
 class Directory:
     """The host's topics as the coordinator sees them; a topic that is made again has another id."""
 
@@ -292,6 +306,7 @@ class GroupHost:
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
             check_timers(self.coordinator)
+            check_open_transactions(self.coordinator, self.log)
         for part in (result, *result.more):
             for change in part.state_changes:
                 self.share_states.pending.append(change)

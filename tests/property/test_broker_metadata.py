@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.broker.logs import metadata as module
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import FlushJob, Outbox
 
@@ -38,6 +38,8 @@ quotas = st.dictionaries(
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
+        st.tuples(st.just("begin"), st.sampled_from(NAMES), st.integers(1, 5), configs),
+        st.tuples(st.just("is made")),
         st.tuples(st.just("delete"), st.sampled_from(NAMES)),
         st.tuples(st.just("end")),
         st.tuples(st.just("grow"), st.sampled_from(NAMES), st.integers(1, 3)),
@@ -62,12 +64,16 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def state_of(metadata: ClusterMetadata) -> State:
+    """Topics in the order of their ids, those that are being made, too: a start has them all."""
     topics = [
         (topic.name, topic.topic_id, topic.partition_count, dict(topic.configs))
-        for topic in metadata.topics.values()
+        for topic in (*metadata.topics.values(), *metadata.coming.values())
     ]
+    topics.sort(key=lambda topic: topic[1])
     assert all(
-        metadata.topic_by_id(topic_id) is metadata.topic(name) for name, topic_id, _, _ in topics
+        metadata.topic_by_id(topic_id) is metadata.topic(name)
+        for name, topic_id, _, _ in topics
+        if topic_id not in metadata.coming
     )
     dynamic = {
         "own": metadata.broker_configs,
@@ -88,6 +94,7 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
+        self.coming: list[str] = []
         self.dynamic: dict[str, Any] = {
             "own": {}, "default": {}, "metrics": {}, "acls": {}, "quotas": {},
         }  # fmt: skip
@@ -99,17 +106,26 @@ class Model:
             (name, topic_id, count, dict(own))
             for name, (topic_id, count, own) in self.topics.items()
         ]
+        topics.sort(key=lambda topic: topic[1])
         return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
         """To the model, then to the journal, where it is possible."""
         kind, *arguments = change
         name = arguments[0] if arguments else ""
-        if kind == "create" and name not in self.topics:
+        if kind in ("create", "begin") and name not in self.topics:
             self._made += 1
             topic_id = uuid.UUID(int=self._made)
             self.topics[name] = (topic_id, arguments[1], arguments[2])
-            metadata.create_topic(name, topic_id, arguments[1], arguments[2])
+            if kind == "create":
+                metadata.create_topic(name, topic_id, arguments[1], arguments[2])
+            else:
+                self.coming.append(name)
+                metadata.begin_topics([Topic(name, topic_id, arguments[1], dict(arguments[2]))])
+        elif kind == "is made" and self.coming:
+            metadata.end_creation(metadata.coming[self.topics[self.coming.pop(0)][0]])
+        elif name in self.coming:
+            return  # no request knows it yet
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
             metadata.delete_topics([name])
@@ -246,6 +262,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
             try:
                 metadata = ClusterMetadata(disk, PATH)
                 assert state_of(metadata) == model.state()
+                model.coming.clear()  # a start makes what they lack
                 outbox = Outbox()
                 if not is_at_once:
                     metadata.run_steps = Syncs(outbox).run

@@ -206,6 +206,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 
 @settings(max_examples=400)
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
+@example([("append", "d/f", b"0")], None, [("move", "d", "e")])
 @given(
     st.lists(CHANGES) | st.lists(DISCARDS, max_size=8),
     st.none() | st.lists(CHANGES),

@@ -214,6 +214,27 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
     assert host.compaction.next_deadline_ms() is not None
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
+    tmp_path: Path, count: int
+) -> None:
+    """It is not on the disk: a power loss would take its records, and leave the cleaned ones."""
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.now_ms += BACKOFF_MS
+    host.compaction.on_tick(host.now_ms)
+    assert host.outbox.flushes
+    fill(log, count)
+    host.flush()
+    for job in host.outbox.cleanings:
+        assert job.end_offset <= log.durability.recovery_point
+    if not host.outbox.cleanings:
+        host.tick()
+    assert host.clean() == "t-0"
+    assert [key for _, key, _ in entries(log)] == [b"k"] * 2
+
+
 def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: Path) -> None:
     host = Host(tmp_path)
     log = host.log()

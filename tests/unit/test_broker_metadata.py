@@ -389,6 +389,28 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
     assert list(again.topics) == list(metadata.topics) and again.next_producer_id == 7
 
 
+@pytest.mark.parametrize("encoded_at_once", [1000, 1])
+def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, encoded_at_once: int
+) -> None:
+    """By the change that begins them, or by another one before their logs are made: a start would
+    take their directories for those of topics without settings.
+    """
+    monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 6)
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    monkeypatch.setattr(metadata_module, "ENCODED_AT_ONCE", encoded_at_once)
+    for change_count in range(12):
+        path.unlink(missing_ok=True)
+        metadata = opened(path)
+        for number in range(change_count):
+            metadata.set_next_producer_id(number)
+        metadata.begin_topics([Topic("a", IDS[0], 2, {"retention.ms": "1"}), Topic("b", IDS[1], 1)])
+        for number in range(change_count, 24):
+            metadata.on_tick()
+            metadata.set_next_producer_id(number)
+            assert list(opened(path).topics.values()) == list(metadata.coming.values())
+
+
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
     """The journal is rewritten in between: what is not over is in it still."""
     metadata = opened(path)

@@ -901,6 +901,19 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
     assert hard_state(host.coordinator)["open"] == {(0, 7): (4, ("g",))}
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_nothing_stays_of_a_transaction_on_offsets_after_its_marker(commit: bool):
+    """Otherwise each producer id, of which every session may take another, would stay for good."""
+    host = GroupHost(partition_count=1)
+    for producer_id in (7, 8):
+        host.txn_commit("g", {"t": {0: 1}}, producer_id=producer_id)
+        host.txn_commit("other", {"t": {0: 1}}, producer_id=producer_id)
+    host.end_transaction(7, commit)
+    assert hard_state(host.coordinator)["open"] == {(0, 8): (0, ("g", "other"))}
+    host.end_transaction(8, commit)
+    assert hard_state(host.coordinator)["open"] == {}
+
+
 def test_a_group_whose_record_is_deleted_keeps_its_offsets():
     host = GroupHost(partition_count=1)
     alone(host).leave()

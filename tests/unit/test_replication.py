@@ -350,6 +350,40 @@ def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_
     assert not copy.exists("/x/d/f")
 
 
+def catch_up_all(catch_up: CatchUp, replica: Replica) -> None:
+    while not catch_up.is_done:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("more", [b"x", b"xyz", b"wxyz", b"of a leader before"])
+def test_a_copy_that_has_more_of_a_file_loses_it(
+    monkeypatch: pytest.MonkeyPatch, size: int, more: bytes
+) -> None:
+    """Wherever the file ends among the pieces that are compared: what no leader has was never
+    answered.
+    """
+    monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
+    leader, copy = new_disk(), new_disk()
+    data = bytes(range(size))
+    leader.open("/x/f", create=True).append(data)
+    copy.open("/x/f", create=True).append(data + more)
+    catch_up_all(CatchUp(leader, "/x", dict(take_inventory(copy, "/x"))), Replica(copy, "/x"))
+    assert copy.read("/x/f") == data
+
+
+def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name() -> None:
+    leader, copy = new_disk(), new_disk()
+    leader.mkdir("/x/t-0")
+    leader.open("/x/t-0/f", create=True).append(b"of the topic")
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    leader.rename("/x/t-0", "/x/t-1")
+    assert catch_up.on_operation(Operation(Kind.RENAME, "t-0", new_path="t-1")) == ()
+    catch_up_all(catch_up, Replica(copy, "/x"))
+    assert (copy.list("/x"), copy.read("/x/t-1/f")) == (["t-1"], b"of the topic")
+
+
 def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
     """As the directory of a topic that was made again while its standby was away."""
     leader, copy = new_disk(), new_disk()
@@ -379,6 +413,32 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     ):
         replica.apply(operation)
     assert (disk.read("/x/e/f"), disk.read("/x/d/f")) == (b"old", b"new")
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        [Operation(Kind.REMOVE, "d/f")],
+        [Operation(Kind.REMOVE_TREE, "d"), Operation(Kind.MAKE_DIRECTORY, "d")],
+        [Operation(Kind.RENAME, "d/f", new_path="d/g")],
+        [Operation(Kind.RENAME, "d", new_path="e"), Operation(Kind.MAKE_DIRECTORY, "d")],
+    ],
+)
+def test_a_copy_writes_to_no_file_that_is_gone(gone: list[Operation]) -> None:
+    """As the files of a log that found no space for all of them, and are made again: what came
+    later would be in a file without a name.
+    """
+    disk = new_disk()
+    replica = Replica(disk, "/x")
+    for operation in (
+        Operation(Kind.MAKE_DIRECTORY, "d"),
+        Operation(Kind.CREATE, "d/f"),
+        *gone,
+        Operation(Kind.CREATE, "d/f"),
+        Operation(Kind.APPEND, "d/f", 0, b"new"),
+    ):
+        replica.apply(operation)
+    assert disk.read("/x/d/f") == b"new"
 
 
 def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:

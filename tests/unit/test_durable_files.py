@@ -1,0 +1,143 @@
+"""The small files that have to be on the disk before the broker goes on: each is written by a call
+that makes it durable, and no such call has no row here.
+"""
+
+from __future__ import annotations
+
+import ast
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.recording_disk import RecordingDisk
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
+
+from barnabas.broker.replication.following import AnswersWait, StandbyNote
+from barnabas.broker.transactions.unwritten_markers import (
+    UNWRITTEN_MARKERS_NAME,
+    UnwrittenMarker,
+    UnwrittenMarkers,
+)
+from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
+from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
+from barnabas.storage.files.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    META_PROPERTIES_NAME,
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    STANDBY_NOTE_NAME,
+)
+from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
+from barnabas.storage.log_config import LogConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
+
+# where another test sees it: a start after a power loss, or the order of the steps
+SEEN_ELSEWHERE = {
+    "broker/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
+    "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
+    "storage/cleaning/segment_swap.py:_complete": "unit/test_storage_segment_swap.py",
+    "storage/directory/offset_checkpoints.py:write": "unit/test_storage_offset_checkpoints.py",
+}
+SYNCED_WITH_THE_COPY = {"broker/replication/member_steps.py:_take_directory"}
+PASSED_ON = {  # they do as their caller says
+    "broker/control/forgetful_disk.py:write_atomic",
+    "broker/replication/replicated_disk.py:write_atomic",
+}
+
+Write = Callable[[RecordingDisk, str], None]
+
+
+def _add_a_marker(disk: RecordingDisk, data_dir: str) -> None:
+    marker = UnwrittenMarker("t", 0, TOPIC_ID.bytes, 7, 0, 0, True, NOW_MS)
+    UnwrittenMarkers(disk, data_dir).add([marker])
+
+
+def _stop(disk: RecordingDisk, data_dir: str) -> None:
+    open_manager(Path(data_dir), disk=disk).close(NOW_MS)
+
+
+def _adopt_a_topic_id(disk: RecordingDisk, data_dir: str) -> None:
+    manager = open_manager(Path(data_dir), disk=disk)
+    log = manager.create("t", 0, NO_TOPIC_ID, LogConfig(), NOW_MS)
+    log.files.make()
+    disk.take_steps()
+    log.adopt_topic_id(uuid.UUID(int=5))
+
+
+def _find_the_topic_id_in_the_manifest(disk: RecordingDisk, data_dir: str) -> None:
+    manager, log = new_log(data_dir)
+    log.append(batch([b"v"]), now_ms=NOW_MS)
+    manager.close(NOW_MS)
+    Path(log.directory, PARTITION_METADATA_NAME).unlink()
+    open_manager(data_dir, disk=disk)
+
+
+WRITES: dict[str, tuple[str, Write]] = {
+    "storage/files/leader_epochs.py:write": (
+        HIGHEST_EPOCH_NAME,
+        lambda disk, data_dir: HighestEpoch(disk, data_dir).write(17),
+    ),
+    "storage/directory/last_run.py:write": (
+        BOOT_ID_NAME,
+        lambda disk, data_dir: RunNote(disk, data_dir).write(),
+    ),
+    "storage/directory/meta_properties.py:take_directory": (
+        META_PROPERTIES_NAME,
+        lambda disk, data_dir: take_directory(disk, data_dir, MetaProperties(1, "c", "d")),
+    ),
+    "storage/directory/log_manager.py:close": (CLEAN_SHUTDOWN_NAME, _stop),
+    "storage/log/log_files.py:adopt": (PARTITION_METADATA_NAME, _adopt_a_topic_id),
+    "storage/opening/partition_files.py:_read_topic_id": (
+        PARTITION_METADATA_NAME,
+        _find_the_topic_id_in_the_manifest,
+    ),
+    "broker/transactions/unwritten_markers.py:_write": (UNWRITTEN_MARKERS_NAME, _add_a_marker),
+    "broker/replication/following.py:_write": (
+        STANDBY_NOTE_NAME,
+        lambda disk, data_dir: StandbyNote(disk, data_dir).write_following(AnswersWait.ALWAYS),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_a_file_that_must_not_be_lost_is_on_the_disk_when_it_is_written(
+    tmp_path: Path, call: str
+) -> None:
+    """A power loss would bring the former one back: an epoch would be given twice, a mark of a
+    clean stop be believed, a marker that is missing be forgotten.
+    """
+    name, write = WRITES[call]
+    disk = RecordingDisk()
+    write(disk, str(tmp_path))
+    assert [step for step in disk.take_steps() if step[1] == name][-1:] == [
+        ("write and sync", name)
+    ]
+
+
+def test_each_durable_write_of_the_product_has_its_test() -> None:
+    durable: set[str] = set()
+    for path in (path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for call in ast.walk(function):
+                if _is_durable_write(call):
+                    durable.add(f"{path.relative_to(ROOT).as_posix()}:{function.name}")
+    assert durable == {*WRITES, *SEEN_ELSEWHERE, *SYNCED_WITH_THE_COPY, *PASSED_ON}
+    for test in SEEN_ELSEWHERE.values():
+        assert (ROOT / "tests" / test).is_file()
+
+
+def _is_durable_write(node: ast.AST) -> bool:
+    """Whether a write makes its file durable, or leaves that to its caller."""
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "write_atomic"
+    ):
+        return False
+    sync = next((one.value for one in node.keywords if one.arg == "sync"), None)
+    return not (isinstance(sync, ast.Constant) and sync.value is False)
