@@ -42,6 +42,7 @@ from barnabas.broker.console.spans import (
     take_window,
 )
 from barnabas.broker.handlers.transactions import client_host
+from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.broker.observation.observe import (
     GroupState,
     Look,
@@ -58,6 +59,7 @@ from barnabas.broker.rim.http_server import (
     in_slices,
     json_response,
 )
+from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.version import __version__
@@ -492,8 +494,6 @@ class Watch:
             self._begin()
 
     def _begin(self) -> None:
-        from barnabas.broker.observation.error_counts import ErrorCounts
-
         server = self._server
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame
@@ -529,8 +529,6 @@ class Watch:
 
     def errors(self) -> list[dict[str, Any]]:
         """Errors by API and code."""
-        from barnabas.protocol.api_table import BY_KEY
-
         errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [
