@@ -5,6 +5,7 @@ Pure: bytes in, values out.
 
 from __future__ import annotations
 
+import difflib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -199,7 +200,5 @@ def api_named(name: str) -> Api:
     for api in BY_KEY.values():
         if api.name.lower() == name.lower():
             return api
-    import difflib
-
     near = difflib.get_close_matches(name, [api.name for api in BY_KEY.values()])
     raise ValueError(f"no API {name!r}{': perhaps ' + ' or '.join(near) if near else ''}")

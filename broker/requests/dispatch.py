@@ -137,7 +137,7 @@ _OF_CONSUMER_GROUPS = (
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (
-    *_NEW_FILES,
+    *_OF_MEMBERS,
     "broker.handlers.share_fetch",
     "broker.settings.group_configs",
     "broker.share.shares",
@@ -146,7 +146,7 @@ _OF_SHARE_GROUPS = (
     "coordinator.groups.share.share_requests",
 )
 _OF_STREAMS_GROUPS = (
-    *_NEW_FILES,
+    *_OF_MEMBERS,
     "broker.settings.group_configs",
     "broker.streams_topics",
     "coordinator.groups.streams.streams_groups",
@@ -257,7 +257,7 @@ ROWS: dict[int, Row] = {
     47: group("on_offset_delete", ("coordinator.groups.offsets.offset_removal",)),
     48: to("client_quotas:on_describe_client_quotas", "metadata"),
     49: to("client_quotas:on_alter_client_quotas", "metadata", "quotas",
-           modules=("broker.quotas.client_quotas",)),
+           modules=("broker.quotas.client_quotas", "broker.rim.connection_limits")),
     50: to("scram_credentials:on_describe_user_scram_credentials", "metadata"),
     51: to("scram_credentials:on_alter_user_scram_credentials", "metadata"),
     55: to("quorum:on_describe_quorum", "metadata", "logs", "cluster", "addresses"),

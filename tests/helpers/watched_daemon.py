@@ -59,6 +59,7 @@ one small file, however much the broker holds, on which the next step of the sam
 Anything else is a fault.
 """
 SMALL_IMPORTS = ("encodings.",)  # of modules of a few lines
+OF_TEST_CONTROL = "/broker/control/"  # which serves tests, in a daemon of their own
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -180,6 +181,8 @@ class LoopWatch:
             return
         if not name.startswith(SMALL_IMPORTS):
             stack = _stack_text(sys._getframe(2))
+            if OF_TEST_CONTROL in stack:
+                return
             self._report(f"the event loop's thread imported {name}\nstack:\n{stack}")
 
     # --- the thread that looks -------------------------------------------------------------------

@@ -7,7 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.console.request_counts import RequestCounts
+from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.broker.observation.observe import Look
+from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ class Watch:
             self._begin()
 
     def _begin(self) -> None:
-        from barnabas.broker.observation.error_counts import ErrorCounts
-
         server = self._server
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame
@@ -71,8 +71,6 @@ class Watch:
 
     def errors(self) -> list[dict[str, Any]]:
         """Errors by API and code."""
-        from barnabas.protocol.api_table import BY_KEY
-
         errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import shutil
@@ -117,6 +118,7 @@ class Daemon:
             observer=measuring,
         )
         broker.routes.imports_elsewhere = True
+        _import_ahead(broker)
         if control is not None:
             _serve_control(control, sides["--test-control"])
         if measuring is not None:
@@ -194,6 +196,23 @@ def _measuring() -> Measuring:
 
     instruments = Instruments()
     return Measuring(instruments, TimedSelector(instruments.stalls))
+
+
+def _import_ahead(broker: Broker) -> None:
+    """Import what no request leads to first, but a timer or a new connection, as far as the
+    settings and what was loaded need it: else it would be imported on the event loop.
+    """
+    names = []
+    if broker.groups.next_deadline_ms() is not None:
+        names.append("coordinator.groups.offsets.offset_removal")
+    if broker.transactions.next_deadline_ms() is not None:
+        names.append("coordinator.transactions.producer_sessions")
+    if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
+        names += ["broker.observation.login_counts", "broker.security.logins"]
+    if broker.quotas.have_addresses or broker.config.limits_connections:
+        names.append("broker.rim.connection_limits")
+    for name in names:
+        importlib.import_module(f"barnabas.{name}")
 
 
 def _serve_control(control: Control, sock: socket.socket) -> None:
