@@ -155,17 +155,21 @@ def test_the_last_records_and_then_those_that_follow(
         [*command, "--last", "2", "--follow", "--grep", "value [89]|new"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,  # select sees only what no buffer has
     ) as follower:
-        assert follower.stdout is not None
+        output, errors = follower.stdout, follower.stderr
+        assert output is not None and errors is not None
 
         def line() -> bytes:
-            assert follower.stdout is not None
-            assert select.select([follower.stdout], [], [], PATIENCE_S)[0]
-            return follower.stdout.readline()
+            assert select.select([output], [], [], PATIENCE_S)[0]
+            return output.readline()
 
-        assert [line(), line()] == [b"value 8\n", b"value 9\n"]
-        barnabas.ok("produce", topic, stdin="other\nnew\n")
-        assert line() == b"new\n"
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(PATIENCE_S) == 130
-        assert b"3 records printed" in follower.stderr.read()  # type: ignore[union-attr]
+        try:
+            assert [line(), line()] == [b"value 8\n", b"value 9\n"]
+            barnabas.ok("produce", topic, stdin="other\nnew\n")
+            assert line() == b"new\n"
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(PATIENCE_S) == 130
+            assert b"3 records printed" in errors.read()
+        finally:
+            follower.kill()

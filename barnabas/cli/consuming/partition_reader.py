@@ -21,8 +21,7 @@ class PartitionReader:
     Takes: ends, None to read without an end; most, how many records it gives; prepare, which gives
            the record that is wanted of a consumer's record, or None.
 
-    positions: the next offset of each partition. count: how many records it gave. read_count: how
-    many it read.
+    positions: the next offset of each partition. count: how many records it gave.
     """
 
     def __init__(
@@ -35,7 +34,6 @@ class PartitionReader:
         self.positions = dict(starts)
         self._starts = starts
         self.count = 0
-        self.read_count = 0
         self._ends = ends
         self._most = most
         self._prepare = prepare
@@ -92,7 +90,6 @@ class PartitionReader:
         for record in records:
             if self._ends is not None and record.offset >= self._ends[partition]:
                 return
-            self.read_count += 1
             if (wanted := self._prepare(record)) is not None:
                 yield wanted
                 self.count += 1

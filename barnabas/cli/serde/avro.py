@@ -23,7 +23,7 @@ import difflib
 import io
 import json
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli import records
@@ -184,7 +184,8 @@ class AvroSerde:
             if found is not NotImplemented:
                 return found
         kind = self._kind(schema)
-        converted = getattr(self, f"_{kind}_to_avro", self._scalar_to_avro)(schema, value, path)
+        convert = _CONVERTERS.get(kind, AvroSerde._scalar_to_avro)
+        converted = convert(self, schema, value, path)
         if converted is NotImplemented:
             raise SerdeError(f"{_place(path)}: {_shown(value)} is no {_described(schema, kind)}")
         return converted
@@ -282,6 +283,16 @@ class AvroSerde:
         if tagged or len(problems) == 1:
             raise [*tagged, *problems][0]
         raise SerdeError(f"{_place(path)}: {_shown(value)} is none of {', '.join(branches)}")
+
+
+_CONVERTERS: Mapping[str, Callable[[AvroSerde, Schema, Any, str], Any]] = {
+    "enum": AvroSerde._enum_to_avro,
+    "bytes": AvroSerde._bytes_to_avro,
+    "fixed": AvroSerde._fixed_to_avro,
+    "array": AvroSerde._array_to_avro,
+    "map": AvroSerde._map_to_avro,
+    "record": AvroSerde._record_to_avro,
+}
 
 
 def _branch_of(datum: Any, branches: Container[str]) -> str:

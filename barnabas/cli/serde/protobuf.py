@@ -25,7 +25,6 @@ from typing import Any
 from barnabas.cli.serde.errors import SchemaError, SerdeError, libraries
 
 COMPILER_TIMEOUT_S = 60
-ERROR_LINES_MOST = 3
 DEPTH_MOST = 100
 
 
