@@ -31,6 +31,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
@@ -127,17 +128,20 @@ def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int
 
 
 def _set_starts(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
-    _note_errors(rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
+    _note_errors(group, rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
 
 
 def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
     return {TopicPartition(row["topic"], row["partition"]): row["new_offset"] for row in rows}
 
 
-def _note_errors(rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]) -> None:
+def _note_errors(
+    group: str, rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]
+) -> None:
     for row in rows:
         code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
-        row["error"] = explain(RefusedError(code, "", row["topic"])) if code else None
+        resource = group if code == Code.GROUP_AUTHORIZATION_FAILED else row["topic"]
+        row["error"] = explain(RefusedError(code, "", resource)) if code else None
 
 
 def _plan(
@@ -257,7 +261,7 @@ def _refuse_members(admin: ClusterClient, group: str) -> None:
 
 
 def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
-    _note_errors(rows, requests.commit(admin, group, _wanted(rows)))
+    _note_errors(group, rows, requests.commit(admin, group, _wanted(rows)))
 
 
 @click.command(
@@ -340,7 +344,7 @@ def delete_offsets(
             output.table(rows, _PLAN_COLUMNS[:3])
         if not dry_run:
             confirm(f"Delete these offsets of {group}?", yes=yes)
-            _note_errors(rows, _delete(admin, group, wanted, is_share=is_share))
+            _note_errors(group, rows, _delete(admin, group, wanted, is_share=is_share))
     if output.as_json:
         output.data({"group": group, "dry_run": dry_run, "partitions": rows})
     elif dry_run:

@@ -84,10 +84,10 @@ def list_transactions(
     if output.as_json:
         output.data(rows)
         return
-    for row in rows:
-        age_ms, timeout_ms = row["age_ms"], row["timeout_ms"]
-        row["age"] = None if age_ms is None else duration_text(age_ms)
-        row["timeout"] = None if timeout_ms is None else _timeout_text(timeout_ms)
+    for shown in rows:
+        age_ms, timeout_ms = shown["age_ms"], shown["timeout_ms"]
+        shown["age"] = None if age_ms is None else duration_text(age_ms)
+        shown["timeout"] = None if timeout_ms is None else _timeout_text(timeout_ms)
     columns = [
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("producer_id", "PRODUCER"),
