@@ -38,6 +38,7 @@ class CheckError(Exception):
         "barnabas check",
         "barnabas check kafka-1:9092 --read-only",
         "barnabas check 127.0.0.1:9092 --apis",
+        not_good="not healthy",
     )
 )
 @click.argument("address", required=False)

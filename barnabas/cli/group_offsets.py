@@ -11,6 +11,7 @@ from barnabas.cli.client import groups as requests
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import EMPTY_STATES, SHARE
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_group, complete_topic
 from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.group_rows import committed_offsets
 from barnabas.cli.offsets import (
@@ -54,13 +55,14 @@ _PLAN_COLUMNS = (
         "barnabas groups reset-offsets kitchen --from-file offsets.csv --dry-run",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.option(
     "-t",
     "--topic",
     "names",
     metavar="TOPIC|TOPIC-PARTITION",
     multiple=True,
+    shell_complete=complete_topic,
     help="Which; without it, all that the group has committed.",
 )
 @click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
@@ -271,7 +273,7 @@ def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> Non
         "barnabas groups export-offsets kitchen --json",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @connection_options
 @json_option
 def export_offsets(connection: Connection, output: Output, group: str) -> None:
@@ -298,13 +300,14 @@ def export_offsets(connection: Connection, output: Output, group: str) -> None:
         "barnabas groups delete-offsets kitchen -t orders-0 -t prices --yes",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.option(
     "-t",
     "--topic",
     "names",
     metavar="TOPIC|TOPIC-PARTITION",
     multiple=True,
+    shell_complete=complete_topic,
     required=True,
     help="Of which topics or partitions; of a share group, topics.",
 )

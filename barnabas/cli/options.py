@@ -14,10 +14,11 @@ import click
 from click.core import ParameterSource
 
 from barnabas.cli.cluster import SETTING_NAMES, Connection
+from barnabas.cli.completing import complete_profile
 from barnabas.cli.denied import PRINCIPAL, denied_by
 from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
-from barnabas.cli.profiles import chosen_profile, read_profiles, settings_of_environment
+from barnabas.cli.profiles import chosen_profile, settings_of_environment
 from barnabas.protocol.topic_partition import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,9 +29,17 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: examples, a line each."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+def examples(*lines: str, not_good: str = "") -> str:
+    """The end of a command's help: examples, a line each, and the exit codes.
+
+    Takes: not_good, what exit code 3 means, for a command that gives it.
+    """
+    codes = ["0 done", "1 an error", "2 wrong usage", *([f"3 {not_good}"] if not_good else [])]
+    return (
+        "\b\nExamples:\n"
+        + "\n".join(f"  {line}" for line in lines)
+        + f"\n\n\b\nExit codes: {', '.join(codes)}, 130 ended by Ctrl-C"
+    )
 
 
 def json_option(command: Command) -> Command:
@@ -42,15 +51,6 @@ def json_option(command: Command) -> Command:
         return command(*args, output=Output(as_json), **kwargs)
 
     return with_output  # type: ignore[return-value] # click's decorators keep no types
-
-
-def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of profiles that begin so."""
-    try:
-        names = read_profiles().by_name
-    except CommandError:
-        return []
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 _CONNECTION_OPTIONS = (

@@ -48,9 +48,19 @@ PENDING_MOST = 20_000  # the most unanswered records before reading goes on
     "--commit-every", metavar="N", type=click.IntRange(1), help="A transaction for each N records."
 )
 @click.option(
-    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none"
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
 )
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Which acknowledgement it waits for: none, the leader's, or that of all replicas.",
+)
 @connection_options
 @json_option
 def produce(
