@@ -14,6 +14,7 @@ from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import list_groups
 from barnabas.cli.client.transactions import list_transactions
 from barnabas.cli.cluster import Connection
+from barnabas.cli.denied import CHECK_PREFIX
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
 from barnabas.cli.offsets import describe_topics, list_offsets
 from barnabas.cli.options import connection_options, examples, json_option
@@ -25,7 +26,6 @@ from barnabas.texts import count_text, duration_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"
-PREFIX = "barnabas-check-"
 NAMED_MOST = 10  # partitions named in a line
 
 
@@ -38,6 +38,7 @@ class CheckError(Exception):
         "barnabas check",
         "barnabas check kafka-1:9092 --read-only",
         "barnabas check 127.0.0.1:9092 --apis",
+        not_good="not healthy",
     )
 )
 @click.argument("address", required=False)
@@ -171,7 +172,7 @@ def _transact(admin: ClusterClient) -> str:
     from barnabas.cli.client.records import Transactions, read_records
     from barnabas.cli.client.topic_changes import create_topics, delete_topics
 
-    name = PREFIX + uuid.uuid4().hex[:8]
+    name = CHECK_PREFIX + uuid.uuid4().hex[:8]
     partition = TopicPartition(name, 0)
     if (error := create_topics(admin, [name], 1, -1, {})[name]) is not None:
         raise error

@@ -1,12 +1,13 @@
 """Refusals by ACLs: which operation on which resource a user lacks, and the command that allows it.
 
 Kafka's answer names the kind of the resource by its code, and no operation. The operation follows
-from the command, the principal from the settings of --client-config.
+from the request that was refused, the principal from the client's settings.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
 import click
@@ -24,49 +25,55 @@ _KINDS = {
     "Cluster": "cluster",
     "TransactionalId": "transactional-id",
 }
+# What kafka-python's clients are refused, by command.
 NEEDS: dict[str, dict[str, str]] = {
-    "acl add": {"cluster": "alter"},
-    "acl list": {"cluster": "describe"},
-    "acl remove": {"cluster": "alter"},
-    "check": {
-        "topic": "create,read,write,delete", "cluster": "create", "transactional-id": "write",
-    },
-    "config describe": {
-        "topic": "describe-configs", "cluster": "describe-configs", "group": "describe-configs",
-    },
-    "config set": {"topic": "alter-configs", "cluster": "alter-configs", "group": "alter-configs"},
-    "config unset": {
-        "topic": "alter-configs", "cluster": "alter-configs", "group": "alter-configs",
-    },
     "consume": {"topic": "read", "group": "read"},
-    "groups delete": {"group": "delete"},
-    "groups delete-offsets": {"group": "delete", "topic": "read"},
-    "groups describe": {"group": "describe", "topic": "describe"},
-    "groups export-offsets": {"group": "describe", "topic": "describe"},
-    "groups list": {"cluster": "describe"},
-    "groups reset-offsets": {"group": "read", "topic": "read"},
     "produce": {"topic": "write", "transactional-id": "write", "cluster": "idempotent-write"},
-    "quota list": {"cluster": "describe-configs"},
-    "quota remove": {"cluster": "alter-configs"},
-    "quota set": {"cluster": "alter-configs"},
-    "records delete": {"topic": "delete"},
-    "share consume": {"topic": "read", "group": "read"},
-    "support-bundle": {"cluster": "describe-configs", "topic": "describe,describe-configs"},
-    "topics alter": {"topic": "alter,alter-configs"},
-    "topics create": {"topic": "create", "cluster": "create"},
-    "topics delete": {"topic": "delete"},
-    "topics describe": {"topic": "describe,describe-configs"},
-    "topics list": {"topic": "describe"},
-    "topics offsets": {"topic": "describe"},
-    "txn abort": {"cluster": "alter", "transactional-id": "describe,write", "topic": "read"},
-    "txn commit": {"transactional-id": "describe,write,two-phase-commit"},
-    "txn describe": {"transactional-id": "describe"},
-    "txn list": {"transactional-id": "describe"},
-    "txn why-stuck": {"topic": "read", "group": "describe", "transactional-id": "describe"},
-    "user add": {"cluster": "alter"},
-    "user list": {"cluster": "describe"},
-    "user remove": {"cluster": "alter"},
-}  # fmt: skip
+}
+# What is asked for a request, by the kind of the resource that the refusal names.
+_CONFIGS = ("topic", "cluster", "group")
+OF_REQUEST: dict[str, dict[str, str]] = {
+    "AddPartitionsToTxn": {"transactional-id": "write", "topic": "write"},
+    "AlterClientQuotas": {"cluster": "alter-configs"},
+    "AlterShareGroupOffsets": {"group": "read", "topic": "read"},
+    "AlterUserScramCredentials": {"cluster": "alter"},
+    "ConsumerGroupDescribe": {"group": "describe", "topic": "describe"},
+    "CreateAcls": {"cluster": "alter"},
+    "CreatePartitions": {"topic": "alter"},
+    "CreateTopics": {"topic": "create", "cluster": "create"},
+    "DeleteAcls": {"cluster": "alter"},
+    "DeleteGroups": {"group": "delete"},
+    "DeleteRecords": {"topic": "delete"},
+    "DeleteShareGroupOffsets": {"group": "delete", "topic": "read"},
+    "DeleteTopics": {"topic": "delete"},
+    "DescribeAcls": {"cluster": "describe"},
+    "DescribeClientQuotas": {"cluster": "describe-configs"},
+    "DescribeConfigs": dict.fromkeys(_CONFIGS, "describe-configs"),
+    "DescribeGroups": {"group": "describe"},
+    "DescribeProducers": {"topic": "read"},
+    "DescribeShareGroupOffsets": {"group": "describe", "topic": "describe"},
+    "DescribeTransactions": {"transactional-id": "describe"},
+    "DescribeUserScramCredentials": {"cluster": "describe"},
+    "EndTxn": {"transactional-id": "write"},
+    "Fetch": {"topic": "read"},
+    "FindCoordinator": {"group": "describe", "transactional-id": "describe"},
+    "IncrementalAlterConfigs": dict.fromkeys(_CONFIGS, "alter-configs"),
+    "InitProducerId": {"transactional-id": "write", "cluster": "idempotent-write"},
+    "ListGroups": {"cluster": "describe"},
+    "ListOffsets": {"topic": "describe"},
+    "Metadata": {"topic": "describe"},
+    "OffsetCommit": {"group": "read", "topic": "read"},
+    "OffsetDelete": {"group": "delete", "topic": "read"},
+    "OffsetFetch": {"group": "describe", "topic": "describe"},
+    "Produce": {"topic": "write", "transactional-id": "write"},
+    "ShareAcknowledge": {"group": "read", "topic": "read"},
+    "ShareFetch": {"group": "read", "topic": "read"},
+    "ShareGroupDescribe": {"group": "describe", "topic": "describe"},
+    "ShareGroupHeartbeat": {"group": "read", "topic": "describe"},
+    "StreamsGroupDescribe": {"group": "describe", "topic": "describe"},
+    "WriteTxnMarkers": {"cluster": "alter"},
+}
+CHECK_PREFIX = "barnabas-check-"  # of topics and ids of `barnabas check`, which end by chance
 
 
 def denied_kind(error: Exception) -> str:
@@ -91,18 +98,22 @@ def denied_by(error: Exception, subject: str = "") -> str:
     if not kind or context is None:
         return ""
     verb = context.command_path.partition(" ")[2]
-    operations = NEEDS.get(verb, {}).get(kind, "all")
+    if isinstance(error, RefusedError):
+        needs = OF_REQUEST.get(error.request, {})
+    else:
+        needs = NEEDS.get(verb, {})
+    operation = needs.get(kind, "all")
     named = _RESOURCE.search(f"{type(error).__name__}: {error}")
     name = getattr(error, "resource", "") or (named[1] if named else "") or subject
     resource = kind
     if kind != "cluster":
-        resource += f":{name or _name_of(kind, context.params)}"
+        name = name or _name_of(kind, context.params)
+        resource += f":{CHECK_PREFIX}*" if name.startswith(CHECK_PREFIX) else f":{name}"
     principal = context.meta.get(PRINCIPAL, "User:ANONYMOUS")
-    user = principal.removeprefix("User:")
-    what = f"{operations.replace(',', ' or ')} {resource}"
+    command = shlex.join(["acl", "add", principal.removeprefix("User:"), operation, resource])
     return (
-        f"{principal} may not {what}: an administrator allows it with"
-        f" `barnabas acl add {user} {operations} {resource}`"
+        f"{principal} may not {operation} {resource}: an administrator allows it with "
+        f"`barnabas {command}`"
     )
 
 

@@ -31,10 +31,14 @@ class RefusedError(Exception):
     """A broker answered with an error code.
 
     code: Kafka's. name: of the code. resource: what the code is about, if that is known.
+    request: the request that was refused, which is the last one that the command has sent.
     """
+
+    last_request = ""
 
     def __init__(self, code: int, message: str | None = "", resource: str = "") -> None:
         super().__init__(message or "")
+        self.request = RefusedError.last_request
         self.code = code
         self.name = code_name(code)
         self.resource = resource

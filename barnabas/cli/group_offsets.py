@@ -11,6 +11,7 @@ from barnabas.cli.client import groups as requests
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import EMPTY_STATES, SHARE
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_group, complete_topic
 from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.group_rows import committed_offsets
 from barnabas.cli.offsets import (
@@ -31,6 +32,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
@@ -53,13 +55,14 @@ _PLAN_COLUMNS = (
         "barnabas groups reset-offsets kitchen --from-file offsets.csv --dry-run",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.option(
     "-t",
     "--topic",
     "names",
     metavar="TOPIC|TOPIC-PARTITION",
     multiple=True,
+    shell_complete=complete_topic,
     help="Which; without it, all that the group has committed.",
 )
 @click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
@@ -127,17 +130,20 @@ def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int
 
 
 def _set_starts(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
-    _note_errors(rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
+    _note_errors(group, rows, requests.alter_share_offsets(admin, group, _wanted(rows)))
 
 
 def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
     return {TopicPartition(row["topic"], row["partition"]): row["new_offset"] for row in rows}
 
 
-def _note_errors(rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]) -> None:
+def _note_errors(
+    group: str, rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]
+) -> None:
     for row in rows:
         code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
-        row["error"] = explain(RefusedError(code, "", row["topic"])) if code else None
+        resource = group if code == Code.GROUP_AUTHORIZATION_FAILED else row["topic"]
+        row["error"] = explain(RefusedError(code, "", resource)) if code else None
 
 
 def _plan(
@@ -257,7 +263,7 @@ def _refuse_members(admin: ClusterClient, group: str) -> None:
 
 
 def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> None:
-    _note_errors(rows, requests.commit(admin, group, _wanted(rows)))
+    _note_errors(group, rows, requests.commit(admin, group, _wanted(rows)))
 
 
 @click.command(
@@ -267,7 +273,7 @@ def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> Non
         "barnabas groups export-offsets kitchen --json",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @connection_options
 @json_option
 def export_offsets(connection: Connection, output: Output, group: str) -> None:
@@ -294,13 +300,14 @@ def export_offsets(connection: Connection, output: Output, group: str) -> None:
         "barnabas groups delete-offsets kitchen -t orders-0 -t prices --yes",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_group)
 @click.option(
     "-t",
     "--topic",
     "names",
     metavar="TOPIC|TOPIC-PARTITION",
     multiple=True,
+    shell_complete=complete_topic,
     required=True,
     help="Of which topics or partitions; of a share group, topics.",
 )
@@ -340,7 +347,7 @@ def delete_offsets(
             output.table(rows, _PLAN_COLUMNS[:3])
         if not dry_run:
             confirm(f"Delete these offsets of {group}?", yes=yes)
-            _note_errors(rows, _delete(admin, group, wanted, is_share=is_share))
+            _note_errors(group, rows, _delete(admin, group, wanted, is_share=is_share))
     if output.as_json:
         output.data({"group": group, "dry_run": dry_run, "partitions": rows})
     elif dry_run:

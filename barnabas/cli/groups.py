@@ -10,6 +10,7 @@ import click
 from barnabas.cli.client import groups as requests
 from barnabas.cli.client.groups import SHARE
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_group
 from barnabas.cli.errors import ERROR, OK, RefusedError, explain
 from barnabas.cli.group_offsets import delete_offsets, export_offsets, reset_offsets
 from barnabas.cli.group_rows import committed_offsets, describe_groups
@@ -110,7 +111,7 @@ _OF_LAG = ("lag", "lag_change", "status")
         "barnabas groups describe --json",
     ),
 )
-@click.argument("names", metavar="[GROUP]...", nargs=-1)
+@click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_group)
 @trend_option
 @connection_options
 @json_option
@@ -188,7 +189,7 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 @groups.command(
     "delete", epilog=examples("barnabas groups delete kitchen", "barnabas groups delete a b --yes")
 )
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @yes_option
 @connection_options
 @json_option

@@ -161,6 +161,7 @@ def _blob(value: Any) -> str:
         "barnabas log verify data",
         "barnabas log verify data/orders-0",
         "barnabas log verify /var/lib/kafka --json",
+        not_good="faults found",
     )
 )
 @click.argument(

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from barnabas.cli import errors
 from barnabas.cli.cluster import SETTING_NAMES, Connection
+from barnabas.cli.completing import complete_profile
 from barnabas.cli.denied import PRINCIPAL, denied_by
 from barnabas.cli.errors import CommandError
 from barnabas.cli.output import Output
-from barnabas.cli.profiles import chosen_profile, read_profiles, settings_of_environment
+from barnabas.cli.profiles import chosen_profile, settings_of_environment
 from barnabas.protocol.topic_partition import TopicPartition
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,25 +34,14 @@ def section(title: str, *lines: str) -> str:
     return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: examples, a line each."""
-    return section("Examples", *lines)
+def examples(*lines: str, not_good: str = "") -> str:
+    """The end of a command's help: examples, a line each, and the exit codes.
 
-
-def exit_codes(**meanings: str) -> str:
-    """The part of a command's help on its exit codes.
-
-    Takes: meanings, what the command adds, by the names of errors.py in lower case.
+    Takes: not_good, what exit code 3 means, for a command that gives it.
     """
-    texts = {
-        "ok": "success",
-        "error": "an error; a line on standard error says what to do",
-        "usage": "wrong usage",
-        "interrupted": "ended by Ctrl-C",
-        "closed_output": "standard output was closed, as `| head` does",
-    } | meanings
-    codes = {name: getattr(errors, name.upper()) for name in texts}
-    return section("Exit codes", *(f"{codes[name]:<4} {text}" for name, text in texts.items()))
+    codes = ["0 done", "1 an error", "2 wrong usage", *([f"3 {not_good}"] if not_good else [])]
+    codes += ["130 ended by Ctrl-C", "141 its output was closed"]
+    return help_end(section("Examples", *lines), f"\b\nExit codes: {', '.join(codes)}")
 
 
 def help_end(*parts: str) -> str:
@@ -69,15 +58,6 @@ def json_option(command: Command) -> Command:
         return command(*args, output=Output(as_json), **kwargs)
 
     return with_output  # type: ignore[return-value] # click's decorators keep no types
-
-
-def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of profiles that begin so."""
-    try:
-        names = read_profiles().by_name
-    except CommandError:
-        return []
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 _CONNECTION_OPTIONS = (

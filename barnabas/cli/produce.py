@@ -13,7 +13,6 @@ from barnabas.cli.options import (
     SETTING,
     connection_options,
     examples,
-    exit_codes,
     help_end,
     json_option,
     section,
@@ -55,7 +54,6 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
             '          {"base64": "..."}; times as ISO 8601, decimals as their digits',
             "Protobuf  its JSON form; names as in the .proto file or in camelCase",
         ),
-        exit_codes(),
         examples(
             "echo hello | barnabas produce greetings",
             "barnabas produce orders --key-separator : < orders.txt",
@@ -84,9 +82,19 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
     "--commit-every", metavar="N", type=click.IntRange(1), help="A transaction for each N records."
 )
 @click.option(
-    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none"
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
 )
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Which acknowledgement it waits for: none, the leader's, or that of all replicas.",
+)
 @connection_options
 @json_option
 def produce(

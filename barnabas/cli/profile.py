@@ -9,8 +9,9 @@ from typing import TextIO
 import click
 
 from barnabas.cli.cluster import SETTING_NAMES, Connection, client_settings, read_properties
+from barnabas.cli.completing import complete_profile
 from barnabas.cli.errors import CommandError
-from barnabas.cli.options import SETTING, complete_profile, confirm, examples, json_option
+from barnabas.cli.options import SETTING, confirm, examples, json_option
 from barnabas.cli.options import yes_option as with_yes
 from barnabas.cli.output import Column, Output, note
 from barnabas.cli.profiles import (

@@ -19,6 +19,7 @@ from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import name_of
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_group, complete_topic
 from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.offsets import describe_topics
 from barnabas.cli.options import connection_options, examples, json_option
@@ -66,8 +67,12 @@ def share() -> None:
         "barnabas share consume orders --group workers --as release",
     )
 )
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-g", "--group", required=True, help="The share group.")
+@click.argument(
+    "topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic
+)
+@click.option(
+    "-g", "--group", required=True, shell_complete=complete_group, help="The share group."
+)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N records.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more records until Ctrl-C.")
 @click.option(

@@ -9,6 +9,7 @@ what looks like one (passwords in lines of settings, tokens, keys in PEM form).
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -145,9 +146,9 @@ def support_bundle(
     _add_cluster(bundle, connection)
     for number, name in enumerate(logs, 1):
         label = "standard-input" if name == "-" else Path(name).name
-        bundle.add(f"logs/{number}-{label}.txt", lambda name=name: _last_lines(name, lines))
+        bundle.add(f"logs/{number}-{label}.txt", functools.partial(_last_lines, name, lines))
     for number, url in enumerate(metrics, 1):
-        bundle.add(f"metrics/{number}.txt", lambda url=url: _metrics(url, connection.timeout_s))
+        bundle.add(f"metrics/{number}.txt", functools.partial(_metrics, url, connection.timeout_s))
     if data_dir is not None:
         bundle.add("directory.txt", lambda: _files(data_dir))
     bundle.write(target)
@@ -231,7 +232,7 @@ def _versions() -> dict[str, Any]:
     from importlib import metadata
 
     names = ("click", "crc32c", "cramjam", "cryptography", "kafka-python", "rich")
-    libraries = {}
+    libraries: dict[str, str | None] = {}
     for name in names:
         try:
             libraries[name] = metadata.version(name)
@@ -262,7 +263,7 @@ def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
     try:
         with connection.admin() as admin:
             for name, make in parts:
-                bundle.add(name, lambda make=make: make(admin))
+                bundle.add(name, functools.partial(make, admin))
                 if bundle.errors and "--timeout" in bundle.errors[-1]:
                     return  # each other part would wait as long
     except (CommandError, TimeoutOver) as error:
@@ -393,7 +394,7 @@ def _metrics(url: str, timeout_s: float) -> str:
 
 def _files(directory: Path) -> str:
     """The names, sizes and times of a directory's files."""
-    rows = []
+    rows: list[str] = []
     for path in sorted(directory.rglob("*")):
         if len(rows) == MOST_FILES:
             rows.append("…\n")

@@ -9,6 +9,7 @@ import click
 
 from barnabas.cli.client.topics import NO_LEADER, name_of
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_topic
 from barnabas.cli.denied import denied_kind
 from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.offsets import (
@@ -55,7 +56,7 @@ def topics() -> None:
         "barnabas topics list --regex 'orders-[0-9]+' --json",
     ),
 )
-@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1)
+@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1, shell_complete=complete_topic)
 @regex_option
 @click.option("--internal", is_flag=True, help="Internal topics, too, such as __consumer_offsets.")
 @connection_options
@@ -170,7 +171,7 @@ def _print_results(
         "barnabas topics describe --json",
     ),
 )
-@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1)
+@click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1, shell_complete=complete_topic)
 @regex_option
 @connection_options
 @json_option
@@ -246,7 +247,7 @@ def _description(
         "barnabas topics alter orders --config retention.ms=86400000 --unset cleanup.policy",
     ),
 )
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @click.option("-p", "--partitions", type=click.IntRange(1), help="More than there are.")
 @click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A setting to set.")
 @click.option("--unset", metavar="KEY", multiple=True, help="A setting to give back its default.")
@@ -299,7 +300,9 @@ def alter(
         "barnabas topics delete 'load-test-*' --dry-run",
     ),
 )
-@click.argument("names", metavar="TOPIC|PATTERN...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC|PATTERN...", nargs=-1, required=True, shell_complete=complete_topic
+)
 @regex_option
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 @dry_run_option
@@ -354,7 +357,13 @@ def delete(
         "barnabas topics offsets orders --at 10m",
     ),
 )
-@click.argument("names", metavar="TOPIC|TOPIC-PARTITION...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="TOPIC|TOPIC-PARTITION...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_topic,
+)
 @click.option("--at", "place", type=PLACE, help="Also the first offset at or after that time.")
 @connection_options
 @json_option

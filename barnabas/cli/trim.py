@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_topic
 from barnabas.cli.errors import ERROR, OK, RefusedError, explain
 from barnabas.cli.offsets import list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
@@ -41,7 +42,13 @@ def records() -> None:
         "barnabas records delete orders --before latest --yes",
     ),
 )
-@click.argument("names", metavar="TOPIC|TOPIC-PARTITION...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="TOPIC|TOPIC-PARTITION...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_topic,
+)
 @click.option(
     "--before",
     "place",

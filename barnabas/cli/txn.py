@@ -12,6 +12,7 @@ from barnabas.cli.client import transactions as requests
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.transactions import Transaction
 from barnabas.cli.cluster import Connection
+from barnabas.cli.completing import complete_topic, complete_transactional_id
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError
 from barnabas.cli.options import (
     TOPIC_PARTITION,
@@ -84,10 +85,10 @@ def list_transactions(
     if output.as_json:
         output.data(rows)
         return
-    for row in rows:
-        age_ms, timeout_ms = row["age_ms"], row["timeout_ms"]
-        row["age"] = None if age_ms is None else duration_text(age_ms)
-        row["timeout"] = None if timeout_ms is None else _timeout_text(timeout_ms)
+    for shown in rows:
+        age_ms, timeout_ms = shown["age_ms"], shown["timeout_ms"]
+        shown["age"] = None if age_ms is None else duration_text(age_ms)
+        shown["timeout"] = None if timeout_ms is None else _timeout_text(timeout_ms)
     columns = [
         Column("transactional_id", "TRANSACTIONAL ID", "name"),
         Column("producer_id", "PRODUCER"),
@@ -99,7 +100,13 @@ def list_transactions(
 
 
 @txn.command("describe", epilog=examples("barnabas txn describe payments"))
-@click.argument("names", metavar="TRANSACTIONAL-ID...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="TRANSACTIONAL-ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_transactional_id,
+)
 @connection_options
 @json_option
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
@@ -148,9 +155,10 @@ def _description(transaction: Transaction) -> dict[str, Any]:
         "barnabas txn why-stuck",
         "barnabas txn why-stuck orders-0",
         "barnabas txn why-stuck orders-0 --json",
+        not_good="stuck",
     ),
 )
-@click.argument("name", metavar="[TOPIC-PARTITION]", required=False)
+@click.argument("name", metavar="[TOPIC-PARTITION]", required=False, shell_complete=complete_topic)
 @connection_options
 @json_option
 def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
@@ -229,7 +237,11 @@ def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
     type=click.IntRange(0),
     help="Where the transaction begins; without it, the first one that hangs.",
 )
-@click.option("--transactional-id", help="Abort its open transaction, and fence its producer.")
+@click.option(
+    "--transactional-id",
+    shell_complete=complete_transactional_id,
+    help="Abort its open transaction, and fence its producer.",
+)
 @click.option("--force", is_flag=True, help="Also one that its coordinator would still end.")
 @yes_option
 @connection_options
@@ -370,7 +382,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
 
 
 @txn.command("commit", epilog=examples("barnabas txn commit payments --state 42:7"))
-@click.argument("name", metavar="TRANSACTIONAL-ID")
+@click.argument("name", metavar="TRANSACTIONAL-ID", shell_complete=complete_transactional_id)
 @click.option(
     "--state",
     metavar="PRODUCER:EPOCH",

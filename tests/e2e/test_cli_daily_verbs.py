@@ -17,6 +17,7 @@ from helpers.e2e_clients import (
     unique,
 )
 
+from barnabas.broker.rim.daemon.main import main
 from barnabas.cli.options import confirm
 
 pytestmark = pytest.mark.e2e
@@ -229,3 +230,50 @@ def test_open_transactions_have_an_age_in_the_list(barnabas: CommandLine, server
         row for row in barnabas.ok("txn", "list", "--json").data if row["transactional_id"] == name
     ]
     assert row["age_ms"] is None
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("topics describe", "topic"),
+        ("records delete", "topic"),
+        ("share consume", "topic"),
+        ("groups describe", "group"),
+        ("groups reset-offsets", "group"),
+        ("txn describe", "transactional id"),
+    ],
+)
+def test_names_of_the_cluster_are_completed(
+    barnabas: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    kind: str,
+) -> None:
+    name = unique("completed")
+    barnabas.ok("topics", "create", name)
+    barnabas.ok("produce", name, "-t", name, stdin="a\n")
+    barnabas.ok("consume", name, "--group", name)
+    assert _completed(monkeypatch, capsys, words, name[:-1]) == [name], kind
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert _completed(monkeypatch, capsys, words, name[:-1]) == [], "without a word about it"
+
+
+def _completed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    incomplete: str,
+) -> list[str]:
+    monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"barnabas {words} {incomplete}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) + 1))
+    with pytest.raises(SystemExit):
+        main([])
+    monkeypatch.delenv("_BARNABAS_COMPLETE")
+    out, err = capsys.readouterr()
+    assert err == ""
+    return [line.partition(",")[2] for line in out.splitlines() if line]

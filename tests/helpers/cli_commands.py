@@ -133,5 +133,5 @@ def _verbs(command: click.Command, name: str = "") -> Iterator[str]:
             found = command.get_command(context, sub)
             assert found is not None
             yield from _verbs(found, f"{name} {sub}".strip())
-    elif any("--client-config" in option.opts for option in command.params):
+    elif any("--profile" in option.opts for option in command.params):
         yield name

@@ -208,6 +208,7 @@ class ClusterClient:
     ) -> Response:
         """The answer to a request; a connection whose answer is outstanding is not used again."""
         name = kind.request_class.__name__.removesuffix("Request")
+        RefusedError.last_request = name
         try:
             answer = self.waiting.call(f"its answer to {name}", connection.request, kind, request)
         except (ConnectionLostError, KeyboardInterrupt, CommandError):

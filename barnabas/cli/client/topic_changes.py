@@ -45,7 +45,7 @@ def create_topics(
         validate_only=dry_run,
     )
     answer = client.controller(kind, request, lambda answer: answer.topics[0].error_code)
-    rows = {row.name: _error(row.error_code, row.error_message) for row in answer.topics}
+    rows = {row.name: _error(row.error_code, row.error_message, row.name) for row in answer.topics}
     return {name: rows.get(name) for name in dict.fromkeys(names)}
 
 
@@ -64,7 +64,7 @@ def add_partitions(
     request = CreatePartitionsRequest([topic], _timeout_ms(client), dry_run)
     answer = client.controller(kind, request, lambda answer: answer.results[0].error_code)
     (row,) = answer.results
-    return _error(row.error_code, row.error_message)
+    return _error(row.error_code, row.error_message, name)
 
 
 def delete_topics(client: ClusterClient, names: Sequence[str]) -> Answers:
@@ -75,7 +75,10 @@ def delete_topics(client: ClusterClient, names: Sequence[str]) -> Answers:
     wanted = list(dict.fromkeys(names))
     request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=_timeout_ms(client))
     answer = client.controller(kind, request, lambda answer: answer.responses[0].error_code)
-    rows = {row.name or "": _error(row.error_code, row.error_message) for row in answer.responses}
+    rows = {
+        row.name or "": _error(row.error_code, row.error_message, row.name or "")
+        for row in answer.responses
+    }
     return {name: rows.get(name) for name in wanted}
 
 

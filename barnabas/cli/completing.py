@@ -1,0 +1,89 @@
+"""Names that a shell completes: profiles; topics, groups, transactional ids and users, of which the
+cluster is asked.
+
+The cluster is the one that the command would use: options before the word, the environment, the
+profile. It has a second to answer; where it does not, or refuses, there are no names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterable
+
+import click
+
+from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.profiles import read_profiles
+
+PATIENCE_S = 1.0
+MOST_NAMES = 1000
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of profiles that begin so."""
+    try:
+        return _beginning(read_profiles().by_name, incomplete)
+    except Exception:
+        return []
+
+
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of topics that begin so; internal ones where a beginning is given."""
+
+    def names(admin: ClusterClient) -> Iterable[str]:
+        from barnabas.cli.client.topics import describe_topics, name_of
+
+        return (name_of(row) for row in describe_topics(admin) if incomplete or not row.is_internal)
+
+    return _asked(ctx, incomplete, names)
+
+
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of groups that begin so."""
+
+    def names(admin: ClusterClient) -> Iterable[str]:
+        from barnabas.cli.client.groups import list_groups
+
+        return (row.group for row in list_groups(admin))
+
+    return _asked(ctx, incomplete, names)
+
+
+def complete_transactional_id(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str]:
+    """The transactional ids that begin so."""
+
+    def names(admin: ClusterClient) -> Iterable[str]:
+        from barnabas.cli.client.transactions import list_transactions
+
+        return (row.transactional_id for row in list_transactions(admin))
+
+    return _asked(ctx, incomplete, names)
+
+
+def _asked(
+    ctx: click.Context, incomplete: str, names: Callable[[ClusterClient], Iterable[str]]
+) -> list[str]:
+    """The names that the cluster gives; none where it does not answer."""
+    from barnabas.cli.options import DEFAULT_ADDRESS, make_connection
+
+    try:
+        with ctx.scope(cleanup=False), contextlib.redirect_stderr(io.StringIO()):
+            connection = make_connection(
+                str(ctx.params.get("bootstrap_server") or DEFAULT_ADDRESS),
+                ctx.params.get("client_config"),
+                ctx.params.get("profile"),
+                PATIENCE_S,
+            )
+            connection.timeout_s = PATIENCE_S
+            with connection.admin() as admin:
+                return _beginning(names(admin), incomplete)
+    except Exception:  # a shell shows nothing of it but a broken line
+        return []
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))[:MOST_NAMES]

@@ -1,0 +1,44 @@
+"""What the command line says of a refusal by ACLs: the operation that the broker asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.security.acls import ResourceType
+from barnabas.broker.security.authorization import RULES
+from barnabas.cli.denied import OF_REQUEST
+
+KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "cluster": ResourceType.CLUSTER,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+@pytest.mark.parametrize("request_name", OF_REQUEST)
+def test_the_operation_of_a_request_is_one_that_the_broker_asks_for(request_name: str) -> None:
+    for kind, operation in OF_REQUEST[request_name].items():
+        asked = {
+            ask.operation.name.lower().replace("_", "-")
+            for ask in RULES[request_name].asks
+            if ask.resource_type == KINDS[kind]
+        }
+        assert operation in asked, kind
+
+
+def test_each_kind_of_resource_that_a_request_asks_for_has_an_operation() -> None:
+    """But for what other brokers ask, and what is only left out of an answer."""
+    passed_over = {
+        ("Fetch", "cluster"), ("Metadata", "cluster"), ("FindCoordinator", "cluster"),
+        ("AddPartitionsToTxn", "cluster"), ("ListGroups", "group"), ("DeleteTopics", "cluster"),
+        ("DescribeTransactions", "topic"), ("InitProducerId", "topic"),
+    }  # fmt: skip
+    missing = {
+        (name, kind)
+        for name, operations in OF_REQUEST.items()
+        for kind, resource_type in KINDS.items()
+        if kind not in operations
+        and any(ask.resource_type == resource_type for ask in RULES[name].asks)
+    }
+    assert missing == passed_over
