@@ -69,6 +69,9 @@ RECORD_BATCH_BYTES = 512 * 1024
 ROUND_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20  # of rows are held at most, besides those that are being added
 PART_BYTES = 4 << 20  # of records are gathered at once
+# With loops fewer: they write into fresh memory, which the allocator has at hand where it is
+# little, and takes from the system each time where it is much.
+LOOPS_PART_BYTES = 1 << 20
 SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide
 LARGEST_ROW_BYTES = 1 << 30
 ROW_COST = 64  # bytes of arrays that a row needs besides its content
@@ -622,7 +625,7 @@ def _bodies(
         return
     sources, ends = _Sources.of(rows), np.cumsum(counts)
     content_bytes = np.add.reduceat(rows.content_sizes[order], ends - counts)
-    for first, last in _parts(content_bytes):
+    for first, last in _parts(content_bytes, LOOPS_PART_BYTES):
         batches = slice(first, last + 1)
         part = slice(int(ends[first] - counts[first]), int(ends[last]))
         yield from sources.bodies(
@@ -713,7 +716,7 @@ def _bodies_by_arrays(
         columns.append(origin + pool.starts[3])
     indices = np.stack(columns, axis=1)
     tail = np.full(shift, pool.starts[3], np.int32)
-    for first, last in _parts(np.add.reduceat(sizes, ends - counts)):
+    for first, last in _parts(np.add.reduceat(sizes, ends - counts), PART_BYTES):
         start, end = int(ends[first] - counts[first]), int(ends[last])
         edges, data = pool.gather(np.append(indices[start:end].reshape(-1), tail))
         view = memoryview(data)
@@ -727,11 +730,11 @@ def _bodies_by_arrays(
             yield view[body_start:body_end]
 
 
-def _parts(sizes: Ints) -> Iterator[tuple[int, int]]:
+def _parts(sizes: Ints, part_bytes: int) -> Iterator[tuple[int, int]]:
     """The first and last of the record batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size
-        if total >= PART_BYTES or index == len(sizes) - 1:
+        if total >= part_bytes or index == len(sizes) - 1:
             yield first, index
             first, total = index + 1, 0

@@ -356,6 +356,7 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
 def test_many_bytes_at_once_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "SLICE_BYTES", 1000)
     monkeypatch.setattr(encoding, "PART_BYTES", 3000)
+    monkeypatch.setattr(encoding, "LOOPS_PART_BYTES", 3000)
     values = [b"%03d" % row * (row % 50) for row in range(300)]
     headers = pa.array(
         [[{"key": "n", "value": b"%d" % row}] if row % 3 else None for row in range(300)], HEADERS
