@@ -19,7 +19,7 @@ from barnabas.broker.console.rim.source import (
     strip_values,
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
-from barnabas.broker.console.topic_rows import known
+from barnabas.broker.console.topic_rows import TopicRow, known
 from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look
 from barnabas.why_stuck import sentence
 
@@ -32,6 +32,8 @@ class LogViews:
 
     def __init__(self, source: Source, groups: GroupViews) -> None:
         self._source, self._groups = source, groups
+        self._rows: dict[str, TopicRow] = {}
+        self._rows_of: views.Broker | None = None
 
     def overview(self, viewer: Viewer, query: Query) -> Any:
         """Topics with strips, the oldest transactions, and groups that wait or are behind."""
@@ -73,8 +75,9 @@ class LogViews:
         column = choice(query, "sort", topic_rows.COLUMNS)
         is_by_rate = column in topic_rows.BY_RATE
         rates = self._source.run(self._last_rates(names)) if is_by_rate else {}
+        of_topics = self._topic_rows(broker)
         rows = topic_rows.in_order(
-            (topic_rows.topic_row(broker, at, name) for at, name in enumerate(names)),
+            (of_topics[name] for name in names),
             column,
             rates,
             descending=choice(query, "order", ("up", "down")) == "down",
@@ -87,6 +90,12 @@ class LogViews:
             "first": first,
             "rows": [{**row._asdict(), **now[row.name]} for row in shown],
         }
+
+    def _topic_rows(self, broker: views.Broker) -> dict[str, TopicRow]:
+        """The rows of a look, which are made once for it."""
+        if self._rows_of is not broker:
+            self._rows, self._rows_of = topic_rows.topic_rows(broker), broker
+        return self._rows
 
     def _last_rates(self, names: list[str]) -> Look[dict[str, Rates]]:
         history, rates = self._source.sampler.history, {}
