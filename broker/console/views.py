@@ -303,7 +303,7 @@ def candidates(
             partition = broker.partition.get((offset.topic, offset.partition))
             if partition is None or not partition.stable_lag:
                 continue
-            if offset.offset <= partition.last_stable_offset:
+            if offset.offset <= partition.last_stable_offset and not offset.is_batch_number:
                 rows.append((group, offset, partition))
     return rows
 

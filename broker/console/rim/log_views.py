@@ -20,7 +20,7 @@ from barnabas.broker.console.rim.source import (
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
 from barnabas.broker.console.topic_rows import TopicRow, known
-from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look
+from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look, PartitionState
 from barnabas.why_stuck import sentence
 
 SPANS_IN_OVERVIEW, SPANS_OF_PARTITION = 44, 160
@@ -187,7 +187,7 @@ class LogViews:
                 if any(place is row for place, _ in open_row.places)
             ],
             "groups": [
-                {**group._asdict(), "lag": row.high_watermark - group.committed_offset}
+                {**group._asdict(), **_reader_value(broker, row, group.group)}
                 for group in self._groups.reading(broker, row, groups)
             ],
         }
@@ -200,3 +200,13 @@ class LogViews:
             **bounds(page),
             "rows": [views.transaction_value(row, broker) for row in page.rows],
         }
+
+
+def _reader_value(broker: views.Broker, row: PartitionState, group_id: str) -> dict[str, Any]:
+    """The lag of a group in one partition, and whether its offset is a micro-batch's number."""
+    for group in broker.observed.groups:
+        if group.group_id == group_id:
+            for offset in group.offsets:
+                if (offset.topic, offset.partition) == (row.topic, row.partition):
+                    return {"lag": offset.lag or 0, "is_batch_number": offset.is_batch_number}
+    return {"lag": 0, "is_batch_number": False}
