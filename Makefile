@@ -48,6 +48,8 @@ protocol: install ## protocol/messages/, from the schemas that kafka-python ship
 	$(BIN)/python -m barnabas.protocol.generator
 docs-pages: install ## the pages of docs/ and the dashboard that are made from the code
 	$(BIN)/python docs/pages.py
+console-pictures: install ## the pictures of the console in docs/images; needs Chromium
+	$(BIN)/python docs/console_pictures.py
 docs: docs-pages ## the site, in build/site; a broken link fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"

@@ -30,7 +30,6 @@ import operator
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from barnabas.protocol.records import Record
@@ -55,6 +54,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 MISSING: Any = object()
+_NOT_PARSED: Any = object()
 Condition = Callable[["Facts"], bool]
 
 
@@ -69,23 +69,28 @@ class FilterError(ValueError):
 class Facts:
     """What a filter may ask of one record. JSON is parsed when it is first asked for."""
 
+    __slots__ = ("_key_json", "_value_json", "partition", "record", "state")
+
     def __init__(self, record: Record, partition: int, state: str) -> None:
         self.record, self.partition, self.state = record, partition, state
+        self._key_json = self._value_json = _NOT_PARSED
 
-    @cached_property
     def key_json(self) -> Any:
-        return _parsed(self.record.key)
+        if self._key_json is _NOT_PARSED:
+            self._key_json = _parsed(self.record.key)
+        return self._key_json
 
-    @cached_property
     def value_json(self) -> Any:
-        return _parsed(self.record.value)
+        if self._value_json is _NOT_PARSED:
+            self._value_json = _parsed(self.record.value)
+        return self._value_json
 
 
 def _parsed(data: bytes | None) -> Any:
     if data is None or len(data) > MOST_JSON_BYTES:
         return MISSING
     try:
-        return json.loads(data)
+        return json.loads(data.decode())
     except (ValueError, RecursionError):
         return MISSING
 
@@ -280,8 +285,8 @@ class _Parser:
                 raise FilterError("a header has a name and no parts: `headers.trace`", token.at)
             return name, _header(path[0])
         if path:
-            whole = "key_json" if name == "key" else "value_json"
-            return name, lambda facts: _within(getattr(facts, whole), path)
+            whole = Facts.key_json if name == "key" else Facts.value_json
+            return name, lambda facts: _within(whole(facts), path)
         return name, _READERS[name]
 
     def _path(self) -> list[str | int]:

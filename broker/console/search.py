@@ -108,10 +108,6 @@ class _Reader:
     def has_batches(self) -> bool:
         return bool(self._batches)
 
-    @property
-    def next_timestamp(self) -> int:
-        return self.records[-1].timestamp
-
     def add_window(self, window: Window | None, problems: list[str]) -> None:
         """Take the batches of the window that ends at `before`."""
         self.entries = min(self.entries * 2, MOST_ENTRIES)
@@ -205,12 +201,16 @@ class Search:
         while heap is not None and heap and len(found) < count and scanned < MOST_SCANNED:
             if scanned % 64 == 0 and scanned and is_over():
                 break
-            _, partition, reader = heapq.heappop(heap)
+            _, partition, reader = heap[0]
             record, header, state = reader.pop(), reader.header, reader.state
             scanned += 1
             assert header is not None
             if self._condition is None or self._condition(Facts(record, partition, state)):
                 found.append(Found(partition, record, header, state))
+            if reader.records:
+                heapq.heapreplace(heap, (-reader.records[-1].timestamp, partition, reader))
+                continue
+            heapq.heappop(heap)
             more = self._heads([reader], is_over)
             if more is None:
                 break
@@ -238,7 +238,7 @@ class Search:
                 while not reader.records and reader.has_batches:
                     reader.open_batch(self._problems)
                 if reader.records:
-                    heads.append((-reader.next_timestamp, reader.partition, reader))
+                    heads.append((-reader.records[-1].timestamp, reader.partition, reader))
                 elif not reader.is_done:
                     again.append(reader)
             waiting = again

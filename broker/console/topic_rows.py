@@ -33,18 +33,20 @@ class TopicRow(NamedTuple):
     stuck: int
 
 
-def topic_row(broker: Broker, attention: int, name: str) -> TopicRow:
-    """The row of one topic."""
-    rows = broker.topics[name]
-    return TopicRow(
-        attention,
-        name,
-        len(rows),
-        sum(row.high_watermark - row.log_start_offset for row in rows),
-        sum(row.size_bytes for row in rows),
-        sum(row.stable_lag for row in rows),
-        sum(map(broker.is_stuck, rows)),
-    )
+def topic_rows(broker: Broker) -> dict[str, TopicRow]:
+    """The row of each topic, in one pass over all partitions."""
+    sums: dict[str, list[int]] = {}
+    for row in broker.observed.partitions:
+        of_topic = sums.get(row.topic)
+        if of_topic is None:
+            of_topic = sums[row.topic] = [0, 0, 0, 0, 0]
+        of_topic[0] += 1
+        of_topic[1] += row.high_watermark - row.log_start_offset
+        of_topic[2] += row.size_bytes
+        if row.stable_lag:
+            of_topic[3] += row.stable_lag
+            of_topic[4] += broker.is_stuck(row)
+    return {name: TopicRow(at, name, *sums[name]) for at, name in enumerate(broker.topics)}
 
 
 def in_order(

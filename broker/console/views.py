@@ -76,13 +76,14 @@ class Broker:
         for row in self.observed.partitions:
             topics[row.topic].append(row)
         for rows in topics.values():
-            rows.sort(key=lambda row: row.partition)
+            if len(rows) > 1:
+                rows.sort(key=lambda row: row.partition)
+
+        stuck = {row.topic for row in self.held if self.is_stuck(row)}
+        opened = {row.topic for row in self.observed.partitions if row.open_transactions}
 
         def order(name: str) -> tuple[bool, bool, bool, str]:
-            rows = topics[name]
-            is_stuck = any(self.is_stuck(row) for row in rows)
-            is_open = any(row.open_transactions for row in rows)
-            return (name in INTERNAL_TOPICS, not is_stuck, not is_open, name)
+            return (name in INTERNAL_TOPICS, name not in stuck, name not in opened, name)
 
         return {name: topics[name] for name in sorted(topics, key=order)}
 
@@ -302,7 +303,7 @@ def candidates(
             partition = broker.partition.get((offset.topic, offset.partition))
             if partition is None or not partition.stable_lag:
                 continue
-            if offset.offset <= partition.last_stable_offset:
+            if offset.offset <= partition.last_stable_offset and not offset.is_batch_number:
                 rows.append((group, offset, partition))
     return rows
 

@@ -160,6 +160,25 @@ def test_the_spark_sink_s_group_is_shown_as_what_it_is(
     assert "batch number" in page.inner_text("table") and "no lag" in page.inner_text("table")
     assert "up to date" not in page.inner_text("main")
     assert shop.ask("/api/group?group=sink")[2]["lag"] == 0
+    page.goto(f"{shop.url}/#/partition/orders/0")
+    page.wait_for_selector("text=batch 17")
+    body = shop.ask("/api/partition?topic=orders&partition=0")[2]
+    rows = {row["group"]: (row["lag"], row["is_batch_number"]) for row in body["groups"]}
+    assert rows["sink"] == (0, True) and rows["slow"][0] > 0
+
+
+def test_the_spark_sink_s_group_waits_for_no_transaction(shop: Market) -> None:
+    shop.commit("reader", 1_000_000_000)  # far beyond: it reads what is not committed
+    shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
+    shop.commit("held", 0)
+    producer = shop.producer("nightly")
+    producer.begin_transaction()
+    producer.produce("orders", b"held", partition=0)
+    assert producer.flush(20) == 0
+    time.sleep(1.2)  # a look is half a second old at most
+    explanation = shop.ask("/api/partition?topic=orders&partition=0")[2]["explanation"]
+    producer.abort_transaction(20)
+    assert "nightly" in explanation and "sink" not in explanation
 
 
 def test_a_group_moves_only_with_members_and_progress(shop: Market) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.console import views
 from barnabas.broker.console.history import Rates
-from barnabas.broker.console.topic_rows import TopicRow, in_order, known, topic_row
+from barnabas.broker.console.topic_rows import TopicRow, in_order, known, topic_rows
 from barnabas.broker.observation.observe import OpenTransaction, PartitionState
 
 
@@ -20,10 +20,14 @@ def partition(topic: str, index: int, *, start: int, stable: int, end: int) -> P
 def test_a_row_sums_up_its_partitions() -> None:
     rows = (
         partition("orders", 0, start=10, stable=20, end=25),
+        partition("a", 0, start=0, stable=7, end=7),
         partition("orders", 1, start=0, stable=5, end=5),
     )
     broker = views.Broker(views.Observed(rows, (), (), {}, 100_000))
-    assert topic_row(broker, 3, "orders") == TopicRow(3, "orders", 2, 20, 200, 5, 1)
+    assert topic_rows(broker) == {
+        "orders": TopicRow(0, "orders", 2, 20, 200, 5, 1),
+        "a": TopicRow(1, "a", 1, 7, 100, 0, 0),
+    }
 
 
 ROWS = [

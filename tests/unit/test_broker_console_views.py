@@ -164,6 +164,11 @@ def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:
     assert views.candidates(broker((HELD,), (), (ahead,)), (ahead,)) == []
 
 
+def test_the_number_of_a_micro_batch_waits_for_nothing() -> None:
+    sink = group("sink", CommittedOffsetState("orders", 1, 17, None, is_batch_number=True))
+    assert views.candidates(broker((HELD,), (), (sink,)), (sink,)) == []
+
+
 def strip(*spans: tuple[str, int, int]) -> Strip:
     window = Window("orders", 1, 0, 40, 100, 100, 40, (), (), ())
     rows = tuple(

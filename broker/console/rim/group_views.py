@@ -207,6 +207,7 @@ class GroupViews:
             if any(
                 (offset.topic, offset.partition) == (row.topic, row.partition)
                 and offset.offset <= row.last_stable_offset
+                and not offset.is_batch_number
                 for offset in group.offsets
             )
         ][: views.ROWS_A_PAGE]

@@ -91,27 +91,38 @@ class InnerClient:
 
 @contextmanager
 def connected(
-    server: Server, principal: str, host: str, listener: Listener | None = None
+    server: Server,
+    principal: str,
+    host: str,
+    listener: Listener | None = None,
+    node_id: int | None = None,
 ) -> Iterator[InnerClient]:
     """A connection of that principal, from that address.
 
     Takes: listener: the one that accepts the connection, with its authentication, where the
-           principal is ANONYMOUS; None: the first, without authentication.
+           principal is ANONYMOUS; None: the first, without authentication. node_id: of the broker
+           that the connection is to, where the process is several; None: the first.
     """
     ours, theirs = socket.socketpair()
     ours.settimeout(ANSWER_WITHIN_S)
     try:
-        in_slices(server.loop, _take_up(server, theirs, principal, host, listener))
+        in_slices(server.loop, _take_up(server, theirs, principal, host, listener, node_id))
         yield InnerClient(ours)
     finally:
         ours.close()
 
 
 def _take_up(
-    server: Server, sock: socket.socket, principal: str, host: str, listener: Listener | None
+    server: Server,
+    sock: socket.socket,
+    principal: str,
+    host: str,
+    listener: Listener | None,
+    node_id: int | None,
 ) -> Look[None]:
     yield
-    at = server.acceptor.listeners[0] if listener is None else listener
+    first = next(iter(server.broker.cluster.nodes)) if node_id is None else node_id
+    at = server.acceptor.listener_of(first) if listener is None else listener
     server.acceptor.take_up_inner(at, sock, host, None if listener is not None else principal)
 
 

@@ -19,8 +19,8 @@ from barnabas.broker.console.rim.source import (
     strip_values,
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
-from barnabas.broker.console.topic_rows import known
-from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look
+from barnabas.broker.console.topic_rows import TopicRow, known
+from barnabas.broker.observation.observe import ROWS_AT_ONCE, Look, PartitionState
 from barnabas.why_stuck import sentence
 
 SPANS_IN_OVERVIEW, SPANS_OF_PARTITION = 44, 160
@@ -32,6 +32,8 @@ class LogViews:
 
     def __init__(self, source: Source, groups: GroupViews) -> None:
         self._source, self._groups = source, groups
+        self._rows: dict[str, TopicRow] = {}
+        self._rows_of: views.Broker | None = None
 
     def overview(self, viewer: Viewer, query: Query) -> Any:
         """Topics with strips, the oldest transactions, and groups that wait or are behind."""
@@ -73,8 +75,9 @@ class LogViews:
         column = choice(query, "sort", topic_rows.COLUMNS)
         is_by_rate = column in topic_rows.BY_RATE
         rates = self._source.run(self._last_rates(names)) if is_by_rate else {}
+        of_topics = self._topic_rows(broker)
         rows = topic_rows.in_order(
-            (topic_rows.topic_row(broker, at, name) for at, name in enumerate(names)),
+            (of_topics[name] for name in names),
             column,
             rates,
             descending=choice(query, "order", ("up", "down")) == "down",
@@ -87,6 +90,12 @@ class LogViews:
             "first": first,
             "rows": [{**row._asdict(), **now[row.name]} for row in shown],
         }
+
+    def _topic_rows(self, broker: views.Broker) -> dict[str, TopicRow]:
+        """The rows of a look, which are made once for it."""
+        if self._rows_of is not broker:
+            self._rows, self._rows_of = topic_rows.topic_rows(broker), broker
+        return self._rows
 
     def _last_rates(self, names: list[str]) -> Look[dict[str, Rates]]:
         history, rates = self._source.sampler.history, {}
@@ -178,7 +187,7 @@ class LogViews:
                 if any(place is row for place, _ in open_row.places)
             ],
             "groups": [
-                {**group._asdict(), "lag": row.high_watermark - group.committed_offset}
+                {**group._asdict(), **_reader_value(broker, row, group.group)}
                 for group in self._groups.reading(broker, row, groups)
             ],
         }
@@ -191,3 +200,13 @@ class LogViews:
             **bounds(page),
             "rows": [views.transaction_value(row, broker) for row in page.rows],
         }
+
+
+def _reader_value(broker: views.Broker, row: PartitionState, group_id: str) -> dict[str, Any]:
+    """The lag of a group in one partition, and whether its offset is a micro-batch's number."""
+    for group in broker.observed.groups:
+        if group.group_id == group_id:
+            for offset in group.offsets:
+                if (offset.topic, offset.partition) == (row.topic, row.partition):
+                    return {"lag": offset.lag or 0, "is_batch_number": offset.is_batch_number}
+    return {"lag": 0, "is_batch_number": False}

@@ -50,6 +50,8 @@ FRESH_S = 0.5
 SHARE_OF_TIME = 20
 """A look is repeated after this many times as long as it took."""
 _CLIENT_ID = "barnabas-console"
+METADATA = 3
+_REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}  # Fetch, Produce: as the audit log names them
 
 
 class BadRequest(Exception):
@@ -127,13 +129,16 @@ class Source:
 
     # --- rights ----------------------------------------------------------------------------------
 
-    def _access(self, viewer: Viewer) -> Access | None:
-        """The viewer's rights; None: all is allowed. In the loop's thread."""
+    def _access(self, viewer: Viewer, api_key: int = METADATA) -> Access | None:
+        """The viewer's rights; None: all is allowed. In the loop's thread.
+
+        Takes: api_key: the request by which a client does the same, for the audit log.
+        """
         authorizer = self.server.broker.access.authorizer
         if authorizer is None:
             return None
         context = RequestContext(
-            -1, 0, _CLIENT_ID, f"/{viewer.host}", connection_id=-1, now_ms=self.server.now_ms()
+            -1, 0, _CLIENT_ID, f"/{viewer.host}", api_key=api_key, now_ms=self.server.now_ms()
         )
         return authorizer.access(viewer.principal, f"/{viewer.host}", context)
 
@@ -142,8 +147,12 @@ class Source:
 
         def ask() -> Look[bool]:
             yield
-            access = self._access(viewer)
-            return access is None or access.may(operation, kind, name)
+            access = self._access(viewer, _REQUESTS.get(operation, METADATA))
+            if access is None:
+                return True
+            is_allowed = access.may(operation, kind, name)
+            self.server.carry_out()  # the audit log may have a line of it
+            return is_allowed
 
         if not self.run(ask()):
             user = viewer.principal.partition(":")[2]

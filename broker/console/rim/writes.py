@@ -13,9 +13,11 @@ import binascii
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.broker.console.rim.inner_client import InnerClient, InnerClientError, connected
 from barnabas.broker.console.rim.record_views import RecordViews
 from barnabas.broker.console.rim.source import BadRequest, Source, Viewer
@@ -29,6 +31,10 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -47,6 +53,7 @@ MOST_HEADERS = 100
 TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 TRANSACTIONAL_ID = "barnabas-console"
+OF_TRANSACTIONS = 1  # a kind of coordinator
 AGAIN_AFTER_S, MOST_TRIES = 0.05, 100
 
 
@@ -132,24 +139,56 @@ class Writes:
     ) -> dict[int, int]:
         """Write records by partition. Gives: the first offset in each. Raises: BadRequest."""
         try:
-            with connected(self._source.server, viewer.principal, viewer.host) as client:
+            with Clients(self._source, viewer) as clients:
                 if not is_transaction:
-                    return _send(client, topic, batches, Producer())
-                producer = _begin(client, topic, sorted(batches))
+                    return _send(clients, topic, batches, Producer())
+                producer, coordinator = _begin(clients, topic, sorted(batches))
                 try:
-                    offsets = _send(client, topic, batches, producer)
+                    offsets = _send(clients, topic, batches, producer)
                 except (BadRequest, InnerClientError):
-                    _end(client, producer, committed=False)
+                    _end(coordinator, producer, committed=False)
                     raise
-                _end(client, producer, committed=True)
+                _end(coordinator, producer, committed=True)
                 return offsets
         except InnerClientError as error:
             raise BadRequest(f"It is not known whether it was written: {error}.") from error
 
 
-def _begin(client: InnerClient, topic: str, partitions: list[int]) -> Producer:
-    """A producer with a transaction on these partitions."""
+class Clients(ExitStack):
+    """Connections of one user to the brokers of the process, each made when it is first needed."""
+
+    def __init__(self, source: Source, viewer: Viewer) -> None:
+        super().__init__()
+        self._source, self._viewer = source, viewer
+        self._by_node: dict[int | None, InnerClient] = {}
+
+    def of_node(self, node_id: int | None = None) -> InnerClient:
+        """The connection to a broker; None: to the first."""
+        if node_id not in self._by_node:
+            server, (principal, host) = self._source.server, self._viewer
+            client = self.enter_context(connected(server, principal, host, node_id=node_id))
+            self._by_node[node_id] = client
+        return self._by_node[node_id]
+
+    def leaders(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The broker that leads each partition. Raises: BadRequest."""
+
+        def look() -> Look[dict[int, int]]:
+            yield
+            rows = self._source.server.broker.cluster.leaderships(topic)
+            return {index: rows[index].leader for index in partitions if index < len(rows)}
+
+        leaders = self._source.run(look())
+        for index in partitions:
+            if leaders.get(index, NO_LEADER) == NO_LEADER:
+                raise BadRequest(f"{topic}-{index} has no leader now: try again.")
+        return leaders
+
+
+def _begin(clients: Clients, topic: str, partitions: list[int]) -> tuple[Producer, InnerClient]:
+    """A producer with a transaction on these partitions, and the connection to its coordinator."""
     name = f"{TRANSACTIONAL_ID}-{secrets.token_hex(8)}"
+    client = _coordinator(clients, name)
     init = InitProducerIdRequest(name, TRANSACTION_TIMEOUT_MS)
     for _ in range(MOST_TRIES):
         made = client.ask(init, InitProducerIdResponse, 4)
@@ -168,39 +207,50 @@ def _begin(client: InnerClient, topic: str, partitions: list[int]) -> Producer:
     for one in added.results_by_topic_v3_and_below:
         for row in one.results_by_partition:
             _check(row.partition_error_code, f"write to {topic}-{row.partition_index}")
-    return producer
+    return producer, client
+
+
+def _coordinator(clients: Clients, name: str) -> InnerClient:
+    """The connection to the coordinator of a transactional id."""
+    request = FindCoordinatorRequest(key_type=OF_TRANSACTIONS, coordinator_keys=[name])
+    for _ in range(MOST_TRIES):
+        (found,) = clients.of_node().ask(request, FindCoordinatorResponse, 4).coordinators
+        if found.error_code != Code.COORDINATOR_NOT_AVAILABLE:
+            break
+        time.sleep(AGAIN_AFTER_S)
+    _check(found.error_code, f"begin a transaction of {name!r}")
+    return clients.of_node(found.node_id)
 
 
 def _send(
-    client: InnerClient,
+    clients: Clients,
     topic: str,
     batches: Mapping[int, Sequence[NewRecord]],
     producer: Producer,
 ) -> dict[int, int]:
+    """Send a batch to each partition. Gives: its offset in each. Raises: BadRequest."""
     is_transaction = producer.transactional_id is not None
-    rows = [
-        PartitionProduceData(
-            index,
-            encode_batch(
-                records,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                base_sequence=0 if is_transaction else -1,
-                transactional=is_transaction,
-            ),
+    by_leader: dict[int, list[PartitionProduceData]] = {}
+    for index, leader in clients.leaders(topic, sorted(batches)).items():
+        batch = encode_batch(
+            batches[index],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0 if is_transaction else -1,
+            transactional=is_transaction,
         )
-        for index, records in batches.items()
-    ]
-    request = ProduceRequest(
-        producer.transactional_id, -1, TIMEOUT_MS, [TopicProduceData(topic, None, rows)]
-    )
-    answer = client.ask(request, ProduceResponse, 9)
+        by_leader.setdefault(leader, []).append(PartitionProduceData(index, batch))
     offsets = {}
-    for one in answer.responses:
-        for row in one.partition_responses:
-            what = f"write to {topic}-{row.index}"
-            _check(row.error_code, what, row.error_message or "")
-            offsets[row.index] = row.base_offset
+    for leader, rows in by_leader.items():
+        request = ProduceRequest(
+            producer.transactional_id, -1, TIMEOUT_MS, [TopicProduceData(topic, None, rows)]
+        )
+        answer = clients.of_node(leader).ask(request, ProduceResponse, 9)
+        for one in answer.responses:
+            for row in one.partition_responses:
+                what = f"write to {topic}-{row.index}"
+                _check(row.error_code, what, row.error_message or "")
+                offsets[row.index] = row.base_offset
     return offsets
 
 

@@ -51,8 +51,8 @@ const holderName = (row) => row.transactional_id ?? (row.producer_id === null ? 
 
 export function readerRow(group) {
   return h("li", { key: group.group, class: group.waits ? "row warn" : "row" },
-    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.lag > 0 ? `${number(group.lag)} behind` : "up to date")),
-    h("p", {}, h("span", { class: "badge" }, group.state), group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
+    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.is_batch_number ? BOOKKEEPING : group.lag > 0 ? `${number(group.lag)} behind` : "up to date")),
+    h("p", {}, h("span", { class: "badge" }, group.state), group.is_batch_number ? ` batch ${number(group.committed_offset)}` : group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
 }
 
 export function groups(data, state) {

@@ -55,9 +55,14 @@ export function overview(data, state) {
 function verdict(data) {
   const holder = data.transactions.find((row) => row.held > 0 && (row.age_ms >= LONG_MS || row.hanging));
   if (!holder) {
+    const growing = data.groups.filter((group) => group.progress === "grows");
+    if (growing.length) {
+      return h("div", { class: "verdict waits", role: "status", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
+        h("p", {}, "No reader waits for a transaction, but the lag grows of ", h("b", {}, growing.map((group) => group.group).join(", ")), "."));
+    }
     const words = data.totals.held_partitions
-      ? `Everything moves. ${count(data.totals.held_partitions, "partition")} ${data.totals.held_partitions === 1 ? "waits" : "wait"} for a transaction that has only just begun.`
-      : "Everything moves: no reader waits for a transaction.";
+      ? `${count(data.totals.held_partitions, "partition")} ${data.totals.held_partitions === 1 ? "waits" : "wait"} for a transaction that has only just begun.`
+      : "No reader waits for a transaction.";
     return h("div", { class: "verdict good", role: "status", key: "verdict" }, h("i", { "aria-hidden": "true" }, "✓"), h("p", {}, words));
   }
   const place = holder.places[0];
@@ -65,7 +70,7 @@ function verdict(data) {
   const waiting = data.groups.filter((group) => group.stuck.some((row) => row.producer_id === holder.producer_id));
   const more = data.totals.stuck_partitions > 1 ? ` It is one of ${number(data.totals.stuck_partitions)} partitions that are held like this.` : "";
   return h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
-    h("p", {}, h("b", {}, producer(holder)), holder.hanging ? " hangs: nobody will end it. It holds " : ` has been open for ${duration(holder.age_ms)} and holds `,
+    h("p", {}, h("b", {}, producer(holder)), holder.hanging ? " hangs: nothing will end it. It holds " : ` has been open for ${duration(holder.age_ms)} and holds `,
       h("b", {}, where), ` back by ${count(place.held, "offset")}`,
       waiting.length ? [`; ${waiting.length === 1 ? "group" : "groups"} `, h("b", {}, waiting.map((row) => row.group).join(", ")), waiting.length === 1 ? " waits." : " wait."] : ".", more),
     h("a", { class: "button", href: link.partition(place.topic, place.partition) }, "Why?"));
