@@ -218,6 +218,30 @@ def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     check_copy(before, of_the_copy, meanwhile)
 
 
+# a few files that are all there, so that most changes meet one that is compared or is to be
+FEW = ("r", "d/f", "d/g", "e/f")
+FULL = st.tuples(*(st.binary(max_size=9) for _ in FEW)).map(
+    lambda contents: [("replace", path, data) for path, data in zip(FEW, contents, strict=True)]
+)
+CHANGES_OF_FEW = st.one_of(
+    st.tuples(st.just("look"), st.integers(1, 2), st.none()),
+    st.tuples(st.just("append"), st.sampled_from(FEW), st.binary(min_size=1, max_size=9)),
+    st.tuples(st.just("truncate"), st.sampled_from(FEW), st.integers(0, 9)),
+    st.tuples(st.sampled_from(("remove", "remove", "replace")), st.sampled_from(FEW), st.just(b"")),
+    st.tuples(st.just("rename"), st.sampled_from(FEW[1:]), st.sampled_from(("f", "g"))),
+    st.tuples(st.just("move"), st.sampled_from(("d", "e", "h")), st.sampled_from(("d", "e", "h"))),
+    st.tuples(st.just("remove_tree"), st.sampled_from(("d", "e")), st.none()),
+)
+
+
+@settings(max_examples=300)
+@given(FULL, st.none() | FULL, st.lists(CHANGES_OF_FEW, min_size=2, max_size=12))
+def test_files_that_change_while_they_are_compared_are_copied(
+    before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]
+) -> None:
+    check_copy(before, of_the_copy, meanwhile)
+
+
 @settings(max_examples=200)
 @given(st.none() | st.lists(CUTS, max_size=4), st.lists(CUTS, min_size=4, max_size=12))
 def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(

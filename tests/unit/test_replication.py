@@ -373,6 +373,39 @@ def test_a_copy_that_has_more_of_a_file_loses_it(
     assert copy.read("/x/f") == data
 
 
+@pytest.mark.parametrize("held", [b"", b"of be", b"of before, and longer"])
+@pytest.mark.parametrize("pieces", [0, 1, 2])
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
+    monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
+) -> None:
+    """As the journal of flushes does: the standby would be lost again and again, or have the rest
+    of the former file behind that of the new one.
+    """
+    monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
+    leader, copy = new_disk(), new_disk()
+    replicated = ReplicatedDisk(leader, "/x")
+    leader.open("/x/f", create=True).append(b"of before")
+    copy.open("/x/f", create=True).append(held)
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    replica = Replica(copy, "/x")
+
+    def publish(operation: Operation) -> None:
+        for one in catch_up.on_operation(operation):
+            replica.apply(one)
+
+    replicated.publish = publish
+    for _ in range(1 + pieces):
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    replicated.unlink("/x/f")
+    if is_made_again:
+        replicated.open("/x/f", create=True).append(b"new")
+    catch_up_all(catch_up, replica)
+    assert copy.list("/x") == leader.list("/x")
+    assert not is_made_again or copy.read("/x/f") == b"new"
+
+
 def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name() -> None:
     leader, copy = new_disk(), new_disk()
     leader.mkdir("/x/t-0")
@@ -805,6 +838,18 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
     with pytest.raises(LogDirectoryError, match="does not say of which cluster"):
         talk(leading, following)
     assert disk.is_dir("/x/t-0")
+
+
+def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on() -> None:
+    """All that is there came from a leader, by its note."""
+    leading, in_sync = new_leased()
+    in_sync.now = frozenset({1})
+    disk = new_disk()
+    disk.mkdir("/x/t-0")
+    StandbyNote(disk, "/x").write_catching_up()
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(disk, "/x", SECRET, NONCE, lambda: None))
+    assert leading.follows
 
 
 def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
