@@ -83,13 +83,16 @@ class CommittedOffsetState(NamedTuple):
     offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
     is what the transaction holds back. lag: None for an unknown partition, and where the offset is
     the number of a micro-batch. Of a share group it is the number of records that it has not
-    finished, and None before it has stored how many it has.
+    finished, and None before it has stored how many it has; in_flight: of the share partition in
+    memory, from the start offset to the last record that was acquired.
     """
 
     topic: str
     partition: int
     offset: int
     lag: int | None
+    is_of_share_group: bool = False
+    in_flight: int = 0
 
 
 class GroupState(NamedTuple):
@@ -262,7 +265,8 @@ def _look_at_share_group(
                 if start == UNINITIALIZED_OFFSET:
                     continue
                 known = None if lag == UNKNOWN_LAG else max(0, lag)
-                rows.append(CommittedOffsetState(name, index, start, known))
+                in_flight = shares.in_flight_count(group.group_id, name, index)
+                rows.append(CommittedOffsetState(name, index, start, known, True, in_flight))
                 if len(rows) % ROWS_AT_ONCE == 0:
                     yield
     return GroupState(
