@@ -83,8 +83,10 @@ class CommittedOffsetState(NamedTuple):
     offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
     is what the transaction holds back. lag: None for an unknown partition, and where the offset is
     the number of a micro-batch. Of a share group it is the number of records that it has not
-    finished, and None before it has stored how many it has. is_batch_number: the offset is no place
-    in the partition, but the number of a micro-batch, by which the Spark sink keeps its books.
+    finished, and None before it has stored how many it has; in_flight: of the share partition in
+    memory, from the start offset to the last record that was acquired. is_batch_number: the offset
+    is no place in the partition, but the number of a micro-batch, by which the Spark sink keeps its
+    books.
     """
 
     topic: str
@@ -92,6 +94,8 @@ class CommittedOffsetState(NamedTuple):
     offset: int
     lag: int | None
     is_batch_number: bool = False
+    is_of_share_group: bool = False
+    in_flight: int = 0
 
 
 class GroupState(NamedTuple):
@@ -240,7 +244,9 @@ def _look_at_group(
         lag = None if log is None else max(0, log.high_watermark - committed.offset)
         is_batch = is_batch_number(committed.metadata)
         lag = None if is_batch else lag
-        rows.append(CommittedOffsetState(*partition, committed.offset, lag, is_batch))
+        rows.append(
+            CommittedOffsetState(*partition, committed.offset, lag, is_batch_number=is_batch)
+        )
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
     for topic, index in waiting:
@@ -273,7 +279,12 @@ def _look_at_share_group(
                 if start == UNINITIALIZED_OFFSET:
                     continue
                 known = None if lag == UNKNOWN_LAG else max(0, lag)
-                rows.append(CommittedOffsetState(name, index, start, known))
+                in_flight = shares.in_flight_count(group.group_id, name, index)
+                rows.append(
+                    CommittedOffsetState(
+                        name, index, start, known, is_of_share_group=True, in_flight=in_flight
+                    )
+                )
                 if len(rows) % ROWS_AT_ONCE == 0:
                     yield
     return GroupState(

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.broker.share.share_counts import ShareCounts
 from barnabas.broker.share.share_partition import (
     Acknowledgement,
     GroupLimits,
     SharePartition,
     Transition,
+    count_of,
 )
 from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
@@ -67,6 +69,7 @@ class LoadedPartitions:
         self._timers: Timers[SharePartitionKey] = Timers()
         self._limits: dict[str, tuple[Any, GroupLimits]] = {}
         self.wakes = Wakes()
+        self.counts = ShareCounts()
         self._woken_later: dict[LoadedPartition, None] = {}
 
     def __len__(self) -> int:
@@ -217,7 +220,9 @@ class LoadedPartitions:
             raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
         limits = self.limits(key.group_id)
         made = loaded.value.on_acknowledged(member_id, acknowledgements, limits, now_ms)
-        return self._storing(loaded, made, now_ms)
+        storing = self._storing(loaded, made, now_ms)
+        self.counts.acknowledge(acknowledgements)
+        return storing
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         """The session of a member is closed: release what it holds."""
@@ -273,6 +278,7 @@ class LoadedPartitions:
             for one in storing:
                 if one.change is not None:
                     one.loaded.unstored = []
+                self.counts.given_up += one.transition.given_up
                 if one.loaded.value.apply(one.transition):
                     one.loaded.wake(now_ms)
                 if one.transition.renewed:
@@ -347,6 +353,7 @@ class LoadedPartitions:
             made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
             if made.is_empty:
                 continue
+            self.counts.lock_timeouts += sum(map(count_of, made.stored))
             try:
                 self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
             except KafkaError as error:

@@ -72,6 +72,7 @@ class SessionEnds:
             for session in sessions:
                 if left > 0:
                     left -= 1 + len(session.targets)
+                    self._partitions.counts.evictions += 1
                     self._end(session)
             if left > 0:
                 del self._closed[connection_id]

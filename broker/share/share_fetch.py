@@ -287,7 +287,9 @@ class ShareFetch:
                 else:
                     session.ready.pop(target, None)
                 continue
-            left_records -= sum(one.last_offset - one.first_offset + 1 for one in acquired)
+            count = sum(one.last_offset - one.first_offset + 1 for one in acquired)
+            self._shares.counts.acquired += count
+            left_records -= count
             left_bytes -= records.size
             row = SharedPartition(target.index, records=records, acquired=acquired)
             self._rows[target.place] = (target.topic_id, row)

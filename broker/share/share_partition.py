@@ -63,7 +63,8 @@ class Acknowledgement(NamedTuple):
 class Transition(NamedTuple):
     """What an event changes: the runs of batches, by the first offset of the batch; and what is
     stored of it. before: the runs that are replaced. renewed: runs whose lock is longer now.
-    completed: how many records are not delivered any more.
+    completed: how many records are not delivered any more. given_up: those of them that were
+    delivered as often as the group allows.
     """
 
     before: dict[int, list[Run]]
@@ -71,6 +72,7 @@ class Transition(NamedTuple):
     stored: list[StateBatch]
     renewed: list[Run]
     completed: int
+    given_up: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -110,7 +112,7 @@ class SharePartition:
             run = Run(*one)
             self._add(InFlightBatch([run]))
             if run.is_complete:
-                self.complete_count += _count(run)
+                self.complete_count += count_of(run)
             next_offset = one.last_offset + 1
             self.end_offset = one.last_offset
         self._move_start()
@@ -261,8 +263,8 @@ class SharePartition:
                 else run
                 for run in batch.between(first_offset, last_offset)
             ]
-            self.complete_count += sum(_count(run) for run in made if run.is_complete) - sum(
-                _count(run) for run in batch.between(first_offset, last_offset) if run.is_complete
+            self.complete_count += sum(count_of(run) for run in made if run.is_complete) - sum(
+                count_of(run) for run in batch.between(first_offset, last_offset) if run.is_complete
             )
             batch.runs = replaced(batch.runs, made)
             batch.is_tracked = batch.is_tracked or len(batch.runs) > 1
@@ -382,7 +384,7 @@ class SharePartition:
             if batch.first_offset >= offset:
                 break
             dropped = batch.between(batch.first_offset, offset - 1)
-            self.complete_count -= sum(_count(run) for run in dropped if run.is_complete)
+            self.complete_count -= sum(count_of(run) for run in dropped if run.is_complete)
             count += 1
             if batch.last_offset >= offset:
                 self._cut(count, batch, offset)
@@ -422,7 +424,7 @@ class _Staged:
         self._runs: dict[int, list[Run]] = {}
         self._stored: list[StateBatch] = []
         self._renewed: list[Run] = []
-        self._completed = 0
+        self._completed = self._given_up = 0
 
     @property
     def is_empty(self) -> bool:
@@ -430,7 +432,9 @@ class _Staged:
 
     def transition(self) -> Transition:
         """What was decided."""
-        return Transition(self._before, self._runs, self._stored, self._renewed, self._completed)
+        return Transition(
+            self._before, self._runs, self._stored, self._renewed, self._completed, self._given_up
+        )
 
     def current(self, batch: InFlightBatch) -> InFlightBatch:
         """The batch as the transition has it so far."""
@@ -471,6 +475,8 @@ class _Staged:
 
     def _released(self, run: Run) -> Run:
         is_last = run.delivery_count >= self._limits.delivery_count
+        if is_last:
+            self._given_up += count_of(run)
         state = ARCHIVED if is_last else AVAILABLE
         return Run(run.first_offset, run.last_offset, state, run.delivery_count)
 
@@ -481,7 +487,7 @@ class _Staged:
             StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)
         )
         if run.is_complete:
-            self._completed += _count(run)
+            self._completed += count_of(run)
 
     def _put(self, batch: InFlightBatch, run: Run) -> None:
         first = batch.first_offset
@@ -504,5 +510,6 @@ def _by_type(run: Run, one: Acknowledgement) -> Iterator[tuple[Run, int]]:
     yield run.part(first_offset, run.last_offset), kind
 
 
-def _count(run: Run) -> int:
+def count_of(run: Run | StateBatch) -> int:
+    """How many records it has."""
     return run.last_offset - run.first_offset + 1

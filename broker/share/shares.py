@@ -18,6 +18,7 @@ from barnabas.broker.share.share_sessions import ShareSessions
 from barnabas.broker.share.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
 from barnabas.storage.files.segment_files import CorruptLog
 
@@ -54,6 +55,7 @@ class Shares:
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         self.changes = StateChanges(coordinator, runtime)
+        self.counts = partitions.counts
         self.session_ends = SessionEnds(partitions, self.sessions)
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
         self._next_prune_ms = now_ms + self._prune_interval_ms
@@ -89,6 +91,14 @@ class Shares:
             self.runtime.run(result, now_ms)
             for log in self._topics.logs_of(SHARE_STATE_TOPIC):
                 log.flush()
+
+    def in_flight_count(self, group_id: str, topic: str, index: int) -> int:
+        """How many records of a share partition are in flight; 0 where it is not in memory."""
+        found = self._topics.metadata.topic(topic)
+        if found is None:
+            return 0
+        loaded = self.partitions.get(SharePartitionKey(group_id, found.topic_id.bytes, index))
+        return 0 if loaded is None else loaded.value.in_flight_count
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
         """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import promql_parser
 import pytest
-from helpers.e2e_clients import PATIENCE_S, consumer, eventually, producer
+from confluent_kafka import AcknowledgeType, ShareConsumer
+from helpers.e2e_clients import PATIENCE_S, QUIET, consumer, eventually, producer
 from helpers.e2e_wire import Wire
 from helpers.scrapes import Scrape, ask, port_of, scrape_at
 from sim import wire
@@ -26,6 +27,11 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,6 +42,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
 
+GROUP_RESOURCE = 32
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
 
@@ -110,7 +117,25 @@ def used() -> Iterator[LocalBroker]:
             group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics
         )
         client.call(wire.request(request, 7))
-        yield broker
+        earliest = AlterableConfig("share.auto.offset.reset", 0, "earliest")
+        resource = AlterConfigsResource(GROUP_RESOURCE, "shared", [earliest])
+        client.call(wire.request(IncrementalAlterConfigsRequest(resources=[resource]), 1))
+        member = ShareConsumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": "shared",
+                "share.acknowledgement.mode": "explicit",
+                **QUIET,
+            }
+        )
+        try:
+            member.subscribe(["t"])
+            for record in eventually(lambda: member.poll(timeout=1.0), what="records"):
+                member.acknowledge(record, AcknowledgeType.ACCEPT)
+            member.commit_sync(30)
+            yield broker
+        finally:
+            member.close()
 
 
 def test_what_clients_did_shows(used: LocalBroker) -> None:
@@ -146,6 +171,11 @@ def test_what_clients_did_shows(used: LocalBroker) -> None:
     assert of("barnabas_partition_producer_ids", **where) == 2
     assert of("barnabas_topic_log_end_offset", topic="t") == 9
     assert of("process_resident_memory_bytes") > 1_000_000
+    accepted = of("barnabas_share_acknowledgements_total", type="accept")
+    assert of("barnabas_share_acquired_records_total") >= accepted > 0
+    assert of("barnabas_share_sessions") == 1
+    assert of("barnabas_share_session_partitions") == 2
+    assert of("barnabas_share_partitions") == 2
 
 
 def test_of_many_requests_a_sample_is_timed_and_all_are_counted() -> None:

@@ -206,7 +206,9 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     change = shares.coordinator.write(key, written, b.now_ms)
     shares.runtime.store([change], lambda _: None, b.now_ms)
     (group,) = seen_groups(b)
-    assert group.offsets == (CommittedOffsetState("t", 0, 10, RECORDS - 12),)
+    assert group.offsets == (
+        CommittedOffsetState("t", 0, 10, RECORDS - 12, is_of_share_group=True),
+    )
     shares.runtime.store(
         [shares.coordinator.write(key, written._replace(delivery_complete_count=-1), b.now_ms)],
         lambda _: None,

@@ -20,6 +20,7 @@ from barnabas.broker.metrics.rim.metric import (
     gauge,
     histogram,
 )
+from barnabas.broker.metrics.rim.share_rows import SHARE_GROUPS
 from barnabas.broker.observation.observe import NO_OFFSET
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
@@ -687,6 +688,7 @@ SECTIONS = {
     "Requests": REQUESTS,
     "Transactions": TRANSACTIONS,
     "Topics and groups": TOPICS_AND_GROUPS,
+    "Share groups": SHARE_GROUPS,
     "Loop, disk and process": LOOP_AND_DISK,
     "Standby": OF_REPLICATION,
     "The scrape": OF_THE_SCRAPE,

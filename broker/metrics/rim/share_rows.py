@@ -1,0 +1,125 @@
+"""The metrics of share groups (KIP-932): rows of the table of metrics.
+
+The meanings name Apache Kafka's metric where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.metrics.labels import label_text
+from barnabas.broker.metrics.rim.metric import Chart, Detail, counter, gauge
+
+if TYPE_CHECKING:
+    from barnabas.broker.metrics.rim.metric import Value
+    from barnabas.broker.metrics.rim.seen import Seen, Source
+    from barnabas.broker.share.share_counts import ShareCounts
+    from barnabas.broker.share.shares import Shares
+
+TYPES = ("gap", "accept", "release", "reject", "renew")  # by number
+_TYPE = ("type",)
+
+
+def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
+    """0 before a share group is used."""
+
+    def read(source: Source) -> float:
+        shares = source.server.broker.shares.made
+        return 0 if shares is None else value_of(shares)
+
+    return read
+
+
+def _count(value_of: Callable[[ShareCounts], float]) -> Callable[[Seen], Value]:
+    def read(seen: Seen) -> float:
+        shares = seen.source.server.broker.shares.made
+        return 0 if shares is None else value_of(shares.counts)
+
+    return read
+
+
+def _acknowledgements(seen: Seen) -> Value:
+    shares = seen.source.server.broker.shares.made
+    counts = {} if shares is None else shares.counts.acknowledged.copy()
+    return (
+        (label_text(_TYPE, (name,)), counts.get(number, 0)) for number, name in enumerate(TYPES)
+    )
+
+
+SHARE_GROUPS = (
+    counter(
+        "barnabas_share_acknowledgements_total",
+        "Records that members of share groups have acknowledged, by type (Kafka: "
+        "RecordAcknowledgementsPerSec of ShareGroupMetrics).",
+        _TYPE,
+        Chart("Acknowledgements", "{{type}}", by=_TYPE),
+        read=_acknowledgements,
+    ),
+    counter(
+        "barnabas_share_acquired_records_total",
+        "Records that were delivered to members of share groups; each delivery counts.",
+        (),
+        Chart("Acknowledgements", "acquired"),
+        read=_count(lambda counts: counts.acquired),
+    ),
+    counter(
+        "barnabas_share_lock_timeouts_total",
+        "Records whose locks have expired (Kafka: AcquisitionLockTimeoutPerSec of "
+        "SharePartitionMetrics).",
+        (),
+        Chart("Records that come again", "locks that expired"),
+        read=_count(lambda counts: counts.lock_timeouts),
+    ),
+    counter(
+        "barnabas_share_given_up_records_total",
+        "Records that are not delivered any more, since they were delivered "
+        "share.delivery.count.limit times.",
+        (),
+        Chart("Records that come again", "given up"),
+        read=_count(lambda counts: counts.given_up),
+    ),
+    gauge(
+        "barnabas_share_in_flight_records",
+        "Records from the start offset of each share partition to the last one that was acquired "
+        "(Kafka: InFlightMessageCount, added up).",
+        (),
+        Chart("Share partitions", "records in flight"),
+        read=lambda seen: sum(row.in_flight for group in seen.groups for row in group.offsets),
+    ),
+    gauge(
+        "barnabas_share_partitions",
+        "Share partitions in memory: of groups with a member that fetches.",
+        (),
+        Chart("Share partitions", "in memory"),
+        now=_now(lambda shares: len(shares.partitions)),
+    ),
+    gauge(
+        "barnabas_share_sessions",
+        "Share sessions (Kafka: ShareSessionsCount).",
+        (),
+        Chart("Share sessions", "sessions"),
+        now=_now(lambda shares: len(shares.sessions)),
+    ),
+    gauge(
+        "barnabas_share_session_partitions",
+        "Partitions in share sessions (Kafka: SharePartitionsCount).",
+        (),
+        Chart("Share sessions", "partitions"),
+        now=_now(lambda shares: shares.sessions.partition_count),
+    ),
+    counter(
+        "barnabas_share_session_evictions_total",
+        "Share sessions that ended with their connection (Kafka: ShareSessionEvictionsPerSec).",
+        read=_count(lambda counts: counts.evictions),
+    ),
+    gauge(
+        "barnabas_share_partition_in_flight_records",
+        "The same by share partition (Kafka: InFlightMessageCount).",
+        ("group", "topic", "partition"),
+        detail=Detail.PARTITIONS,
+        read=lambda seen: (
+            (labels, row.in_flight) for labels, row in seen.shown_offsets if row.is_of_share_group
+        ),
+    ),
+)

@@ -1,0 +1,33 @@
+"""What share groups of this broker have done since its start, for the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.share.share_partition import Acknowledgement
+
+
+class ShareCounts:
+    """Counts of records; the loop's thread adds, another may read.
+
+    acknowledged: by the number of the type. acquired: deliveries. lock_timeouts: records whose
+    locks have expired. given_up: records that were delivered as often as the group allows.
+    evictions: sessions whose connections were closed.
+    """
+
+    __slots__ = ("acknowledged", "acquired", "evictions", "given_up", "lock_timeouts")
+
+    def __init__(self) -> None:
+        self.acknowledged: Counter[int] = Counter()
+        self.acquired = self.lock_timeouts = self.given_up = self.evictions = 0
+
+    def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Count what a member has acknowledged."""
+        for one in acknowledgements:
+            if len(one.types) == 1:
+                self.acknowledged[one.types[0]] += one.last_offset - one.first_offset + 1
+            else:
+                self.acknowledged.update(one.types)

@@ -1,0 +1,91 @@
+"""What the metrics of share groups count: acknowledgements by type, deliveries, locks, sessions."""
+
+from __future__ import annotations
+
+from helpers.disk_broker import DiskBroker
+from helpers.share_member import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    SHARED,
+    ShareMember,
+    begin_group,
+    configure,
+)
+
+from barnabas.broker.metrics.rim.share_rows import TYPES
+from barnabas.broker.share.share_counts import ShareCounts
+from barnabas.protocol.errors import Code
+
+LOCK_MS = 30_000
+
+
+def queue() -> tuple[DiskBroker, ShareMember]:
+    b = DiskBroker(**SHARED)
+    b.topic("t")
+    for at in range(10):
+        b.produce("t", (b"%d" % at,))
+    begin_group(b, "g", "t")
+    return b, ShareMember(b, "g", "m")
+
+
+def counts(b: DiskBroker) -> ShareCounts:
+    counted: ShareCounts = b.broker.shares.get().counts
+    return counted
+
+
+def by_type(b: DiskBroker) -> dict[str, int]:
+    found = counts(b).acknowledged
+    return {name: found[number] for number, name in enumerate(TYPES) if found[number]}
+
+
+def test_records_are_counted_by_the_type_of_their_acknowledgement() -> None:
+    b, m = queue()
+    m.take("t")
+    assert counts(b).acquired == 10
+    assert m.acknowledge("t", (0, 3, ACCEPT), (4, 6, [REJECT, RELEASE, ACCEPT])) == Code.NONE
+    m.send_acknowledge("t", (7, 7, RENEW), is_renewal=True)
+    assert m.acknowledged() == Code.NONE
+    assert by_type(b) == {"accept": 5, "reject": 1, "release": 1, "renew": 1}
+
+
+def test_what_is_refused_does_not_count() -> None:
+    b, m = queue()
+    m.take("t", max_records=5, mode=1)
+    assert m.acknowledge("t", (0, 9, ACCEPT)) != Code.NONE
+    assert by_type(b) == {}
+
+
+def test_locks_that_expire_and_records_that_are_given_up_are_counted() -> None:
+    b, m = queue()
+    configure(b, "g", share_delivery_count_limit="2")
+    m.take("t")
+    b.tick(LOCK_MS)
+    assert (counts(b).lock_timeouts, counts(b).given_up) == (10, 0)
+    m.take("t")
+    assert counts(b).acquired == 20
+    assert m.acknowledge("t", (0, 2, RELEASE)) == Code.NONE
+    assert counts(b).given_up == 3
+    b.tick(LOCK_MS)
+    assert (counts(b).lock_timeouts, counts(b).given_up) == (17, 10)
+
+
+def test_sessions_that_end_with_their_connection_are_counted() -> None:
+    b, m = queue()
+    m.take("t")
+    m.fetch(session=-1)
+    assert counts(b).evictions == 0
+    other = ShareMember(b, "g", "other")
+    other.take("t")
+    other.hang_up()
+    assert counts(b).evictions == 1
+
+
+def test_records_in_flight_are_those_of_the_partition_in_memory() -> None:
+    b, m = queue()
+    shares = b.broker.shares.get()
+    m.take("t", max_records=6, mode=1)
+    assert m.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE
+    assert shares.in_flight_count("g", "t", 0) == 4
+    assert shares.in_flight_count("g", "nothing", 0) == shares.in_flight_count("g", "t", 1) == 0
