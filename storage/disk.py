@@ -469,6 +469,6 @@ def sync_file_system(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), "the file system cannot be synced", path)
+            raise FailedFsync(ctypes.get_errno(), "the file system cannot be synced", path)
     finally:
         os.close(descriptor)

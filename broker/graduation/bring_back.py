@@ -51,6 +51,7 @@ from barnabas.broker.kafka_directory.kafka_metadata import (
     values_of_log,
 )
 from barnabas.broker.kafka_directory.kafka_records import UnreadableMetadata
+from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
@@ -129,6 +130,7 @@ def bring_back(
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
+    disk.unlink(draft_path + SIZE_SUFFIX)  # of a way back that was cut short
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:
@@ -138,6 +140,7 @@ def bring_back(
         raise
     finally:
         draft.close()
+        disk.unlink(draft_path + SIZE_SUFFIX)
     report.was_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
     report.has_started = has_started
     if is_dry_run:

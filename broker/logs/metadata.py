@@ -8,7 +8,8 @@ A journal is a file of frames, each appended by one write and flushed before it 
      8   n    body: a msgpack map, `kind` and what belongs to it
 
     kind             fields
-    header           version (1): the first frame
+    header           version (1), epoch, size: the first frame; how often the journal was written
+                     again, and the size that it had when it took its name (8 bytes)
     topic            name, id (16 bytes), partitions, configs, replicas (of several brokers): made,
                      grown or configured; the last one holds
     topic_deleted    name, id: its directories are removed from now on
@@ -36,6 +37,9 @@ journal the frames that still count are encoded a part at each tick; changes tha
 are appended to the old file and to the new content. That is right since each change contains the
 whole of the new value. The fsyncs of the new file are steps (`SyncSteps`); the old file holds until
 the rename.
+
+How long the journal is on the disk is noted beside it (durable_size.py): one that is shorter, since
+something cut it or an earlier copy was put in its place, is refused at a start.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from barnabas.broker.logs.durable_size import DurableSize
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -159,6 +164,8 @@ class ClusterMetadata:
         self._rewriting: _Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the start of an unfinished change, until it is cut off
+        self._epoch = 0  # of the journal
+        self._first_size = 0  # of a journal that was written again
         self._file = self._open()
         self.change_count = self._frames
 
@@ -371,6 +378,7 @@ class ClusterMetadata:
         if self._gone:
             self._append()
         self._file.close()
+        self._durable_size.close()
 
     # --- the journal -----------------------------------------------------------------------------
 
@@ -429,15 +437,48 @@ class ClusterMetadata:
         self._file.append(frame)
         if self._rewriting is not None and not self._rewriting.try_add(frame, len(bodies)):
             self._rewriting = None  # the old file has the change
+        self._note_size()
         self._gone.clear()
         self._frames += len(bodies)
         self.change_count += len(bodies)
         self.generation += 1
 
+    def _note_size(self) -> None:
+        """Note that all of the journal is on the disk."""
+        self._durable_size.note(self._epoch, self._file.size)
+
+    def _check_size(self, good: int) -> None:
+        """Compare the end of the good frames with what was on the disk. Raises: JournalError."""
+        own = self._epoch, self._first_size
+        epoch, size = max(self._durable_size.noted or own, own)
+        if (self._epoch, good) >= (epoch, size):
+            return
+        what = (
+            f"has {good} bytes of whole changes, and had {size}"
+            if epoch == self._epoch
+            else "is an earlier one, from before it was written again"
+        )
+        raise JournalError(
+            f"{self._path} {what}: something has cut it, or put a copy in its place, and later "
+            "changes of topics, settings, users, ACLs or quotas are missing. Restore the file from "
+            f"a copy; or remove {self._durable_size.path}, and the broker starts with what the "
+            "file has: topics that only the missing changes made are taken over from their "
+            "directories without their settings, all else in them is lost"
+        )
+
     def _open(self) -> _JournalFile:
+        self._durable_size = DurableSize(self._disk, self._path)
+        if self._durable_size.noted is not None and not self._disk.exists(self._path):
+            logger.error(
+                "%s is gone: the settings, users, ACLs and quotas in it are lost; topics are taken "
+                "over from their directories",
+                self._path,
+            )
+            self._durable_size.forget()
         file = _JournalFile(self._disk, self._path)
         data = file.content()
         good = self._read(data)
+        self._check_size(good)
         if good < len(data):
             logger.warning(
                 "%s: cutting %d bytes of a change that was not finished",
@@ -453,6 +494,7 @@ class ClusterMetadata:
         # a kill may have come between a write and its flush, or between the file's creation and its
         # name's flush
         file.append(b"" if good else _HEADER)
+        self._durable_size.note(self._epoch, good or file.size)
         return file
 
     def _read(self, data: bytes) -> int:
@@ -523,6 +565,8 @@ class ClusterMetadata:
                         f"{self._path} is of version {body['version']}, this broker reads "
                         f"{VERSION}: use the barnabas that wrote it"
                     )
+                self._epoch = body.get("epoch", 0)
+                self._first_size = int.from_bytes(body.get("size", b""))
             elif not self._replay_setting(kind, body):
                 raise JournalError(
                     f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
@@ -593,7 +637,7 @@ class ClusterMetadata:
             SMALLEST_REWRITE, REWRITE_FACTOR * living
         ):
             return
-        self._rewriting = _Rewriting(_living_frames(self))
+        self._rewriting = _Rewriting(_living_frames(self), self._epoch + 1)
         if living <= ENCODED_AT_ONCE:
             self._gone.clear()
             while self.is_rewriting:
@@ -624,7 +668,9 @@ class ClusterMetadata:
             self._disk.unlink(path)
             return
         self._rewriting, self._frames = None, rewriting.frame_count
+        self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
+        self._note_size()  # not before: a power loss may bring the former file back
 
 
 class _JournalFile:
@@ -647,6 +693,11 @@ class _JournalFile:
         """Cut it, durably."""
         self._file.truncate(size)
         self._file.fsync()
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self._file.size
 
     def append(self, data: bytes) -> None:
         """Append durably."""
@@ -676,13 +727,14 @@ class _JournalFile:
 
 
 class _Rewriting:
-    """A journal that is being written again. frame_count: of its frames so far. is_encoded: whether
-    all frames of the state are. file: where changes go from now on, durably; None: to the content.
+    """A journal that is being written again. epoch: of the new one. frame_count: of its frames so
+    far. is_encoded: whether all frames of the state are. file: where changes go from now on,
+    durably; None: to the content.
     """
 
-    def __init__(self, living: Iterator[dict[str, Any]]) -> None:
-        self._living = living
-        self._encoded = bytearray(_HEADER)
+    def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
+        self._living, self.epoch = living, epoch
+        self._encoded = bytearray()
         self._changes: list[bytes] = []
         self.frame_count = 1
         self.is_encoded = False
@@ -715,7 +767,9 @@ class _Rewriting:
 
     def write(self, disk: Disk, path: str) -> SyncSteps:
         """Write the new file. At the end it has all changes, durably."""
-        disk.write_atomic(path, self._take_content(), sync=False)
+        content = self._take_content()
+        size = len(_header(self.epoch, 0)) + len(content)
+        disk.write_atomic(path, _header(self.epoch, size) + content, sync=False)
         file = disk.open(path)
         yield [file]
         changes = self._take_content()
@@ -815,6 +869,12 @@ def _encode(body: dict[str, Any]) -> bytes:
 
 
 _HEADER = _encode({"kind": "header", "version": VERSION})
+
+
+def _header(epoch: int, size: int) -> bytes:
+    """The first frame of a journal that is written again, of the same length for every size."""
+    first = {"kind": "header", "version": VERSION, "epoch": epoch, "size": size.to_bytes(8)}
+    return _encode(first)
 
 
 def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:

@@ -39,6 +39,8 @@ from barnabas.broker.rim.worker import Worker
 from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+from barnabas.storage.disk import OsDisk, sync_file_system
+from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
@@ -47,6 +49,7 @@ TLS_CHUNK_BYTES = 256 * 1024
 GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
+SYNCED_TOGETHER = 1000  # files of a stop, above which one call for the file system syncs them
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, which would delay requests
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
@@ -568,6 +571,16 @@ class Server:
             connection.close()
         self._cleaner.stop()
 
+    def _sync_at_stop(self, files: list[Any]) -> None:
+        """Bring the files of a stop to the disk: very many by one call for their file system, where
+        nothing above it (a standby, test control) has to know of each. Raises OSError.
+        """
+        is_plain = type(disk_below(self.broker.logs.disk)) is OsDisk
+        if len(files) < SYNCED_TOGETHER or not is_plain:
+            self._flusher.sync(files)
+        else:
+            sync_file_system(self.broker.config.data_dir)
+
     def close(self) -> None:
         """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the
         disk failed, also only now: see `failure`).
@@ -594,7 +607,7 @@ class Server:
             )  # another fsync of the file would succeed, and the lost data would count as durable
         if not self.failure.done():
             try:
-                self.broker.close_logs(self.now_ms(), self._flusher.sync)
+                self.broker.close_logs(self.now_ms(), self._sync_at_stop)
             except (OSError, AssertionError) as error:
                 self.fail(error)
         self._flusher.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.disk import DirectorySync, Disk, Syncable
+from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     MANIFEST_NAME,
@@ -106,7 +106,7 @@ class LogCheckpoint:
         self._segments.active.indexes.add_last_time()
         self.write(log_start_offset)
         return [
-            self._disk.open(f"{self._directory}/{MANIFEST_NAME}"),
+            FileSync(self._disk, f"{self._directory}/{MANIFEST_NAME}"),
             DirectorySync(self._disk, self._directory),
         ]
 

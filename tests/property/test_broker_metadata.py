@@ -1,8 +1,8 @@
 """The metadata journal against a model: any changes, then a cut, a wrong byte, a kill or a power
 failure.
 
-What was changed is there, or (where the damage is) everything before it, or the broker says so;
-never anything else.
+What was changed is there, or the broker refuses the journal; without the record of its size also
+everything before the damage; never anything else.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import uuid
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
+from barnabas.broker.logs import durable_size
 from barnabas.broker.logs import metadata as module
+from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import FlushJob, Outbox
@@ -191,21 +194,28 @@ def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None
 
 @given(changes, st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_cut_anywhere_loads_the_changes_before_it(
+def test_a_cut_anywhere_is_refused_and_loads_the_changes_before_it_on_request(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     disk = new_disk()
     history = written(disk, wanted)
-    cut = data.draw(st.integers(0, disk.size(PATH)))
+    size = disk.size(PATH)
+    cut = data.draw(st.integers(0, size))
     disk.open(PATH).truncate(cut)
     expected = [state for size, state in history if size <= cut] or [history[0][1]]
+    if cut < size:
+        for _ in range(2):
+            with pytest.raises(JournalError, match="Restore the file from a copy"):
+                ClusterMetadata(disk, PATH)
+            assert disk.size(PATH) == cut, "a refused journal is left as it is"
+        disk.unlink(PATH + SIZE_SUFFIX)
     assert state_of(ClusterMetadata(disk, PATH)) == expected[-1]
     assert state_of(ClusterMetadata(disk, PATH)) == expected[-1], "the cut file loads again"
 
 
 @given(changes, st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(
+def test_a_wrong_byte_anywhere_is_refused(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     disk = new_disk()
@@ -213,16 +223,20 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(
     position = data.draw(st.integers(0, disk.size(PATH) - 1))
     inode = disk.open(PATH).inode
     inode.data[position] ^= data.draw(st.integers(1, 255))
+    damaged = bytes(inode.data)
+    with pytest.raises(JournalError):
+        ClusterMetadata(disk, PATH)
+    assert bytes(inode.data) == damaged, "a damaged journal is left as it is"
+    disk.unlink(PATH + SIZE_SUFFIX)
     before = [state for size, state in history if size <= position]
     in_last_change = position >= max(
         (size for size, _ in history if size < disk.size(PATH)), default=0
     )
-    damaged = bytes(inode.data)
     try:
         loaded = state_of(ClusterMetadata(disk, PATH))
     except JournalError:
-        assert not (in_last_change and before), "the last change alone is cut"
-        assert bytes(inode.data) == damaged, "a damaged journal is left as it is"
+        assert not (in_last_change and before), "the last change alone is cut, without the size"
+        assert bytes(inode.data) == damaged
     else:
         assert in_last_change
         assert loaded == (before or [history[0][1]])[-1], (
@@ -287,3 +301,38 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
             )
             if loaded == before.state():
                 model = before
+
+
+@given(changes, st.integers(0, 2**32), st.data())
+@settings(max_examples=150, deadline=None)
+def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
+    wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
+) -> None:
+    """Rewrites included, and a kill at each of their steps."""
+    disk = new_disk(seed)
+    model = Model()
+    before = copy.deepcopy(model)
+    with (
+        mock.patch.object(module, "SMALLEST_REWRITE", 6),
+        mock.patch.object(module, "REWRITE_FACTOR", 1),
+        mock.patch.object(durable_size, "MOST_RECORDS", 3),
+    ):
+        ClusterMetadata(disk, PATH).close()
+        disk.crash_in(data.draw(st.integers(0, 100)))
+        try:
+            metadata = ClusterMetadata(disk, PATH)
+            for change in wanted:
+                before = copy.deepcopy(model)
+                model.apply(change, metadata)
+            metadata.close()
+        except Crash:
+            pass
+        disk.kill()
+        cut = data.draw(st.integers(0, disk.size(PATH)))
+        disk.open(PATH).truncate(cut)
+        try:
+            loaded = state_of(ClusterMetadata(disk, PATH))
+        except JournalError:
+            assert disk.size(PATH) == cut
+        else:
+            assert loaded in (before.state(), model.state())

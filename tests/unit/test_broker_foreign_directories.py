@@ -9,6 +9,7 @@ import logging
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker
 
+from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import changes_in
 from barnabas.broker.rim.daemon.opening import JOURNAL
 from barnabas.protocol.errors import Code
@@ -192,6 +193,11 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
         row for row in changes_in(files[journal]) if row[2].get("name") == "t"
     )
     torn = files[journal][: (position + end) // 2]
+    b.load({**files, journal: torn})
+    with pytest.raises(LogDirectoryError, match="bytes of whole changes, and had"):
+        b.open()
+    b.disk.kill()
+    del files[journal + SIZE_SUFFIX]  # as the error says, to start with what there is
     b.load({**files, journal: torn})
     for _ in range(3):
         with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):

@@ -4,10 +4,12 @@ known, dead frames are dropped.
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -17,6 +19,12 @@ from helpers.disk_broker import Worst
 from sim.disk import SimDisk
 
 from barnabas.broker.logs import metadata as metadata_module
+from barnabas.broker.logs.durable_size import (
+    MOST_RECORDS,
+    RECORD_BYTES,
+    SIZE_SUFFIX,
+    highest_record,
+)
 from barnabas.broker.logs.metadata import (
     ENCODED_AT_ONCE,
     SMALLEST_REWRITE,
@@ -55,6 +63,10 @@ class CountingDisk(OsDisk):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "barnabas-metadata.journal"
+
+
+def size_file(path: Path) -> Path:
+    return path.with_name(path.name + SIZE_SUFFIX)
 
 
 def opened(path: Path) -> ClusterMetadata:
@@ -176,7 +188,7 @@ def test_every_change_is_one_write_that_is_flushed(tmp_path: Path) -> None:
     metadata.set_broker_configs({})
     metadata.set_next_producer_id(1000)
     metadata.delete_topics(["a"])
-    assert disk.calls == ["append", "fsync"] * 6
+    assert disk.calls == ["append", "fsync", "append"] * 6, "the last one: of the size"
 
 
 def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
@@ -184,6 +196,7 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
     loaded = []
     for size in range(len(data)):
         path.write_bytes(data[:size])
+        size_file(path).unlink()
         metadata = opened(path)
         loaded.append(
             (
@@ -205,6 +218,94 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
         (2, 1000, 4),
         (1, 1000, 4),
     ]
+
+
+def test_a_journal_that_was_cut_between_two_changes_is_refused(path: Path) -> None:
+    """It looks as if the later changes had never been made: ACLs and settings would be lost."""
+    metadata = opened(path)
+    metadata.set_broker_configs({"a": "1"})
+    metadata.close()
+    before = path.read_bytes()
+    metadata = opened(path)
+    metadata.set_broker_configs({"a": "2"})
+    metadata.close()
+    path.write_bytes(before)
+    with pytest.raises(JournalError) as refused:
+        opened(path)
+    assert f"has {len(before)} bytes of whole changes, and had {2 * len(before) - len(HEADER)}" in (
+        str(refused.value)
+    )
+    assert f"remove {size_file(path)}" in str(refused.value)
+    size_file(path).unlink()
+    assert opened(path).broker_configs == {"a": "1"}
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(JournalError):
+        opened(path)
+
+
+def test_a_journal_that_is_gone_is_told_and_begins_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(path)
+    path.unlink()
+    metadata = opened(path)
+    assert metadata.topics == {} and "is gone: the settings, users, ACLs and quotas" in caplog.text
+    metadata.close()
+    opened(path).close()
+
+
+def test_an_earlier_copy_of_a_journal_that_was_written_again_is_refused(path: Path) -> None:
+    metadata = opened(path)
+    metadata.create_topic("a", IDS[0], 1, {})
+    early = path.read_bytes()
+    for number in range(SMALLEST_REWRITE + 10):
+        metadata.set_next_producer_id(number)
+    late = path.read_bytes()
+    metadata.close()
+    opened(path).close()
+    path.write_bytes(early)
+    with pytest.raises(JournalError, match="is an earlier one, from before it was written again"):
+        opened(path)
+    path.write_bytes(late[:-1])
+    with pytest.raises(JournalError, match="bytes of whole changes"):
+        opened(path)
+    path.write_bytes(late)
+    assert list(opened(path).topics) == ["a"]
+
+
+def test_the_record_of_the_size_stays_small_and_a_damaged_one_counts_for_nothing(
+    path: Path,
+) -> None:
+    metadata = opened(path)
+    for number in range(3 * MOST_RECORDS):
+        metadata.set_broker_configs({"a": str(number)})
+        assert size_file(path).stat().st_size <= MOST_RECORDS * RECORD_BYTES
+    metadata.close()
+    for damaged in (b"", b"torn", bytes(64), size_file(path).read_bytes()[:-3]):
+        size_file(path).write_bytes(damaged)
+        opened(path).close()
+        assert opened(path).broker_configs == {"a": str(number)}
+        assert highest_record(size_file(path).read_bytes()) == (0, path.stat().st_size)
+
+
+def test_a_disk_without_space_for_the_record_takes_the_change(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = opened(path)
+    noted = metadata._durable_size.noted
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    assert metadata._durable_size._file is not None
+    monkeypatch.setattr(
+        metadata._durable_size, "_file", SimpleNamespace(size=0, append=refuse, fsync=lambda: None,
+                                                         close=lambda: None),
+    )  # fmt: skip
+    metadata.set_broker_configs({"a": "1"})
+    assert metadata._durable_size.noted == noted, "a lower bound"
+    metadata.close()
+    assert opened(path).broker_configs == {"a": "1"}
 
 
 def test_a_cut_is_told_in_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -263,6 +364,7 @@ def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
 def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
     for torn in (bytes(len(HEADER)), HEADER[:9] + bytes(len(HEADER) - 9), HEADER[:1]):
         path.write_bytes(torn)
+        size_file(path).unlink(missing_ok=True)  # of a journal that is new
         opened(path).close()
         assert path.read_bytes() == HEADER
 

@@ -30,10 +30,11 @@ from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
+from barnabas.broker.rim import server
 from barnabas.broker.rim.acceptor import _most_connections, listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
-from barnabas.broker.rim.server import Server
+from barnabas.broker.rim.server import SYNCED_TOGETHER, Server
 from barnabas.broker.rim.tls import TlsListener
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
@@ -41,6 +42,7 @@ from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.pooled_disk import PooledDisk
 
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
@@ -969,6 +971,22 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
     rim.broker.close_logs = close_logs  # type: ignore[method-assign]
     rim.server.close()
     assert rim.server.failure.result() is error
+
+
+@pytest.mark.parametrize("below", [OsDisk, type("Replicated", (OsDisk,), {})])
+@pytest.mark.parametrize("count", [SYNCED_TOGETHER - 1, SYNCED_TOGETHER])
+def test_very_many_files_of_a_stop_are_brought_to_the_disk_by_one_call(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch, count: int, below: type[OsDisk]
+) -> None:
+    """But where a standby, or test control, has to know of each."""
+    synced: list[str] = []
+    monkeypatch.setattr(server, "sync_file_system", synced.append)
+    files = [SimpleNamespace(fsync=lambda: synced.append("a file")) for _ in range(count)]
+    rim.broker.logs = SimpleNamespace(disk=PooledDisk(below()))
+    rim.broker.close_logs = lambda _, sync: sync(files)  # type: ignore[method-assign]
+    rim.server.close()
+    is_one_call = count == SYNCED_TOGETHER and below is OsDisk
+    assert synced == ([rim.broker.config.data_dir] if is_one_call else ["a file"] * count)
 
 
 # --- time ---------------------------------------------------------------------------------------

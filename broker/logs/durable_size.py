@@ -1,0 +1,99 @@
+"""The size that a journal is known to have had on the disk: a start compares the journal with it.
+
+A journal that was cut between two of its frames looks like one that never had the later frames. The
+file beside it, `<journal>.size`, says how long the journal was after each of its flushes. It is a
+file of records, each appended after the flush that it is about:
+
+    at  size  field
+     0   4    epoch: how often the journal was written again
+     4   8    size of the journal in bytes
+    12   4    CRC-32C of the above
+
+The highest record counts; one that is cut off or wrong does not. The file is not flushed with each
+change, which would cost a change one more fsync: it is a lower bound. After a kill, and after a
+change of the journal from outside, it is exact; a power loss may take its last records, of the time
+that the kernel keeps written data in memory (half a minute).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.disk import Disk, File, is_out_of_resources
+
+SIZE_SUFFIX = ".size"
+MOST_RECORDS = 256  # of the file; then it begins again
+_RECORD = struct.Struct(">IQ")
+_CRC = struct.Struct(">I")
+RECORD_BYTES = _RECORD.size + _CRC.size
+
+
+def encode_record(epoch: int, size: int) -> bytes:
+    """One record."""
+    body = _RECORD.pack(epoch, size)
+    return body + _CRC.pack(crc32c(body))
+
+
+def highest_record(data: bytes) -> tuple[int, int] | None:
+    """The highest (epoch, size) in a file's content; None without a right record."""
+    highest: tuple[int, int] | None = None
+    for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
+        body = data[at : at + _RECORD.size]
+        if _CRC.unpack_from(data, at + _RECORD.size)[0] == crc32c(body):
+            record: tuple[int, int] = _RECORD.unpack(body)
+            highest = record if highest is None else max(highest, record)
+    return highest
+
+
+class DurableSize:
+    """The record of one journal's size. noted: the (epoch, size) of the last one; None: there is
+    none.
+    """
+
+    def __init__(self, disk: Disk, journal_path: str) -> None:
+        self.path = journal_path + SIZE_SUFFIX
+        self._disk = disk
+        self._file: File | None = None
+        self.noted = highest_record(disk.read(self.path)) if disk.exists(self.path) else None
+
+    def note(self, epoch: int, size: int) -> None:
+        """Note the size of the journal, all of which is on the disk.
+
+        Without space for it the former record stays, which is a lower bound, too.
+        """
+        if self.noted == (epoch, size):
+            return
+        record = encode_record(epoch, size)
+        try:
+            if self._file is None:
+                self._file = self._disk.open(self.path, create=True)
+            if self._file.size % RECORD_BYTES or self._file.size >= MOST_RECORDS * RECORD_BYTES:
+                self._begin_again(record)
+            else:
+                self._file.append(record)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            return
+        self.noted = epoch, size
+
+    def _begin_again(self, record: bytes) -> None:
+        """Replace the file by one with this record."""
+        self.forget(removes=False)
+        self._disk.write_atomic(self.path, record, sync=False)
+
+    def forget(self, *, removes: bool = True) -> None:
+        """Close the file, and remove it: the journal is gone."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if removes:
+            self._disk.unlink(self.path)
+            self.noted = None
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        if self._file is not None:
+            self._file.fsync()
+        self.forget(removes=False)
