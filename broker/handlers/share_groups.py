@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
@@ -23,6 +24,7 @@ from barnabas.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,14 +87,19 @@ class ShareHeartbeatHandler:
         def done(_: None, now_ms: int) -> None:
             self._is_loaded = True
             if self._requests.is_waited_for(context):
-                self._decide(request, context._replace(now_ms=now_ms))
+                try:
+                    self._decide(request, context._replace(now_ms=now_ms))
+                except NotWrittenError:
+                    refuse(self._requests, request, context)
 
         self._requests.run_elsewhere(context, _load_modules, done)
         return PARKED
 
     def _decide(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> None:
-        result = self._groups.share_requests.on_heartbeat(request, context, context.now_ms)
-        self._group_runtime.run(result, context.now_ms)
+        decide = self._groups.share_requests.on_heartbeat
+        self._group_runtime.run_heartbeat(
+            lambda: decide(request, context, context.now_ms), request, context
+        )
 
 
 def _load_modules() -> None:

@@ -81,12 +81,15 @@ def group(decide: str, kind: str = "any") -> Row:
     return Row(make)
 
 
-def share_group(part: str, decide: str) -> Row:
-    """A method of a part of the group coordinator, of share groups."""
+def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
+    """A method of a part of the group coordinator, of share groups. Takes: kind, a method of
+    `ToGroups`.
+    """
 
     def make(parts: Parts) -> Handler[Any]:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
-        return made.of_share_groups(getattr(getattr(parts.groups, part), decide))
+        handler: Handler[Any] = getattr(made, kind)(getattr(getattr(parts.groups, part), decide))
+        return handler
 
     return Row(make)
 
@@ -158,10 +161,10 @@ ROWS: dict[int, Row] = {
     8: group("on_offset_commit", "of_commits"),
     9: group("on_offset_fetch", "of_offsets"),
     10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config"),
-    11: group("on_join_group"),
+    11: group("on_join_group", "of_members"),
     12: group("on_heartbeat"),
-    13: group("on_leave_group"),
-    14: group("on_sync_group"),
+    13: group("on_leave_group", "of_members"),
+    14: group("on_sync_group", "of_members"),
     15: group("on_describe_groups"),
     16: to("groups:on_list_groups", "requests", "groups"),
     17: to("scram_credentials:on_sasl_handshake"),
@@ -197,7 +200,7 @@ ROWS: dict[int, Row] = {
     44: to("configs:ConfigHandler.on_incremental_alter_configs", *_CONFIGS),
     45: to("cluster:ClusterHandler.on_alter_partition_reassignments", *_CLUSTER),
     46: to("cluster:ClusterHandler.on_list_partition_reassignments", *_CLUSTER),
-    47: group("on_offset_delete"),
+    47: group("on_offset_delete", "writing"),
     48: to("client_quotas:on_describe_client_quotas", "metadata"),
     49: to("client_quotas:on_alter_client_quotas", "metadata", "quotas"),
     50: to("scram_credentials:on_describe_user_scram_credentials", "metadata"),
@@ -233,8 +236,8 @@ ROWS: dict[int, Row] = {
     89: to("streams_groups:StreamsGroupHandler.on_streams_group_describe", *_STREAMS),
     90: to("share_groups:on_describe_share_group_offsets",
            "requests", "features", "topics", "groups", "shares"),
-    91: share_group("share_offsets", "on_alter"),
-    92: share_group("share_offsets", "on_delete"),
+    91: share_group("share_offsets", "on_alter", "writing_share_groups"),
+    92: share_group("share_offsets", "on_delete", "writing_share_groups"),
 }  # fmt: skip
 """By API key."""
 

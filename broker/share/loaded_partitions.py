@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_partition import (
     Acknowledgement,
@@ -25,6 +24,7 @@ from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change,
 from barnabas.coordinator.share.state_batches import combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 
 if TYPE_CHECKING:

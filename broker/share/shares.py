@@ -8,7 +8,6 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.share_runtime import ShareRuntime
@@ -18,12 +17,14 @@ from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.settings.config import BrokerConfig
@@ -47,12 +48,13 @@ class Shares:
         runtime: ShareRuntime,
         partitions: LoadedPartitions,
         topics: TopicRegistry,
+        unwritten: UnwrittenWork,
         now_ms: int,
     ) -> None:
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
-        self.changes = StateChanges(coordinator, runtime)
+        self.changes = StateChanges(coordinator, runtime, unwritten)
         self._closed: list[int] = []  # connections
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
         self._next_prune_ms = now_ms + self._prune_interval_ms
@@ -163,9 +165,10 @@ def make_shares(
     requests: Requests,
     purgatory: Purgatory,
     group_configs: GroupConfigs,
+    unwritten: UnwrittenWork,
     now_ms: int,
 ) -> Shares:
-    """Make the part of an opened data directory."""
+    """Make the part of an opened data directory. A parameter for each part that it takes."""
 
     def partition_exists(topic_id: bytes, index: int) -> bool:
         topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))
@@ -184,7 +187,8 @@ def make_shares(
         flushes,
         progress,
         requests,
+        unwritten,
         is_durable=config.barnabas_transaction_durability == "flush",
     )
     partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory)
-    return Shares(config, coordinator, runtime, partitions, topics, now_ms)
+    return Shares(config, coordinator, runtime, partitions, topics, unwritten, now_ms)
