@@ -24,6 +24,7 @@ from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Ids, Outbox
 from barnabas.broker.quotas.quotas import Quotas
@@ -88,7 +89,7 @@ def assemble(
     After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are
            under way to completion.
     """
-    wall, outbox = logs.wall, Outbox()
+    wall, outbox, unwritten = logs.wall, Outbox(), UnwrittenWork()
     connections: dict[int, ConnectionState] = {}
     loaded_routes: dict[int, Route] = {}
 
@@ -158,10 +159,11 @@ def assemble(
     shares = Lazy(
         partial(
             _shares,
-            config, topics, flushes, progress, requests, purgatory, group_configs, now_ms,
+            config, topics, flushes, progress, requests, purgatory, group_configs, unwritten,
+            now_ms,
         )
     )  # fmt: skip
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares)
+    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares, unwritten)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
         config,
@@ -174,6 +176,7 @@ def assemble(
         requests,
         outbox,
         files_ahead,
+        unwritten,
     )
     edge = Lazy(
         partial(
@@ -183,7 +186,7 @@ def assemble(
     )  # fmt: skip
     deletion = TopicDeletion(
         topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
-        cluster, syncs,
+        cluster, syncs, requests.work, unwritten,
     )  # fmt: skip
 
     recovery = TransactionRecovery(transaction_ends, markers, transactions, topics, flushes, outbox)
@@ -193,6 +196,7 @@ def assemble(
     )  # fmt: skip
     start.resume(now_ms, sync)
     logs.run_steps = metadata.run_steps = syncs.run
+    unwritten.is_serving = True
 
     new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
     streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))
@@ -215,6 +219,7 @@ def assemble(
         cluster=cluster, failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
         compaction=compaction, groups=groups, group_runtime=group_runtime, shares=shares,
         transactions=transactions, transaction_ends=transaction_ends, counters=counters,
+        unwritten=unwritten,
     )  # fmt: skip
 
 
@@ -300,13 +305,16 @@ def _shares(
     requests: Requests,
     purgatory: Purgatory,
     group_configs: Lazy[GroupConfigs],
+    unwritten: UnwrittenWork,
     now_ms: int,
 ) -> Shares:
+    """Make the part, of its parameters."""
     from barnabas.broker.share.shares import make_shares
 
     return make_shares(
-        config, topics, flushes, progress, requests, purgatory, group_configs.get(), now_ms
-    )
+        config, topics, flushes, progress, requests, purgatory, group_configs.get(), unwritten,
+        now_ms,
+    )  # fmt: skip
 
 
 def _new_topics(

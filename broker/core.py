@@ -19,6 +19,7 @@ from barnabas.broker.connections import ConnectionState
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
 from barnabas.broker.requests.pending_requests import FRAME, Requests
 from barnabas.broker.requests.routes import Route
+from barnabas.broker.requests.without_space import refuse
 from barnabas.protocol.api_table import API_VERSIONS, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES, RequestHeader, read_request_header
@@ -31,7 +32,7 @@ from barnabas.protocol.primitives import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
-from barnabas.storage.disk import may_have_lost_pages
+from barnabas.storage.disk import NotWrittenError, may_have_lost_pages
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.parts import Routes
@@ -105,6 +107,7 @@ class Broker:
         transactions: TransactionCoordinator,
         transaction_ends: TransactionEnds,
         counters: Counters,
+        unwritten: UnwrittenWork,
     ) -> None:
         self.config, self.metadata, self.logs, self.wall = config, metadata, logs, logs.wall
         self.outbox, self.connections = outbox, connections
@@ -117,7 +120,7 @@ class Broker:
         self.groups, self._group_runtime, self.shares = groups, group_runtime, shares
         self.transactions, self._transaction_ends = transactions, transaction_ends
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
-        self.counters = counters
+        self.counters, self.unwritten = counters, unwritten
         self._apis = config.release.apis
 
     @property
@@ -285,8 +288,13 @@ class Broker:
         return bounded
 
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
-        response = row.handle(request, context)
         requests = self.requests
+        try:
+            response = row.handle(request, context)
+        except NotWrittenError as error:
+            self.unwritten.note(f"a {row.name} request", error, context.now_ms)
+            refuse(requests, request, context)
+            return
         if isinstance(response, Encoded):
             requests.answer(context.connection_id, response.pieces)
         elif isinstance(response, NoResponse):
@@ -408,13 +416,18 @@ class Broker:
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
         self.on_sent(now_ms)
+        self.unwritten.on_tick(now_ms)
         self.progress.on_tick(now_ms)
         deadline = self.groups.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
-            self._group_runtime.run(self.groups.on_tick(now_ms), now_ms)
+            self._group_runtime.on_tick(now_ms)
         deadline = self.transactions.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
-            self._transaction_ends.run(self.transactions.on_tick(now_ms), now_ms)
+            try:
+                self._transaction_ends.run(self.transactions.on_tick(now_ms), now_ms)
+            except NotWrittenError as error:
+                self.unwritten.note("the timeouts of transactions", error, now_ms)
+                self.transactions.on_tick_not_written(now_ms)
         if self._transaction_ends.in_parts:
             self._transaction_ends.on_tick(now_ms)
         if self.logs.next_deadline_ms() <= now_ms:
@@ -451,6 +464,7 @@ class Broker:
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,
+            self.unwritten.next_deadline_ms(),
             None if self.sasl is None else self.sasl.next_deadline_ms(),
             None if self.shares.made is None else self.shares.made.next_deadline_ms(),
         ):

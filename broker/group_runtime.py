@@ -3,21 +3,34 @@
 The records of a Result are appended and replayed; then its answers are sent, and what share groups
 decide about their partitions' states is carried out (share/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
+
+Records that find no space on the disk:
+
+| Result of | then |
+|---|---|
+| a commit, an administrator, a heartbeat of a member that stays | dropped: nothing depends on it |
+| a request of a member, a timer, states of share partitions | kept until it is written |
+
+The second kind has changed soft state: who is a member of a classic group, which requests are
+answered. Its answers are refusals. Until it is written its partition takes no other Result with
+records, and the deadlines of groups are held: members could not send their heartbeats in time.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
-from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.slices import Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import Reply, Result
-from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from barnabas.protocol.errors import Code
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
@@ -25,12 +38,16 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.groups.share.state_changes import StateChange
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
     from barnabas.storage.log.log import Log
 
+PUT_OFF_AT_ONCE = 5_000  # deadlines: 10 ms
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -49,6 +66,20 @@ def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
     )  # fmt: skip
 
 
+class Heartbeat(Protocol):
+    """The heartbeat of a consumer, share or streams group."""
+
+    group_id: str
+    member_epoch: int
+
+
+def _refusal(response: Message) -> Message:
+    """The refusal of a request in place of an answer of that kind."""
+    refused: Any = type(response)()
+    refused.error_code = int(Code.COORDINATOR_NOT_AVAILABLE)
+    return cast("Message", refused)
+
+
 class GroupRuntime:
     """Runs the Results of the group coordinator against its logs."""
 
@@ -60,26 +91,27 @@ class GroupRuntime:
         progress: LogProgress,
         requests: Requests,
         shares: Lazy[Shares],
+        unwritten: UnwrittenWork,
     ) -> None:
-        self._shares = shares
+        self._shares, self._unwritten = shares, unwritten
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
-        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
+        self._kept: dict[int, deque[Result]] = {}  # by partition: those that wait for space
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result: append its records and replay them, then send its answers.
 
-        Raises: NotWrittenError. OSError.
+        Raises: NotWrittenError without space for its records; further Results are dropped then,
+                too. OSError.
         """
         while True:
             if result.records:
                 log = self._topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
                 try:
                     append_records(log, result.records, now_ms, result.producer)
-                except OSError as error:
-                    if may_have_lost_pages(error) or not is_out_of_resources(error):
-                        raise
-                    raise self._not_written(log, error, now_ms) from error
+                except NotWrittenError as error:
+                    self._unwritten.note(f"records of groups to {log!r}", error, now_ms)
+                    raise
                 offset = log.log_end_offset - len(result.records)
                 for key, value in result.records:
                     self._groups.replay(result.partition, offset, key, value, result.producer)
@@ -117,7 +149,13 @@ class GroupRuntime:
 
     def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
         result = self._groups.share_offsets.on_states_changed(change, codes)
-        self.run_durably(result, [], now_ms)
+        if result.partition in self._kept:
+            self._keep(result, now_ms)
+            return
+        try:
+            self.run_durably(result, [], now_ms)
+        except NotWrittenError:
+            self._keep(result, now_ms)
 
     def durable(self, partition: int, now_ms: int) -> Wait:
         """The wait until all records of a partition of the internal topic are on the disk."""
@@ -125,10 +163,17 @@ class GroupRuntime:
         return Wait(partial(self._flushes.wait, [log], now_ms=now_ms), log.flush)
 
     def run_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
-        """Carry out a Result; send its answers once its records and `logs` are on the disk."""
+        """Carry out a Result; send its answers once its records and `logs` are on the disk.
+
+        Raises: NotWrittenError, as `run`.
+        """
         *_, last = (result, *result.more)
         replies, last.replies = last.replies, []
-        self.run(result, now_ms)
+        try:
+            self.run(result, now_ms)
+        except NotWrittenError:
+            last.replies = replies
+            raise
         written = [
             self._topics.internal_log(OFFSETS_TOPIC, each.partition, now_ms)
             for each in (result, *result.more)
@@ -136,11 +181,104 @@ class GroupRuntime:
         ]
         self._flushes.wait([*written, *logs], lambda _: self._reply(replies), now_ms)
 
-    def _not_written(self, log: Log, error: OSError, now_ms: int) -> NotWrittenError:
-        """Log that there was no space, at most once a minute for each log. Gives: the error."""
-        if self._lines.may_write("no space", repr(log), now_ms):
-            logger.error("%r: a coordinator's records were not written: %s", log, error)
-        return NotWrittenError(error.errno, error.strerror, error.filename)
+    # --- without space ---------------------------------------------------------------------------
+
+    @property
+    def holds_deadlines(self) -> bool:
+        """Whether Results wait for space."""
+        return bool(self._kept)
+
+    def check_writable(self, group_id: str) -> None:
+        """Check that a Result of a group may be written, before it is decided.
+
+        Raises: NotWrittenError where an earlier one waits for space.
+        """
+        if self._kept and self._topics.group_partition(group_id) in self._kept:
+            raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def run_or_keep(self, result: Result, now_ms: int) -> bool:
+        """Carry out a Result that has changed soft state; without space for its records it is kept
+        until they are written. Gives: whether some of it is.
+        """
+        further, result.more = result.more, []
+        is_kept = False
+        for one in (result, *further):
+            if one.records and one.partition in self._kept:
+                self._keep(one, now_ms)
+                is_kept = True
+                continue
+            try:
+                self.run(one, now_ms)
+            except NotWrittenError:
+                if not self._unwritten.is_serving:
+                    raise
+                self._keep(one, now_ms)
+                is_kept = True
+        return is_kept
+
+    def run_heartbeat(
+        self,
+        decide: Callable[[], Result],
+        request: Heartbeat,
+        context: RequestContext,
+        then: Callable[[Result], None] | None = None,
+    ) -> None:
+        """Decide about a heartbeat of a member that names its epoch, and carry out the Result.
+
+        Takes: then, called with the Result before it is carried out.
+        Raises: NotWrittenError without space; a member that stays sends its change again with its
+                next heartbeat, and its session is renewed.
+        """
+        group = self._groups.group(request.group_id)
+        stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
+        if not stays:
+            self.check_writable(request.group_id)
+        result = decide()
+        if then is not None:
+            then(result)
+        if not stays:
+            self.run_or_keep(result, context.now_ms)
+            return
+        try:
+            if result.records:
+                self.check_writable(request.group_id)
+            self.run(result, context.now_ms)
+        except NotWrittenError:
+            self._groups.on_records_dropped(request.group_id)
+            raise
+
+    def on_tick(self, now_ms: int) -> None:
+        """Handle the deadlines of groups that are due, or hold them."""
+        if self._kept:
+            self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
+        else:
+            self.run_or_keep(self._groups.on_tick(now_ms), now_ms)
+
+    def _keep(self, result: Result, now_ms: int) -> None:
+        """Refuse the requests that a Result answers, and write its records later."""
+        for one in (result, *result.more):
+            for ticket, response in one.replies:
+                self._requests.reply(ticket, _refusal(response))
+            one.replies = []
+        kept = self._kept.get(result.partition)
+        if kept is None:
+            self._kept[result.partition] = deque([result])
+            self._unwritten.later(partial(self._write_kept, result.partition), now_ms)
+        else:
+            kept.append(result)
+
+    def _write_kept(self, partition: int, now_ms: int) -> None:
+        kept = self._kept[partition]
+        while kept:
+            try:
+                self.run(kept[0], now_ms)
+            except NotWrittenError:
+                self._unwritten.later(partial(self._write_kept, partition), now_ms)
+                return
+            kept.popleft()
+        del self._kept[partition]
+        if not self._kept:  # members need time for a heartbeat
+            self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
 
     def _reply(self, replies: Sequence[Reply]) -> None:
         for reply in replies:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 Slices = Generator[Any, int, Any]  # yields None, or a `Wait`
+NO_TICKET = 0  # of work that no request waits for
 Pieces = Callable[[], Sequence[Any]]  # encodes an answer that the work has in values
 
 

@@ -4,8 +4,9 @@ A coordinator decides and never writes. `on_<event>` returns a Result; its host
 (broker/group_runtime.py) appends the records to the internal topic, passes each to `replay`
 (or its decoded content to `apply`), and, once the records are as durable as the configuration asks,
 releases the replies and carries out the effects. If the append fails on I/O the broker stops, so
-nothing is ever rolled back. The exception is a commit of offsets that finds no space: it changes
-nothing before its records are written, and is refused.
+nothing is ever rolled back. Without space on the disk nothing is rolled back, either: a decision on
+which nothing depends is dropped and its request refused; one that has changed soft state stays
+decided, and its records are written when there is space.
 """
 
 from __future__ import annotations

@@ -13,6 +13,10 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 
+# A deadline whose work found no space on the disk is moved by so much. While groups' deadlines are
+# held, those that are due within SOON_MS are moved, too: so a member has as long for its heartbeat
+# when there is space again.
+PUT_OFF_MS, SOON_MS = 10_000, 5_000
 _SMALL = 64  # of so few rows the heap is not rebuilt
 
 
@@ -72,6 +76,11 @@ class Timers(Generic[Key]):
                 due.append(key)
         self.next_deadline_ms()
         return due
+
+    def put_off(self, now_ms: int, most: int = sys.maxsize) -> None:
+        """Move the deadlines that are due within SOON_MS. Takes: most, the highest number."""
+        for key in self.pop_due(now_ms + SOON_MS, most):
+            self.schedule(key, now_ms + PUT_OFF_MS)
 
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline, None where there is none."""

@@ -16,7 +16,7 @@ import resource
 import shutil
 import struct
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -27,11 +27,12 @@ _READ_BYTES = 64 << 10
 # For all files: records are confidential, too; and a copy by another user would be useless without
 # the metadata journal, which has the salted passwords.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
-_OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether a retry may succeed later: space, inodes, a quota or descriptors are used up.
+    """Whether a retry may succeed later: space, inodes, a quota, the size that a file may have or
+    descriptors are used up.
 
     Any other error means a failing disk.
     """
@@ -45,6 +46,36 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 class FailedFsync(OSError):
     """A failed fsync, whatever the error: the kernel may have dropped the pages."""
+
+
+class NotWrittenError(OSError):
+    """There was no space for something, and nothing of it was written, or it was cut off again.
+
+    What raises it has changed no state that depends on the write: the caller refuses the request
+    that needs the write, or does it again later (`broker/logs/unwritten_work.py`).
+    """
+
+
+def not_written(error: OSError) -> OSError:
+    """The error to raise for a write that left nothing: a NotWrittenError if a retry may succeed,
+    else `error` itself.
+    """
+    if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
+        return error
+    return NotWrittenError(error.errno, error.strerror, error.filename)
+
+
+def cut_back(truncate: Callable[[int], None], size: int) -> None:
+    """Cut off what a failed append may have written. Raises: OSError.
+
+    Where even that finds no descriptor, the next append writes over it: it begins at the same
+    position.
+    """
+    try:
+        truncate(size)
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
 
 
 def may_have_lost_pages(error: OSError) -> bool:
@@ -96,7 +127,8 @@ class File(Protocol):
     def append(self, data: Data) -> int:
         """Write all of `data` at the end. Gives: the position of its first byte.
 
-        A caller may refuse what `is_out_of_resources`; any other OSError is fatal.
+        A caller may refuse what `is_out_of_resources`; any other OSError is fatal. A part may be
+        written then: `cut_back`.
         """
 
     def pread(self, size: int, position: int) -> bytes:
@@ -117,6 +149,19 @@ class File(Protocol):
 
         0: the file ends before `position`.
         """
+
+
+def append_whole(file: File, data: Data) -> int:
+    """Append all of `data`, or nothing. Gives: the position of its first byte.
+
+    Raises: NotWrittenError without space; OSError.
+    """
+    size = file.size
+    try:
+        return file.append(data)
+    except OSError as error:
+        cut_back(file.truncate, size)
+        raise not_written(error) from error
 
 
 class Lock(Protocol):

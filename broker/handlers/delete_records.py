@@ -13,6 +13,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster, NodeTopics
@@ -36,10 +37,12 @@ def on_delete_records(
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics;
     POLICY_VIOLATION where cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
-    -1; of several brokers NOT_LEADER_OR_FOLLOWER.
+    -1; of several brokers NOT_LEADER_OR_FOLLOWER; KAFKA_STORAGE_ERROR where the disk has no space
+    for the new starts.
     """
     partitions = cluster.topics_here(context)
-    topics, raised = [], []
+    topics: list[DeleteRecordsTopicResult] = []
+    raised: dict[Log, int] = {}
     for topic in request.topics:
         rows = []
         for partition in topic.partitions:
@@ -47,9 +50,9 @@ def on_delete_records(
             try:
                 if partitions.is_later(topic.name, context):  # the request waited, in parts
                     raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-                log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
-                raised.append(log)
-                low_watermark = log.log_start_offset
+                log = _log_of(partitions, topic.name, partition.partition_index)
+                low_watermark = _start_after(log, partition.offset)
+                raised[log] = max(low_watermark, raised.get(log, 0))
             except KafkaError as error:
                 code = error.code
             rows.append(
@@ -57,16 +60,31 @@ def on_delete_records(
             )
         topics.append(DeleteRecordsTopicResult(topic.name, rows))
     # before any other request: deleted records must not be visible again after a crash
-    logs.write_starts()
-    progress.on_appended(raised, context.now_ms)
+    try:
+        logs.raise_starts(raised)
+    except NotWrittenError:
+        for answered in topics:
+            for row in answered.partitions:
+                if row.error_code == Code.NONE:
+                    row.low_watermark, row.error_code = -1, int(Code.KAFKA_STORAGE_ERROR)
+        return DeleteRecordsResponse(topics=topics)
+    progress.on_appended(list(raised), context.now_ms)
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(topics: TopicRegistry | NodeTopics, name: str, index: int, offset: int) -> Log:
+def _start_after(log: Log, offset: int) -> int:
+    """The log's start after the deletion. Raises: KafkaError OFFSET_OUT_OF_RANGE."""
+    if offset == HIGH_WATERMARK:
+        return log.high_watermark
+    if not 0 <= offset <= log.high_watermark:
+        raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
+    return max(offset, log.log_start_offset)
+
+
+def _log_of(topics: TopicRegistry | NodeTopics, name: str, index: int) -> Log:
     if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
     log = topics.require_partition(name, index)
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
-    log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
     return log

@@ -70,7 +70,7 @@ def on_delete_groups(
     has GROUP_ID_NOT_FOUND for these groups, as after a kill between a coordinator's batches.
     """
     return requests.answer_in_slices(
-        context, _delete_groups(groups, group_runtime, shares, request, context)
+        request, context, _delete_groups(groups, group_runtime, shares, request, context)
     )
 
 

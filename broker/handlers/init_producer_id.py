@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.requests.without_space import refuse
 from barnabas.coordinator.transactions.transaction_state import TransactionState
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
@@ -56,8 +58,11 @@ class InitProducerIdHandler:
         self._requests.park(context)
 
         def run(now_ms: int) -> None:
-            decided = self._transactions.on_init_producer_id(request, context, now_ms)
-            self._transaction_ends.run(decided, now_ms)
+            try:
+                decided = self._transactions.on_init_producer_id(request, context, now_ms)
+                self._transaction_ends.run(decided, now_ms)
+            except NotWrittenError:
+                refuse(self._requests, request, context)
 
         def flush_and_run(now_ms: int) -> None:
             self._flushes.wait(self._unflushed(request), run, now_ms)

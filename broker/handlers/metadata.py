@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from barnabas.protocol.metadata_response import (
     encode_topics,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
@@ -112,7 +114,7 @@ class MetadataHandler:
             missing = access.creatable(missing, codes)
         if missing:
             return self._requests.answer_in_slices(
-                context, self._make_missing(request, context, missing, codes, access)
+                request, context, self._make_missing(request, context, missing, codes, access)
             )
         return self._requests.read_in_slices(
             context, self._described(request, context, codes, access)
@@ -157,7 +159,8 @@ class MetadataHandler:
             try:
                 check_topic_name(name)
                 if name in INTERNAL_TOPICS:
-                    self._topics.ensure_internal_topic(name, now_ms)
+                    with suppress(NotWrittenError):
+                        self._topics.ensure_internal_topic(name, now_ms)
                     continue
                 taken.check(name)
                 taken.add(name)
@@ -256,7 +259,7 @@ class MetadataHandler:
             making = self._make_missing(
                 request, context, list(dict.fromkeys(missing)), codes, access
             )
-            return self._requests.answer_in_slices(context._replace(now_ms=now_ms), making)
+            return self._requests.answer_in_slices(request, context._replace(now_ms=now_ms), making)
         return Encoded((yield from self._encoded_in_slices(request, context, codes, access))())
 
     def _encoded_in_slices(

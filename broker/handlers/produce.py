@@ -42,7 +42,7 @@ from barnabas.storage.batch.validate import (
     TakesLongError,
     check_client_batch,
 )
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
 
@@ -212,7 +212,12 @@ class TransactionalBatches:
             added = self._coordinator.on_writing(
                 name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
             )
-            self._ends.run(added, now_ms)
+            try:
+                self._ends.run(added, now_ms)
+            except NotWrittenError:
+                for pair in pairs:
+                    _note_refused(produce, pair)
+                _refuse_partitions(produce, pairs, Code.KAFKA_STORAGE_ERROR)
 
     def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
         """The error code if a transactional batch, or one of an older version, may not be appended;
@@ -352,7 +357,7 @@ class ProduceHandler:
         if name is not None and refused is None:
             self._batches.check_connection(produce)
             if context.api_version >= PRODUCE_ADDS:
-                if self._endings.is_decided(name):
+                if self._endings.holds_back(name):
                     return self._hold_back(request, context, name, denied)
                 self._batches.add_partitions(produce, name)
         self._append_rows(produce, refused)
@@ -822,6 +827,16 @@ def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
     ]
     if pairs:
         _refuse_partitions(produce, pairs, Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _note_refused(produce: _Produce, pair: TopicPartition) -> None:
+    """Let the producer's next batches for a partition not overtake that of this request."""
+    log = produce.topics.partition(*pair)
+    for topic in produce.request.topic_data:
+        for partition in topic.partition_data:
+            if log is not None and (topic.name, partition.index) == pair:
+                records: Any = partition.records
+                add_refused(log.producer_state, records)
 
 
 def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:

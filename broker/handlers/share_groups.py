@@ -56,8 +56,8 @@ def on_share_group_heartbeat(
     if not features.speaks_share_groups:
         return without_share_groups(request, context)
     requests.park(context)
-    result = groups.share_requests.on_heartbeat(request, context, context.now_ms)
-    group_runtime.run(result, context.now_ms)
+    decide = groups.share_requests.on_heartbeat
+    group_runtime.run_heartbeat(lambda: decide(request, context, context.now_ms), request, context)
     return PARKED
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.streams_topics import StreamsTopics
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.groups.streams.topology import InternalTopic
+    from barnabas.coordinator.groups.streams.topology import CreateTopics, InternalTopic
     from barnabas.coordinator.result import Result
     from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
     from barnabas.protocol.request_context import RequestContext
@@ -66,15 +66,24 @@ class StreamsGroupHandler:
                     error_code=error.code, error_message=error.message
                 )
         self._requests.park(context)
-        result = self._groups.streams_requests.on_heartbeat(request, context, context.now_ms)
-        self._carry_out(result, context)
+        decide = self._groups.streams_requests.on_heartbeat
+        creations: list[CreateTopics] = []
+
+        def explain(result: Result) -> None:
+            if result.creation is not None and self._may_create(result, result.creation, context):
+                creations.append(result.creation)
+
+        self._group_runtime.run_heartbeat(
+            lambda: decide(request, context, context.now_ms), request, context, explain
+        )
+        for creation in creations:
+            self._streams_topics.get().make(creation.topics, context, creation.kept_ms)
         return PARKED
 
-    def _carry_out(self, result: Result, context: RequestContext) -> None:
-        creation = result.creation
-        if creation is None:
-            self._group_runtime.run(result, context.now_ms)
-            return
+    def _may_create(self, result: Result, creation: CreateTopics, context: RequestContext) -> bool:
+        """Whether the client may create the topics that its group lacks. If not, or if they could
+        not be made lately, the answer says why they are missing.
+        """
         denied = self._not_creatable(creation.topics, context)
         topics = self._streams_topics.get()
         if denied:
@@ -83,9 +92,7 @@ class StreamsGroupHandler:
             why = topics.why_missing([topic.name for topic in creation.topics], context.now_ms)
         if why:
             _explain(result, why)
-        self._group_runtime.run(result, context.now_ms)
-        if not denied:
-            topics.make(creation.topics, context, creation.kept_ms)
+        return not denied
 
     def _not_creatable(
         self, topics: tuple[InternalTopic, ...], context: RequestContext

@@ -106,7 +106,9 @@ class TopicHandler:
         twice, or counts beside assignments; POLICY_VIOLATION for all topics of a request for too
         many partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
         """
-        return self._requests.answer_in_slices(context, self._create_topics(request, context))
+        return self._requests.answer_in_slices(
+            request, context, self._create_topics(request, context)
+        )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
         may_see = self._settings_shown(context)  # now: the client may have hung up in a later slice
@@ -219,7 +221,9 @@ class TopicHandler:
         INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too
         many.
         """
-        return self._requests.answer_in_slices(context, self._delete_topics(request, context))
+        return self._requests.answer_in_slices(
+            request, context, self._delete_topics(request, context)
+        )
 
     def _delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Slices:
         now_ms = yield
@@ -327,7 +331,9 @@ class TopicHandler:
         too many at once, INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where
         there is no room.
         """
-        return self._requests.answer_in_slices(context, self._create_partitions(request, context))
+        return self._requests.answer_in_slices(
+            request, context, self._create_partitions(request, context)
+        )
 
     def _create_partitions(
         self, request: CreatePartitionsRequest, context: RequestContext

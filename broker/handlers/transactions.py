@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer, Parked
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -52,7 +51,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_marker
 
 if TYPE_CHECKING:
@@ -239,7 +238,10 @@ class TxnOffsetCommitHandler:
         self._requests.park(context)
 
         def commit(now_ms: int) -> None:
-            answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
+            try:
+                answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
+            except NotWrittenError:
+                answer = _offset_commit_refused(request, Code.COORDINATOR_NOT_AVAILABLE)
             if not isinstance(answer, Parked):
                 self._requests.reply(context.ticket, answer)
 
@@ -273,17 +275,14 @@ class TxnOffsetCommitHandler:
         )
         if code is not Code.NONE:
             return _offset_commit_refused(request, code)
+        self._group_runtime.check_writable(request.group_id)
         self._requests.park(context)
         result = self._groups.on_txn_offset_commit(request, context, context.now_ms)
         two_phase = self._transaction_ends.two_phase_logs(name, context.now_ms)
-        try:
-            if two_phase:
-                self._group_runtime.run_durably(result, two_phase, context.now_ms)
-            else:
-                self._group_runtime.run(result, context.now_ms)
-        except NotWrittenError:
-            refused = _offset_commit_refused(request, Code.COORDINATOR_NOT_AVAILABLE)
-            self._requests.reply(context.ticket, refused)
+        if two_phase:
+            self._group_runtime.run_durably(result, two_phase, context.now_ms)
+        else:
+            self._group_runtime.run(result, context.now_ms)
         return PARKED
 
 
@@ -321,7 +320,7 @@ class WriteTxnMarkersHandler:
         brokers); TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or
         epoch, as Kafka has it; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no
         transaction can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room
-        for the partition's files.
+        for it.
         """
         topics_here = self._cluster.topics_here(context)
         without_files = {
@@ -385,10 +384,8 @@ class WriteTxnMarkersHandler:
             )
         except KafkaError as error:
             return error.code
-        except OSError as error:
-            if log.files.are_made or not is_out_of_resources(error):
-                raise
-            return Code.KAFKA_STORAGE_ERROR  # no part of the marker was written
+        except NotWrittenError:
+            return Code.KAFKA_STORAGE_ERROR
         if name == OFFSETS_TOPIC:
             self._groups.replay_marker(
                 index,

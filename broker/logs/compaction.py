@@ -24,7 +24,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
-from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
@@ -144,7 +144,13 @@ class Compaction:
             self._syncs.run(self._storing(), now_ms, self._on_stored)
             return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
-        complete = swap_in(log, first, now_ms)
+        try:
+            complete = swap_in(log, first, now_ms)
+        except NotWrittenError as error:
+            discard_result(log, self._rest)
+            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
+            self._end(now_ms)
+            return
         if complete and self._rest:
             self._next_ms = now_ms
             return
@@ -188,7 +194,7 @@ class Compaction:
             self._warned_of.discard(key)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
-            self._write()
+            self._try_write()  # an offset of another log is ignored
 
     # --- choosing --------------------------------------------------------------------------------
 

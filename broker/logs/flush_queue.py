@@ -20,11 +20,14 @@ records.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.unwritten_work import RETRY_MS
 from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
 Continuation = Callable[[int], None]
+
+logger = logging.getLogger("barnabas.broker")
 
 # above this size data are flushed in the log's own file instead of being written twice, unless they
 # are within the log's share of a flush: then no request that waits for the frame needs another
@@ -50,22 +55,25 @@ LONGEST_LATER_MS = 100
 class Frame:
     """A frame of the flush journal while it is made: the records that are added to it."""
 
-    __slots__ = ("followers", "logs", "records")
+    __slots__ = ("followers", "logs", "records", "undoing")
 
     def __init__(self) -> None:
         self.records: list[JournalRecord] = []
         self.logs: list[Log] = []
         self.followers: list[Continuation] = []
+        self.undoing: list[Continuation] = []
 
-    def add(self, record: JournalRecord, log: Log, then: Continuation) -> None:
+    def add(self, record: JournalRecord, log: Log, then: Continuation, undo: Continuation) -> None:
         """Add a record that is not appended to `log` yet.
 
         Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and
-                passes the logs of its effects to `FlushQueue.flush_later`.
+                passes the logs of its effects to `FlushQueue.flush_later`. undo(now_ms), called
+                instead where there is no space for the frame; it may wait for another one.
         """
         self.records.append(record)
         self.logs.append(log)
         self.followers.append(then)
+        self.undoing.append(undo)
 
 
 FrameContinuation = Callable[[Frame | None, int], None]
@@ -119,6 +127,7 @@ class FlushQueue:
         self._journal_began_ms = 0
         self._to_checkpoint: dict[Log, None] = dict.fromkeys(logs_to_checkpoint)
         self._holder_count = 0
+        self._no_journal_until_ms: int | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -247,25 +256,32 @@ class FlushQueue:
             return
         self._is_beginning = True
         try:
-            disk_space = self._disk_space
+            disk_space, until_ms = self._disk_space, self._no_journal_until_ms
             may_journal = (
                 self._journal is not None
                 and self._fewest_logs > 0
                 and (disk_space is None or not disk_space.is_full)
+                and (until_ms is None or until_ms <= now_ms)
             )
             if not may_journal:
-                while self._waiting_for_frame and self._try_release_without_frame(now_ms):
-                    pass  # a callback may wait again, for data that are durable already
+                self._release_without_frame(now_ms)
             if self._under_way is None:
                 self._begin_one(may_journal, now_ms)
         finally:  # an error of one request ends its connection, and not the flushes of others
             self._is_beginning = False
+
+    def _release_without_frame(self, now_ms: int) -> None:
+        while self._waiting_for_frame and self._try_release_without_frame(now_ms):
+            pass  # a callback may wait again, for data that are durable already
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
         tokens: list[tuple[Log, FlushToken]] = []
         files: list[Syncable] = []
         while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
             was_called = self._take_next(tokens, files, may_journal, now_ms)
+            if may_journal and (self._no_journal_until_ms or now_ms) > now_ms:
+                may_journal = False
+                self._release_without_frame(now_ms)
             if tokens or files:
                 break
             # callbacks for a log that was flushed meanwhile without the queue are called
@@ -333,7 +349,7 @@ class FlushQueue:
                 left_bytes -= len(entry.data)
                 tokens.append((log, token))
                 self._in_journal[log] = None
-        return uses_journal and self._make_frame(entries, later, files, now_ms)
+        return uses_journal and self._make_frame(entries, later, tokens, files, now_ms)
 
     def _in_turn(
         self, later: dict[Log, LogEnd], next_logs: dict[Log, bool]
@@ -346,6 +362,7 @@ class FlushQueue:
         self,
         entries: dict[Log, JournalEntry],
         later: dict[Log, LogEnd],
+        tokens: list[tuple[Log, FlushToken]],
         files: list[Syncable],
         now_ms: int,
     ) -> bool:
@@ -359,7 +376,16 @@ class FlushQueue:
             if log not in entries and log.durability.durable_offset < end.offset:
                 takes_records = False
         was_called = takes_records and self._offer(frame, entries, now_ms)
-        self._write_frame(frame, entries, files, now_ms)
+        try:
+            self._write_frame(frame, entries, files, now_ms)
+        except NotWrittenError as error:
+            logger.warning("flushes are without a journal for want of space: %s", error)
+            self._no_journal_until_ms = now_ms + RETRY_MS
+            tokens[:] = [row for row in tokens if row[0] not in entries]
+            for log in entries:
+                self._take_files(log, tokens, files)
+            for undo in frame.undoing:
+                undo(now_ms)
         return was_called
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
@@ -388,10 +414,10 @@ class FlushQueue:
         if entries or frame.records:
             if not journal.size_bytes:
                 self._journal_began_ms = now_ms
+            files += journal.append(entries.values(), frame.records)
             for log in frame.logs:
                 self._in_journal[log] = None
             self._followers += frame.followers
-            files += journal.append(entries.values(), frame.records)
 
     def _try_release_without_frame(self, now_ms: int) -> bool:
         """Without a journal, or space for it: call those whose data are durable in the logs' files.

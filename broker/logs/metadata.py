@@ -64,6 +64,7 @@ from barnabas.storage.disk import (
     Disk,
     File,
     SyncSteps,
+    append_whole,
     is_out_of_resources,
     run_at_once,
 )
@@ -424,7 +425,7 @@ class ClusterMetadata:
 
     def _append(self, *changes: dict[str, Any]) -> None:
         """Write the changes, and the deletions finished since the last ones, as one frame: a power
-        loss keeps or loses all of it.
+        loss keeps or loses all of it. Raises: NotWrittenError without space for it.
         """
         bodies = [
             *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
@@ -700,9 +701,9 @@ class _JournalFile:
         return self._file.size
 
     def append(self, data: bytes) -> None:
-        """Append durably."""
+        """Append durably. Raises: NotWrittenError without space: nothing is written. OSError."""
         if data:
-            self._file.append(data)
+            append_whole(self._file, data)
         self._file.fsync()
         self._make_name_durable()
 

@@ -4,15 +4,18 @@ committed on them.
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, SlicedWork, Slices, Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.disk import NotWrittenError, not_written
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.syncs import Syncs
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.share.shares import Shares
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.storage.disk import SyncSteps
     from barnabas.storage.log.log import Log
 
 
@@ -40,6 +45,9 @@ class TopicDeletion:
 
     A start continues an interrupted deletion. Topics of the same names are made when the flushes of
     2 and 5 have ended (`before_creation`).
+
+    Where there is no space for 3 or 4, the topics are deleted all the same, since 1 is written: the
+    rest is done when there is (`_unfinished`), and until then no topic of these names is made.
     """
 
     def __init__(
@@ -54,6 +62,8 @@ class TopicDeletion:
         compaction: Compaction,
         cluster: Cluster,
         syncs: Syncs,
+        work: SlicedWork,
+        unwritten: UnwrittenWork,
     ) -> None:
         """Its parameters are the parts that a deletion reaches."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
@@ -61,6 +71,9 @@ class TopicDeletion:
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster, self._syncs = cluster, syncs
+        self._work, self._unwritten = work, unwritten
+        self._unfinished: dict[uuid.UUID, str] = {}
+        self._lacks_checkpoint = False
         topics.before_creation = self.before_creation
 
     def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
@@ -68,8 +81,13 @@ class TopicDeletion:
 
         The tombstones of offsets of earlier topics with these names, and the Complete records of
         transactions, those included that are ending on partitions of these topics.
+
+        Raises: NotWrittenError where something of that waits for space.
         """
+        if self._unfinished and not set(names).isdisjoint(self._unfinished.values()):
+            raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         logs, ends = self._undurable(names), self._transaction_ends
+        ends.check_not_stuck_on(names)
         if not logs and not ends.is_ending_on(names):
             return None
 
@@ -100,11 +118,49 @@ class TopicDeletion:
             self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
             if partitions:
                 now_ms = yield
+        yield from self._finish(dict(zip(topic_ids, names, strict=True)), now_ms)
+
+    def _finish(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
+        """Do what follows the deletion of the logs, or do it later where there is no space."""
         logs = self._topics.logs
-        if logs.has_removed:
-            steps = logs.removal_steps()
-            now_ms = yield Wait(partial(self._syncs.run, steps, now_ms), logs.end_removals)
-        yield from self.end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
+        try:
+            if logs.has_removed or self._lacks_checkpoint:
+                steps = self._removal_steps()
+                now_ms = yield Wait(partial(self._syncs.run, steps, now_ms), logs.end_removals)
+                if self._lacks_checkpoint:
+                    raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            yield from self.end_deletions(names, now_ms)
+        except NotWrittenError as error:
+            self._unwritten.note("the end of the deletion of topics", error, now_ms)
+            self._unfinished.update(names)
+            self._unwritten.later(partial(self._finish_again, names), now_ms)
+            return
+        for topic_id in names:
+            self._unfinished.pop(topic_id, None)
+
+    def _finish_again(self, names: Mapping[uuid.UUID, str], now_ms: int) -> None:
+        def finish() -> Slices:
+            now_ms = yield
+            yield from self._finish(names, now_ms)
+
+        self._work.begin(NO_TICKET, finish(), now_ms)
+
+    def _removal_steps(self) -> SyncSteps:
+        """Make removals durable, and write the checkpoints without them. After:
+        `_lacks_checkpoint`, whether there is no space for that.
+        """
+        logs = self._topics.logs
+        try:
+            if logs.has_removed:
+                yield from logs.removal_steps()
+            else:
+                yield from logs.checkpoint_steps(with_starts=True)
+        except OSError as error:
+            if not isinstance(not_written(error), NotWrittenError):
+                raise
+            self._lacks_checkpoint = True
+            return
+        self._lacks_checkpoint = False
 
     def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
         for name, index, log in partitions:

@@ -28,7 +28,7 @@ from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -251,12 +251,15 @@ class TopicRegistry:
 
         Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
-        wait = self.before_creation({topic.name for topic in topics}, now_ms)
-        if wait is not None:
-            now_ms = yield wait
-        if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
+        try:
+            wait = self.before_creation({topic.name for topic in topics}, now_ms)
+            if wait is not None:
+                now_ms = yield wait
+            if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
+                return [topic.name for topic in topics]
+            self._begin_topics(topics)
+        except NotWrittenError:
             return [topic.name for topic in topics]
-        self._begin_topics(topics)
         yield from self._make_logs(topics, now_ms)
         self._announce_created(topics)
         return []
@@ -271,7 +274,10 @@ class TopicRegistry:
             sum(count - len(self._partitions[name]) for name, count in counts.items())
         ):
             return list(counts)
-        topics = self.metadata.grow_topics(counts)
+        try:
+            topics = self.metadata.grow_topics(counts)
+        except NotWrittenError:
+            return list(counts)
         yield from self._make_logs(topics, now_ms)
         self._announce_created(topics)
         return []

@@ -83,12 +83,15 @@ def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
     return Row(make, modules=modules)
 
 
-def share_group(part: str, decide: str) -> Row:
-    """A method of a part of the group coordinator, of share groups."""
+def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
+    """A method of a part of the group coordinator, of share groups. Takes: kind, a method of
+    `ToGroups`.
+    """
 
     def make(parts: Parts) -> Handler[Any]:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
-        return made.of_share_groups(getattr(getattr(parts.groups, part), decide))
+        handler: Handler[Any] = getattr(made, kind)(getattr(getattr(parts.groups, part), decide))
+        return handler
 
     return Row(make, modules=_OF_SHARE_GROUPS)
 
@@ -209,10 +212,10 @@ ROWS: dict[int, Row] = {
     9: group("on_offset_fetch", ("coordinator.groups.offsets.offset_fetches",), "of_offsets"),
     10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config",
            modules=_NEW_FILES),
-    11: group("on_join_group", _OF_MEMBERS),
+    11: group("on_join_group", _OF_MEMBERS, "of_members"),
     12: group("on_heartbeat", _OF_MEMBERS),
-    13: group("on_leave_group", _OF_MEMBERS),
-    14: group("on_sync_group", _OF_MEMBERS),
+    13: group("on_leave_group", _OF_MEMBERS, "of_members"),
+    14: group("on_sync_group", _OF_MEMBERS, "of_members"),
     15: group("on_describe_groups", _OF_DESCRIPTIONS),
     16: to("groups:on_list_groups", "requests", "groups", modules=_OF_DESCRIPTIONS),
     17: to("scram_credentials:on_sasl_handshake"),
@@ -254,7 +257,7 @@ ROWS: dict[int, Row] = {
     44: to("configs:ConfigHandler.on_incremental_alter_configs", *_CONFIGS),
     45: to("cluster:ClusterHandler.on_alter_partition_reassignments", *_CLUSTER),
     46: to("cluster:ClusterHandler.on_list_partition_reassignments", *_CLUSTER),
-    47: group("on_offset_delete", ("coordinator.groups.offsets.offset_removal",)),
+    47: group("on_offset_delete", ("coordinator.groups.offsets.offset_removal",), "writing"),
     48: to("client_quotas:on_describe_client_quotas", "metadata"),
     49: to("client_quotas:on_alter_client_quotas", "metadata", "quotas",
            modules=("broker.quotas.client_quotas", "broker.rim.connection_limits")),
@@ -295,8 +298,8 @@ ROWS: dict[int, Row] = {
            modules=_OF_STREAMS_GROUPS),
     90: to("share_groups:on_describe_share_group_offsets",
            "requests", "features", "topics", "groups", "shares", modules=_OF_SHARE_GROUPS),
-    91: share_group("share_offsets", "on_alter"),
-    92: share_group("share_offsets", "on_delete"),
+    91: share_group("share_offsets", "on_alter", "writing_share_groups"),
+    92: share_group("share_offsets", "on_delete", "writing_share_groups"),
 }  # fmt: skip
 """By API key."""
 

@@ -23,6 +23,7 @@ from barnabas.broker.outbox import (
     Parked,
     Work,
 )
+from barnabas.broker.requests.without_space import refusing
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
 from barnabas.protocol.hot_responses import Piece
@@ -86,6 +87,10 @@ class Requests:
         self._waiting_fetches[context.ticket] = fetch
         self._purgatory.park(fetch, deadline_ms)
 
+    def is_parked(self, ticket: int) -> bool:
+        """Whether a request is parked, and not answered yet."""
+        return ticket in self._parked
+
     def end_wait(self, context: RequestContext) -> None:
         """Take a fetch out of the purgatory; it is answered later."""
         fetch = self._waiting_fetches.pop(context.ticket, None)
@@ -142,9 +147,12 @@ class Requests:
 
     # --- in slices, and by the worker ------------------------------------------------------------
 
-    def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
-        """Run the work. Gives: its answer if it ends at once; else PARKED."""
+    def answer_in_slices(self, request: Message, context: RequestContext, work: Slices) -> Answer:
+        """Run the work. Gives: its answer if it ends at once; else PARKED. Where the work finds no
+        space, the request is refused.
+        """
         response: Answer
+        work = refusing(work, request, context)
         is_done, response = self.work.begin(context.ticket, work, context.now_ms)
         if is_done:
             return response

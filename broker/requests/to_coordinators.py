@@ -10,12 +10,15 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Decide, Handler, Request
+from barnabas.broker.requests.without_space import refuse
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import NotWrittenError
+
+group_of: Callable[[Message], str] = attrgetter("group_id")
 
 if TYPE_CHECKING:
     from barnabas.broker.group_runtime import GroupRuntime
@@ -56,22 +59,33 @@ class ToGroups:
 
         return handle
 
-    def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of commits of offsets: without space for them, the client tries again.
-
-        A commit changes no state before its records are written; other requests of members may.
+    def writing(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request about a group that changes no state before its records are
+        written: without space for them, they are dropped.
         """
-        handle, requests = self.any(decide), self._requests
+        handle, runtime = self.any(decide), self._runtime
 
-        def handle_or_refuse(request: Request, context: RequestContext) -> Answer:
-            try:
-                return handle(request, context)
-            except NotWrittenError:
-                code = Code.COORDINATOR_NOT_AVAILABLE
-                requests.reply(context.ticket, request.error_response(context.api_version, code))
-                return PARKED
+        def handle_if_writable(request: Request, context: RequestContext) -> Answer:
+            runtime.check_writable(group_of(request))
+            return handle(request, context)
 
-        return self._after_zookeeper(handle_or_refuse)
+        return handle_if_writable
+
+    def of_members(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request of a member of a classic group."""
+        requests, runtime = self._requests, self._runtime
+
+        def handle(request: Request, context: RequestContext) -> Answer:
+            runtime.check_writable(group_of(request))
+            requests.park(context)
+            runtime.run_or_keep(decide(request, context, context.now_ms), context.now_ms)
+            return PARKED
+
+        return handle
+
+    def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of commits of offsets."""
+        return self._after_zookeeper(self.writing(decide))
 
     def of_offsets(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request that reads offsets."""
@@ -104,7 +118,25 @@ class ToGroups:
 
     def of_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request about share groups, which `share.version` can turn off."""
-        handle, features = self.any(decide), self._features
+        return self._if_share_groups(self.any(decide))
+
+    def writing_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
+        """Make the handler of a request that changes a share group, and is answered when the states
+        of its partitions have changed.
+        """
+        requests, runtime = self._requests, self._runtime
+
+        def handle(request: Request, context: RequestContext) -> Answer:
+            runtime.check_writable(group_of(request))
+            requests.park(context)
+            if runtime.run_or_keep(decide(request, context, context.now_ms), context.now_ms):
+                refuse(requests, request, context)
+            return PARKED
+
+        return self._if_share_groups(handle)
+
+    def _if_share_groups(self, handle: Handler[Request]) -> Handler[Request]:
+        features = self._features
 
         def handle_if_on(request: Request, context: RequestContext) -> Answer:
             if features.speaks_share_groups:
@@ -121,8 +153,19 @@ class ToGroups:
         """Make the handler of heartbeats of consumer groups: the worker reads a pattern of topics'
         names first, where that takes long.
         """
-        handle = self.of_consumer_groups(decide)
         groups, features, requests = self._groups, self._features, self._requests
+        runtime = self._runtime
+
+        def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Answer:
+            if not features.speaks_consumer_groups:
+                from barnabas.broker.handlers.groups import without_consumer_groups
+
+                return without_consumer_groups(request)
+            requests.park(context)
+            runtime.run_heartbeat(
+                lambda: decide(request, context, context.now_ms), request, context
+            )
+            return PARKED
 
         def handle_when_read(
             request: ConsumerGroupHeartbeatRequest, context: RequestContext
@@ -138,7 +181,11 @@ class ToGroups:
                 groups.keep_pattern(text, made)
                 if not requests.is_waited_for(context):
                     return
-                answer = handle(request, context._replace(now_ms=now_ms))
+                try:
+                    answer = handle(request, context._replace(now_ms=now_ms))
+                except NotWrittenError:
+                    refuse(requests, request, context)
+                    return
                 if isinstance(answer, Message):
                     requests.reply(context.ticket, answer)
 
@@ -156,11 +203,7 @@ def to_shares(
 
     def handle(request: Request, context: RequestContext) -> Answer:
         requests.park(context)
-        try:
-            runtime.run(decide(request, context, context.now_ms), context.now_ms)
-        except NotWrittenError:
-            code = Code.COORDINATOR_NOT_AVAILABLE
-            requests.reply(context.ticket, request.error_response(context.api_version, code))
+        runtime.run(decide(request, context, context.now_ms), context.now_ms)
         return PARKED
 
     return handle
@@ -200,7 +243,10 @@ def to_transactions(
         requests.park(context)
 
         def run(now_ms: int) -> None:
-            transaction_ends.run(decide(request, context, now_ms), now_ms)
+            try:
+                transaction_ends.run(decide(request, context, now_ms), now_ms)
+            except NotWrittenError:
+                refuse(requests, request, context)
 
         endings.hold_back(id_of(request), run, context.now_ms)
         return PARKED

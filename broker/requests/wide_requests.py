@@ -33,8 +33,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
 from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.without_space import refusal
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
@@ -649,7 +651,10 @@ class WideRequests:
             return
         ticket = wide.part_ticket = requests.new_part(take)
         context = wide.context._replace(ticket=ticket, now_ms=now_ms)
-        answer = wide.handle(request, context)
+        try:
+            answer = wide.handle(request, context)
+        except NotWrittenError:
+            answer = refusal(request, context)
         assert not isinstance(answer, Encoded | NoResponse), "answers to parts are messages"
         if not isinstance(answer, Parked):
             requests.reply_to_part(context, answer)

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.share.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
@@ -15,6 +14,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import Storing

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_counts import ShareCounts
 from barnabas.broker.share.share_partition import (
@@ -28,6 +27,7 @@ from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change,
 from barnabas.coordinator.share.state_batches import combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.requests.purgatory import Purgatory

@@ -12,17 +12,16 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.not_written import MOST_LINES_OF_A_LOG, NotWrittenError
-from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result, ResultsByPartition
-from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_records import SharePartitionKey
@@ -44,6 +43,7 @@ class ShareRuntime:
         flushes: FlushQueue,
         progress: LogProgress,
         requests: Requests,
+        unwritten: UnwrittenWork,
         *,
         is_durable: bool,
     ) -> None:
@@ -51,7 +51,7 @@ class ShareRuntime:
         self._coordinator, self._topics = coordinator, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._is_durable = is_durable
-        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
+        self._unwritten = unwritten
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
@@ -116,16 +116,21 @@ class ShareRuntime:
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that later snapshots replace."""
-        pruned = []
+        """Delete the records that later snapshots replace; later, if there is no space for the
+        starts of the logs.
+        """
+        pruned: dict[Log, int] = {}
         for log in self._topics.logs_of(SHARE_STATE_TOPIC):
             offset = self._coordinator.redundant_offset(log.partition)
             if offset - log.log_start_offset >= LEAST_PRUNED:
-                log.delete_records_before(min(offset, log.high_watermark))
-                pruned.append(log)
+                pruned[log] = min(offset, log.high_watermark)
         if pruned:
-            self._topics.logs.write_starts()
-            self._progress.on_appended(pruned, now_ms)
+            try:
+                self._topics.logs.raise_starts(pruned)
+            except NotWrittenError as error:
+                self._unwritten.note("the starts of logs of share groups", error, now_ms)
+                return
+            self._progress.on_appended(list(pruned), now_ms)
 
     def _append(
         self,
@@ -148,12 +153,9 @@ class ShareRuntime:
     def _append_one(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> None:
         try:
             append_records(log, records, now_ms)
-        except OSError as error:
-            if may_have_lost_pages(error) or not is_out_of_resources(error):
-                raise
-            if self._lines.may_write("no space", repr(log), now_ms):
-                logger.error("%r: states of share partitions were not written: %s", log, error)
-            raise NotWrittenError(error.errno, error.strerror, error.filename) from error
+        except NotWrittenError as error:
+            self._unwritten.note(f"states of share partitions to {log!r}", error, now_ms)
+            raise
         offset = log.log_end_offset - len(records)
         for key, value in records:
             self._coordinator.replay(log.partition, offset, key, value)

@@ -8,7 +8,6 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.not_written import NotWrittenError
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.share.first_offsets import FirstOffsets
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
@@ -20,12 +19,14 @@ from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.settings.config import BrokerConfig
@@ -49,12 +50,13 @@ class Shares:
         runtime: ShareRuntime,
         partitions: LoadedPartitions,
         topics: TopicRegistry,
+        unwritten: UnwrittenWork,
         now_ms: int,
     ) -> None:
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
-        self.changes = StateChanges(coordinator, runtime)
+        self.changes = StateChanges(coordinator, runtime, unwritten)
         self.counts = partitions.counts
         self.session_ends = SessionEnds(partitions, self.sessions)
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
@@ -145,9 +147,10 @@ def make_shares(
     requests: Requests,
     purgatory: Purgatory,
     group_configs: GroupConfigs,
+    unwritten: UnwrittenWork,
     now_ms: int,
 ) -> Shares:
-    """Make the part of an opened data directory."""
+    """Make the part of an opened data directory. A parameter for each part that it takes."""
 
     def partition_exists(topic_id: bytes, index: int) -> bool:
         topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))
@@ -166,8 +169,9 @@ def make_shares(
         flushes,
         progress,
         requests,
+        unwritten,
         is_durable=config.barnabas_transaction_durability == "flush",
     )
     first_offsets = FirstOffsets(group_configs, topics.logs, requests)
     partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory, first_offsets)
-    return Shares(config, coordinator, runtime, partitions, topics, now_ms)
+    return Shares(config, coordinator, runtime, partitions, topics, unwritten, now_ms)

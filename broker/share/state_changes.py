@@ -1,20 +1,24 @@
 """Carries out what share groups decide about the states of their partitions, in slices: a group may
 begin with ten thousand partitions.
 
-A slice ends when its records are on the disk. Changes are carried out one after the other, beside
-the sliced work of requests.
+A slice ends when its records are on the disk, and waits where there is no space for them. Changes
+are carried out one after the other, beside the sliced work of requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+import os
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import SlicedWork, Slices, Wait
 from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.share.share_runtime import ShareRuntime
     from barnabas.coordinator.groups.share.state_changes import StateChange, StateRow
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
@@ -28,8 +32,11 @@ Then = Callable[[Sequence[int], int], None]
 class StateChanges:
     """The changes under way."""
 
-    def __init__(self, coordinator: ShareCoordinator, runtime: ShareRuntime) -> None:
+    def __init__(
+        self, coordinator: ShareCoordinator, runtime: ShareRuntime, unwritten: UnwrittenWork
+    ) -> None:
         self._coordinator, self._runtime = coordinator, runtime
+        self._unwritten = unwritten
         self._work = SlicedWork(self._on_done)
         self._then: dict[int, Then] = {}
         self._next_ticket = 1
@@ -59,7 +66,7 @@ class StateChanges:
     def _timed(self, change: StateChange) -> Slices:
         """The change as work that also returns the time of its end."""
         now_ms = yield
-        work = self.in_slices(change, now_ms)
+        work = self._until_written(change, now_ms)
         codes: list[int] = []
         try:
             wait = next(work)
@@ -71,16 +78,36 @@ class StateChanges:
         return codes, now_ms
 
     def in_slices(self, change: StateChange, now_ms: int) -> Slices:
-        """Carry out a change; some rows in each slice. Gives: a code for each row."""
+        """Carry out a change; some rows in each slice. Gives: a code for each row.
+
+        Raises: NotWrittenError, in a slice that finds no space.
+        """
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):
-            decided = [
-                self._decide(change, row, now_ms) for row in change.rows[at : at + STATES_AT_ONCE]
-            ]
-            codes += [one.error_code for one in decided]
-            storing = _Storing(partial(self._runtime.store, decided, now_ms=now_ms))
-            now_ms = yield Wait(storing.begin, storing.at_once)
+            now_ms = yield from self._one_slice(change, at, codes, now_ms)
         return codes
+
+    def _until_written(self, change: StateChange, now_ms: int) -> Slices:
+        """`in_slices`, in which slices wait for space."""
+        codes: list[int] = []
+        for at in range(0, len(change.rows), STATES_AT_ONCE):
+            while len(codes) == at:
+                try:
+                    now_ms = yield from self._one_slice(change, at, codes, now_ms)
+                except NotWrittenError:
+                    now_ms = yield Wait(partial(self._unwritten.later, now_ms=now_ms), _no_space)
+        return codes
+
+    def _one_slice(
+        self, change: StateChange, at: int, codes: list[int], now_ms: int
+    ) -> Generator[Wait, int, int]:
+        decided = [
+            self._decide(change, row, now_ms) for row in change.rows[at : at + STATES_AT_ONCE]
+        ]
+        stored = _Stored()
+        self._runtime.store(decided, stored.on_durable, now_ms)
+        codes += [one.error_code for one in decided]
+        return (yield Wait(stored.wait, stored.at_once))
 
     def _decide(self, change: StateChange, row: StateRow, now_ms: int) -> Change:
         key = SharePartitionKey(change.group_id, row.topic_id.bytes, row.partition)
@@ -89,17 +116,27 @@ class StateChanges:
         return self._coordinator.initialize(key, change.state_epoch, row.start_offset, now_ms)
 
 
-class _Storing:
-    """The wait for the records of one slice, which are written when it begins."""
+def _no_space() -> None:
+    """The process ends while a change waits for space: a start does it again."""
+    raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def __init__(self, store: Callable[..., None]) -> None:
-        self._store, self._is_begun = store, False
 
-    def begin(self, done: Callable[[int], None]) -> None:
-        self._is_begun = True
-        self._store(then=done)
+class _Stored:
+    """The wait until the records of one slice are on the disk."""
+
+    def __init__(self) -> None:
+        self._durable_ms: int | None = None
+        self._done: Callable[[int], None] | None = None
+
+    def on_durable(self, now_ms: int) -> None:
+        self._durable_ms = now_ms
+        if self._done is not None:
+            self._done(now_ms)
+
+    def wait(self, done: Callable[[int], None]) -> None:
+        self._done = done
+        if self._durable_ms is not None:
+            done(self._durable_ms)
 
     def at_once(self) -> None:
         """At the end of the process, which flushes all logs."""
-        if not self._is_begun:
-            self._store(then=lambda _: None)

@@ -32,15 +32,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.transactions.ends_on_topics import EndsOnTopics
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
-from barnabas.coordinator.transactions.transaction_coordinator import END_GIVES_EPOCH
+from barnabas.coordinator.transactions.transaction_coordinator import (
+    END_GIVES_EPOCH,
+    end_txn_response,
+)
 from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.coordinator.transactions.transaction_state import (
     Channel,
@@ -53,7 +57,7 @@ from barnabas.coordinator.transactions.transaction_state import (
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.log.broker_appends import append_marker, append_records
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.config import BrokerConfig
@@ -74,6 +79,8 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
+
+_NO_SPACE = Code.COORDINATOR_NOT_AVAILABLE
 
 
 # --- the law ------------------------------------------------------------------------------------
@@ -204,6 +211,7 @@ LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
 # A marker of a commit takes 15 us. One of an abort may make a file, the index of aborted
 # transactions, which takes more than a ms where the disk is busy.
 MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
+NO_VERSION = -1  # of the registry of topics: no marker was tried
 
 
 # --- the state of an ending transaction ---------------------------------------------------------
@@ -221,6 +229,8 @@ class Ending:
     logs: those that got a marker. topics_version: the registry's version when the first got it.
     law: LAW, or LAW_IN_PARTS. tried: the number of partitions whose marker was tried, in parts.
     held_back: calls that are made when the transaction has ended, in the order of arrival.
+    left: the actions of the step that wait for space, of which the first found none; then requests
+    are not held back. is_again: whether some of the markers of the first one are appended.
     """
 
     __slots__ = (
@@ -229,7 +239,9 @@ class Ending:
         "durability",
         "frame",
         "held_back",
+        "is_again",
         "law",
+        "left",
         "log",
         "logs",
         "prepare",
@@ -256,8 +268,10 @@ class Ending:
         self.prepare: CoordinatorRecord | None = None
         self.log: Log | None = None
         self.logs: list[Log] = []
-        self.topics_version = self.tried = 0
+        self.topics_version, self.tried = NO_VERSION, 0
         self.held_back: list[Callable[[int], None]] = []
+        self.left: tuple[Action, ...] = ()
+        self.is_again = False
 
 
 def _cost_of_marker(decision: Decision) -> int:
@@ -290,12 +304,22 @@ class Endings:
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA
 
+    def holds_back(self, transactional_id: str) -> bool:
+        """Whether requests of the id wait for a decision to be carried out: not while that waits
+        for space. Then they are decided on, and get CONCURRENT_TRANSACTIONS.
+        """
+        ending = self.by_id.get(transactional_id)
+        return ending is not None and ending.step is not Step.FLUSH_DATA and not ending.left
+
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call when no decision on that id is being carried out: usually at once."""
+        """Make the call when no decision on that id is being carried out: usually at once.
+
+        Takes: call, which answers its request also where that finds no space.
+        """
         ending = None if transactional_id is None else self.by_id.get(transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA:
+        if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
             call(now_ms)
         else:
             ending.held_back.append(call)
@@ -331,16 +355,21 @@ class TransactionMarkers:
         self.unwritten = UnwrittenMarkers(topics.logs.disk, topics.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
 
-    def write(self, decision: Decision, now_ms: int) -> list[Log]:
-        """Append the markers of a decision. Gives the logs that got one.
+    def write(
+        self, decision: Decision, logs: list[Log], now_ms: int, *, is_again: bool = False
+    ) -> None:
+        """Append the markers of a decision.
 
+        Takes: logs, to which each log is added that gets its marker. is_again: whether some of the
+               logs have theirs, from a call that found no space.
+        Raises: NotWrittenError, when some of the markers may be appended.
         After: the markers for partitions that are off line are noted, on the disk.
         """
         marker = Marker(*decision[1:5], decision.decided_ms)
-        logs = []
+        marked = frozenset(logs) if is_again else ()
         for topic, index in decision.partitions:
             log = self._topics.partition(topic, index)
-            if log is None:
+            if log is None or log in marked:
                 continue
             here = marker
             if self.commits_on is not None:
@@ -351,7 +380,6 @@ class TransactionMarkers:
                 logs.append(log)
         if self._offline:
             self._note_offline(decision)
-        return logs
 
     def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
         """`append_to` the log of a partition. Gives the log; None where nothing was appended."""
@@ -467,10 +495,21 @@ def _can_make_files(log: Log) -> bool:
     return True
 
 
+def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> None:
+    """Answer a request that waits for the end of its transaction: it is to be sent again."""
+    if isinstance(waiting, WaitingEndTxn):
+        requests.reply(waiting.ticket, end_txn_response(_NO_SPACE))
+    elif waiting is not None:
+        from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+
+        refusal = InitProducerIdResponse(error_code=_NO_SPACE, producer_id=-1, producer_epoch=-1)
+        requests.reply(waiting.ticket, refusal)
+
+
 # --- running the law ------------------------------------------------------------------------------
 
 
-class TransactionEnds:
+class TransactionEnds(EndsOnTopics):
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
@@ -491,13 +530,15 @@ class TransactionEnds:
         requests: Requests,
         outbox: Outbox,
         files_ahead: Lazy[FilesAhead],
+        unwritten: UnwrittenWork,
     ) -> None:
-        self.flushes_commits = config.barnabas_transaction_durability == "flush"
-        self._endings, self._by_id = endings, endings.by_id
-        self._coordinator, self._markers = transactions, markers
-        self._topics, self._flushes, self._progress = topics, flushes, progress
+        is_durable = config.barnabas_transaction_durability == "flush"
+        super().__init__(endings.by_id, transactions, topics, flushes, flushes_commits=is_durable)
+        self._endings = endings
+        self._markers = markers
+        self._progress = progress
         self._requests, self._outbox, self._files_ahead = requests, outbox, files_ahead
-        self._completions: dict[Log, int] = {}
+        self._unwritten = unwritten
         self.markers_at_once, self._soon_marked_count = MARKERS_AT_ONCE, 0
         self.in_parts: deque[Ending] = deque()
         self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
@@ -519,6 +560,9 @@ class TransactionEnds:
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result of the transaction coordinator: append its records and replay them,
         then send its answers and carry out its effects.
+
+        Raises: NotWrittenError where its records find no space; those of further results are not
+                written then. An effect that finds none is not carried out, and its request refused.
         """
         if result.records:
             log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
@@ -547,23 +591,6 @@ class TransactionEnds:
             else:
                 self._set_session_at_end(effect)
 
-    def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
-        """The log of __transaction_state with that id, in a session of two-phase commit (KIP-939);
-        otherwise none.
-
-        Answers to such a producer wait for that log, too: its open transaction survives a power
-        loss, and so must the record of each partition that it wrote to.
-        """
-        coordinator = self._coordinator
-        if (
-            transactional_id is None
-            or transactional_id not in coordinator.two_phase
-            or not coordinator.settings.is_durable
-        ):
-            return []
-        index = coordinator.partition_of(transactional_id)
-        return [self._topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)]
-
     # --- events ----------------------------------------------------------------------------------
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
@@ -578,7 +605,7 @@ class TransactionEnds:
             )
         self._requests.park(context)
         ending = self._by_id.get(request.transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA:
+        if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
             self._end(request, context, context.now_ms)
         else:
             ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
@@ -623,30 +650,82 @@ class TransactionEnds:
         """Whether no transaction is ending."""
         return not self._by_id
 
-    def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
-        """Move the ending transaction to the next step of the law, and do the row's actions."""
+    def _on(self, ending: Ending, event: Event | None, now_ms: int) -> None:
+        """Move the ending transaction to the next step of the law, and do the row's actions.
+
+        Takes: event, None: the disk may have space for the actions that are left.
+        """
         before = ending.step
-        ending.step, actions = ending.law[before, event][ending.durability]
-        if logger.isEnabledFor(logging.DEBUG):
-            _trace_step(ending, before, event)
-        for action in actions:  # the last one may lead to an event, which calls this method again
-            self._actions[action](ending, now_ms)
+        if event is None:
+            actions, ending.left = ending.left, ()
+        else:
+            ending.step, actions = ending.law[before, event][ending.durability]
+            if logger.isEnabledFor(logging.DEBUG):
+                _trace_step(ending, before, event)
+        action = actions[0]
+        try:
+            # the last one may lead to an event, which calls this method again
+            for action in actions:
+                self._actions[action](ending, now_ms)
+        except NotWrittenError as error:
+            self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
+            return
         # the inner call may have removed it already, and a held-back call may have begun another
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of them may end the next transaction
                 self._endings.hold_back(ending.transactional_id, call, now_ms)
 
+    # --- without space ---------------------------------------------------------------------------
+
+    def _on_not_written(
+        self, ending: Ending, left: tuple[Action, ...], error: NotWrittenError, now_ms: int
+    ) -> None:
+        """An action found no space. Before anything of the decision is written it is dropped; after
+        that its rest is done again until it is written.
+        """
+        if not self._unwritten.is_serving:
+            raise error
+        self._unwritten.note("the end of a transaction", error, now_ms)
+        is_framed = ending.durability is CommitDurability.JOURNAL
+        if left[0] is Action.WRITE_PREPARE and not is_framed:
+            self._drop(ending, now_ms)
+            return
+        ending.left, ending.is_again = left, True
+        assert ending.decision is not None
+        waiting = ending.decision.waiting
+        _refuse(self._requests, waiting)
+        if isinstance(waiting, WaitingInit):  # its producer asks for the session again
+            ending.decision = ending.decision._replace(waiting=None)
+        self._unwritten.later(lambda now_ms: self._on(ending, None, now_ms), now_ms)
+        held_back, ending.held_back = ending.held_back, []
+        for call in held_back:  # they get CONCURRENT_TRANSACTIONS
+            call(now_ms)
+
+    def _drop(self, ending: Ending, now_ms: int) -> None:
+        """Forget a decision of which nothing is written: its transaction is still open."""
+        name, decision, context = ending.transactional_id, ending.decision, ending.context
+        if decision is not None and context is not None and ending.law is LAW:
+            self._soon_marked_count -= len(decision.partitions)
+        del self._by_id[name]
+        if decision is not None:
+            _refuse(self._requests, decision.waiting)
+        elif context is not None:
+            self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
+        self._coordinator.on_not_ended(name, now_ms, is_requested=context is not None)
+        for call in ending.held_back:
+            self._endings.hold_back(name, call, now_ms)
+
     # --- before the decision ---------------------------------------------------------------------
 
     def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
         coordinator, name = self._coordinator, request.transactional_id
-        if request.committed and self.flushes_commits:
+        earlier = self._by_id.get(name)
+        if request.committed and self.flushes_commits and (earlier is None or not earlier.left):
             transaction = coordinator.on_commit_requested(
                 name, request.producer_id, request.producer_epoch, now_ms
             )
             if transaction is not None:
-                earlier = self._by_id.get(name)
                 # the same commit is being carried out: its producer has sent the EndTxn again
                 if earlier is not None:
                     earlier.held_back.append(
@@ -674,7 +753,10 @@ class TransactionEnds:
             except DelayedRequest as error:
                 self._requests.close(context.connection_id, error)
                 return
-        self._end(request, context, now_ms)
+        try:
+            self._end(request, context, now_ms)
+        except NotWrittenError:
+            self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
         """The calls to make again when a commit was overtaken: its EndTxn first."""
@@ -694,7 +776,11 @@ class TransactionEnds:
             return
         assert context is not None and ending.transaction is not None
         coordinator = self._coordinator
-        decision = coordinator.on_data(ending.transaction, context, now_ms)
+        try:
+            decision = coordinator.on_data(ending.transaction, context, now_ms)
+        except NotWrittenError as error:  # of a producer id that it needs
+            self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
+            return
         if decision is None:  # partitions were added, and their data may not be on the disk
             del self._by_id[name]
             for call in self._calls_of(ending):
@@ -757,7 +843,21 @@ class TransactionEnds:
         ending.prepare, ending.frame = record_of(decision.prepare), None
         key, value = ending.prepare
         assert value is not None
-        frame.add(JournalDecision(key, value, ends), log, partial(self._on, ending, Event.FLUSHED))
+        frame.add(
+            JournalDecision(key, value, ends),
+            log,
+            partial(self._on, ending, Event.FLUSHED),
+            partial(self._on_no_frame, ending),
+        )
+
+    def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
+        """There is no space for the frame with the decision: it is decided again without one."""
+        assert ending.decision is not None
+        if ending.law is LAW:
+            self._soon_marked_count -= len(ending.decision.partitions)
+        ending.law, ending.step = LAW, Step.FLUSH_DATA
+        ending.decision = ending.prepare = None
+        self._flush_data(ending, now_ms)
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
         """The ends of the transaction's partitions, for a start that finds the decision.
@@ -815,10 +915,12 @@ class TransactionEnds:
         """
         decision = ending.decision
         assert decision is not None
-        if ending.request is not None:  # `_on_data` has counted it
-            self._soon_marked_count -= len(decision.partitions)
-        ending.topics_version = self._topics.version
-        ending.logs = self._markers.write(decision, now_ms)
+        if ending.topics_version == NO_VERSION:
+            if ending.request is not None:  # `_on_data` has counted it
+                self._soon_marked_count -= len(decision.partitions)
+            ending.topics_version = self._topics.version
+        self._markers.write(decision, ending.logs, now_ms, is_again=ending.is_again)
+        ending.is_again = False
         if ending.durability is CommitDurability.JOURNAL:
             # all data before the markers are on the disk, and the markers will be soon
             self._progress.try_fetches(ending.logs, now_ms)
@@ -826,9 +928,10 @@ class TransactionEnds:
             self._progress.on_appended(ending.logs, now_ms)
 
     def _write_parts(self, ending: Ending, now_ms: int) -> None:
-        ending.topics_version = self._topics.version
-        if ending.durability is CommitDurability.JOURNAL:
-            self._flushes.hold_journals()
+        if ending.topics_version == NO_VERSION:
+            ending.topics_version = self._topics.version
+            if ending.durability is CommitDurability.JOURNAL:
+                self._flushes.hold_journals()
         self.in_parts.append(ending)
 
     def on_tick(self, now_ms: int) -> None:
@@ -840,7 +943,12 @@ class TransactionEnds:
             partitions, cost = ending.decision.partitions, _cost_of_marker(ending.decision)
             part = partitions[ending.tried : ending.tried + max(1, left // cost)]
             left -= len(part) * cost
-            self._write_part(ending, part, now_ms)
+            try:
+                self._write_part(ending, part, now_ms)
+            except NotWrittenError as error:
+                self.in_parts.popleft()
+                self._on_not_written(ending, (Action.WRITE_PARTS,), error, now_ms)
+                continue
             if ending.tried == len(partitions):
                 self.in_parts.popleft()
                 if ending.durability is CommitDurability.JOURNAL:
@@ -852,14 +960,19 @@ class TransactionEnds:
     ) -> None:
         """Append the markers of some partitions: `_write_markers` for a part of the decision."""
         assert ending.decision is not None
-        logs = self._markers.write(ending.decision._replace(partitions=partitions), now_ms)
-        ending.tried += len(partitions)
-        ending.logs += logs
-        if ending.durability is CommitDurability.JOURNAL:
-            self._progress.try_fetches(logs, now_ms)
-            self._flushes.flush_later(logs, now_ms)
-        else:
-            self._progress.on_appended(logs, now_ms)
+        part = ending.decision._replace(partitions=partitions)
+        marked_count = len(ending.logs)
+        try:
+            self._markers.write(part, ending.logs, now_ms, is_again=ending.is_again)
+            ending.tried += len(partitions)
+            ending.is_again = False
+        finally:
+            logs = ending.logs[marked_count:]
+            if ending.durability is CommitDurability.JOURNAL:
+                self._progress.try_fetches(logs, now_ms)
+                self._flushes.flush_later(logs, now_ms)
+            else:
+                self._progress.on_appended(logs, now_ms)
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
         self._flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
@@ -875,65 +988,22 @@ class TransactionEnds:
             log = ending.log or self._log_of(ending, decision, now_ms)
             self._append(log, record_of(complete), complete, now_ms)
             if isinstance(decision.waiting, WaitingInit):
-                session = self._coordinator.begin_session(complete, decision.waiting, now_ms)
-                self.run(session, now_ms)
+                self._begin_session(complete, decision.waiting, now_ms)
         if len(ending.logs) < len(decision.partitions) or (
             ending.topics_version != self._topics.version and self._has_lost_partition(ending)
         ):
             self.flush_completions(now_ms)
 
-    def _has_lost_partition(self, ending: Ending) -> bool:
-        """Whether a partition that got a marker was deleted since."""
-        partition = self._topics.partition
-        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
-
-    # --- deletions of topics ---------------------------------------------------------------------
-
-    def flush_completions(self, now_ms: int) -> None:
-        """Have the Complete records flushed, since topics that transactions wrote to are deleted.
-
-        After a power loss that takes a Complete record, the decision is carried out again. If there
-        is another topic of the same name then, a later transaction that is open there could not be
-        distinguished: the marker was deleted with the topic. So no topic is made before these
-        records are durable (`undurable`), nor while a decision on partitions of its name is being
-        carried out.
-        """
-        if not self.flushes_commits:  # a power loss then aborts open transactions in any case
-            return
-        logs = [
-            log
-            for log in self._topics.logs_of(TRANSACTIONS_TOPIC)
-            if log.durability.durable_offset < log.log_end_offset
-        ]
-        self._completions.update((log, log.log_end_offset) for log in logs)
-        self._flushes.wait(logs, lambda _: None, now_ms)
-
-    def is_ending_on(self, topics: Collection[str]) -> bool:
-        """Whether a decision on partitions of these topics is being carried out."""
-        return self._ending_on(topics) is not None
-
-    def _ending_on(self, topics: Collection[str]) -> Ending | None:
-        for ending in self._by_id.values():
-            decision = ending.decision
-            if decision is not None and any(name in topics for name, _ in decision.partitions):
-                return ending
-        return None
-
-    def after_ends_on(
-        self, topics: Collection[str], call: Callable[[int], None], now_ms: int
+    def _begin_session(
+        self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Make the call when no decision on partitions of these topics is being carried out."""
-        ending = self._ending_on(topics)
-        if ending is None:
-            call(now_ms)
-        else:
-            ending.held_back.append(lambda now_ms: self.after_ends_on(topics, call, now_ms))
-
-    def undurable(self) -> list[Log]:
-        """The logs with Complete records that have to be durable before a topic is made."""
-        self._completions = {
-            log: offset
-            for log, offset in self._completions.items()
-            if log.durability.durable_offset < offset
-        }
-        return list(self._completions)
+        """Begin the session that waits. Without space its request is refused: the transaction is
+        complete without it.
+        """
+        try:
+            self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)
+        except NotWrittenError as error:
+            if not self._unwritten.is_serving:
+                raise
+            self._unwritten.note("the session of a producer", error, now_ms)
+            _refuse(self._requests, waiting)

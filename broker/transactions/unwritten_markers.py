@@ -28,7 +28,7 @@ import msgpack
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk, not_written
 
 UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
 
@@ -82,12 +82,19 @@ class UnwrittenMarkers:
         return {marker.producer_id for marker in self._markers.values()}
 
     def add(self, markers: list[UnwrittenMarker]) -> None:
-        """Store markers, durably. An earlier one of the same producer and partition stays."""
-        count = len(self._markers)
-        for marker in markers:
-            self._markers.setdefault(marker.key, marker)
-        if len(self._markers) != count:
+        """Store markers, durably. An earlier one of the same producer and partition stays.
+
+        Raises: NotWrittenError without space: none is stored. OSError.
+        """
+        new = {marker.key: marker for marker in reversed(markers)}
+        if new.keys() <= self._markers.keys():
+            return
+        before, self._markers = self._markers, new | self._markers
+        try:
             self._write()
+        except OSError as error:
+            self._markers = before
+            raise not_written(error) from error
 
     def remove(self, is_over: Callable[[UnwrittenMarker], bool]) -> None:
         """Delete markers that are now durable in their partition, or whose partition is deleted."""

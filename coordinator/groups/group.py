@@ -74,6 +74,11 @@ class Group:
         """Whether it is a group of the consumer protocol."""
         return self.consumer is not None and self.consumer.epoch > 0
 
+    @property
+    def has_member_epochs(self) -> bool:
+        """Whether its members have epochs: it is not a classic group."""
+        return self.is_consumer or self.is_typed
+
     def require_consumer(self) -> ConsumerGroup:
         """The consumer group that it is, or is about to be."""
         assert self.consumer is not None, f"group {self.group_id} is a classic one"

@@ -35,9 +35,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.result import PartitionExists, Reply, Result, partition_for
-from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions import fencing
 from barnabas.coordinator.transactions.end_txn_answers import code_of_version_1, code_of_version_2
+from barnabas.coordinator.transactions.transaction_deadlines import TransactionDeadlines
 from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_record,
@@ -98,7 +98,7 @@ def _trace(metadata: TransactionMetadata) -> None:
     )  # fmt: skip
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(TransactionDeadlines):
     """The coordinator of all transactional ids of this broker.
 
     Each id has one TransactionMetadata and at most one deadline: the timeout of the transaction
@@ -133,13 +133,12 @@ class TransactionCoordinator:
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
         )
-        self._transactions = table.by_id
+        super().__init__(table.by_id)
         self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
         self._partition_exists, self._group_partition = partition_exists, group_partition
         self._partition_count, self._coordinator_epoch = partition_count, coordinator_epoch
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
-        self._timers: Timers[str] = Timers()
         self._latest_connections: dict[str, Connections] = {}
 
     # A part is imported and made by its first request: a start loads none, nor their messages.
@@ -540,8 +539,9 @@ class TransactionCoordinator:
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
-        budget = DUE_AT_ONCE
+        budget, self._last_due = DUE_AT_ONCE, []
         while budget > 0 and (due := self._timers.pop_due(now_ms, 1)):
+            self._last_due += due
             transaction = self._transactions[due[0]]
             budget -= 1
             if self._table.is_ending(transaction):
@@ -563,15 +563,6 @@ class TransactionCoordinator:
             and not self._table.is_ending(transaction)
         ]
         return self._table.results([], [self._table.decision(fence) for fence in fences], [])
-
-    @property
-    def timers(self) -> Timers[str]:
-        """All deadlines; only the coordinator changes them."""
-        return self._timers
-
-    def next_deadline_ms(self) -> int | None:
-        """The time of the next `on_tick` that has work; None: no deadline is set."""
-        return self._timers.next_deadline_ms()
 
     # --- inspection (KIP-664) --------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.cleaning.cleaner import CleanedSegment, cleaned_path, discard
+from barnabas.storage.disk import NotWrittenError, not_written
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     CorruptCheckpoint,
@@ -66,7 +67,8 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that
             lost segments in the meantime is dropped, and so are all later ones; one that was
             deleted as a whole is skipped.
-    Raises: OSError, which is fatal.
+    Raises: NotWrittenError where steps 1 to 3 find no space: none of them is used, and their files
+            are removed. OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
     taken: list[CleanedSegment] = []
@@ -79,10 +81,16 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
         else:
             discard(log.disk, log.directory, cleaned.base_offset)
     if taken:
-        _rename_all(log, taken)
-        log.snapshots.drop_below(_end_of(log, taken[-1]))
-        log.checkpoint()
-        manifest = _manifest_after(log, taken)
+        try:
+            _rename_all(log, taken)
+            log.snapshots.drop_below(_end_of(log, taken[-1]))
+            log.checkpoint()
+            manifest = _manifest_after(log, taken)
+        except OSError as error:
+            if not isinstance(not_written(error), NotWrittenError):
+                raise
+            _undo(log, taken)
+            raise not_written(error) from error
         for cleaned in taken:
             _replace(
                 log,
@@ -120,6 +128,16 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
                 cleaned_path(log.directory, cleaned.base_offset, suffix),
                 _swap_path(log.directory, cleaned.base_offset, suffix),
             )
+
+
+def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
+    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: what a
+    kill leaves is a state of step 1.
+    """
+    for cleaned in reversed(taken):
+        for suffix in reversed(_LOG_LAST):
+            log.disk.unlink(_swap_path(log.directory, cleaned.base_offset, suffix))
+        discard(log.disk, log.directory, cleaned.base_offset)
 
 
 def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:

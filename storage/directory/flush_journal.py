@@ -59,7 +59,14 @@ import msgpack
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import base_offset_of
-from barnabas.storage.disk import DirectorySync, Disk, File, Syncable
+from barnabas.storage.disk import (
+    DirectorySync,
+    Disk,
+    File,
+    Syncable,
+    cut_back,
+    not_written,
+)
 from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
@@ -224,31 +231,40 @@ class FlushJournal:
         self._number = self._earlier[-1] if self._earlier else 0
         self._file: File | None = None
         self._durable_bytes = self.size_bytes = 0
-        self._has_removed = False
+        self._has_changed_names = False
         self.has_older = bool(self._older)
 
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives: the file to fsync before it counts. OSError is fatal.
+        """Write one frame. Gives: the file to fsync before it counts.
 
         Takes:  records, which are stored in the frame: `read` returns them as decisions.
+        Raises: NotWrittenError without space for the frame: nothing of it is written. OSError.
         """
         rows: list[object] = []
         for entry in entries:
             rows.append((*entry[:2], entry.topic_id.bytes, *entry[3:]))
         payload = msgpack.packb([*rows, *records])
-        is_new = self._file is None
         if self._file is None:
+            try:
+                self._file = self._disk.open(self._path(self._number + 1), create=True)
+            except OSError as error:
+                raise not_written(error) from error
             self._number += 1
-            self._file = self._disk.open(self._path(self._number), create=True)
-            self._durable_bytes = 0
+            self._durable_bytes, self._has_changed_names = 0, True
         head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[
             _CHECKED_FROM:
         ]
-        self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
+        checksum = crc32c(payload, crc32c(head)).to_bytes(4)
+        size = self._file.size
+        try:
+            self._file.append(_MAGIC + checksum + head + payload)
+        except OSError as error:
+            cut_back(self._file.truncate, size)
+            raise not_written(error) from error
         self.size_bytes = self._file.size
-        has_names, self._has_removed = is_new or self._has_removed, False
+        has_names, self._has_changed_names = self._has_changed_names, False
         return (
             [self._file, DirectorySync(self._disk, self._data_dir)] if has_names else [self._file]
         )
@@ -280,7 +296,7 @@ class FlushJournal:
         ]
         for number in removed:
             self._disk.unlink(self._path(number))
-        self._has_removed = self._has_removed or bool(removed)
+        self._has_changed_names = self._has_changed_names or bool(removed)
         self._older = []
         self.has_older = False
         return bool(removed)

@@ -10,6 +10,8 @@ changed_starts   logs whose log start offset has to be stored           the mana
 changed_logs     logs that differ from their last checkpoint, in the    the manager
                  order of their first change, with its time
 builds           indexes that are being built in slices                 the manager
+unstored_epoch   the highest leader epoch, if there was no space        logs
+                 for it; None: it is stored
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
-from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk, is_out_of_resources
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_indexes import BuildPutOff, IndexCache
@@ -60,6 +63,7 @@ class LogDirectory:
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
     changed_logs: dict[ChangedLog, int] = field(default_factory=dict)
     builds: IndexBuilds | None = None
+    unstored_epoch: int | None = None
 
     def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
         """Build an index in slices; `then(now_ms)` is called when that has succeeded or failed."""
@@ -68,6 +72,12 @@ class LogDirectory:
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)
+
+    def store_epoch(self) -> None:
+        """Store the highest leader epoch, durably, before a log gets its first batch of it."""
+        if self.unstored_epoch is not None:
+            HighestEpoch(self.disk, self.data_dir).write(self.unstored_epoch)
+            self.unstored_epoch = None
 
     def path(self, name: str) -> str:
         """The path of a file or directory in the data directory."""
@@ -85,9 +95,16 @@ class LogDirectory:
                 self.discard(segment.batches.path(suffix), due_ms)
 
     def discard(self, path: str, due_ms: int) -> None:
-        """Rename an unused file; it is deleted at `due_ms`."""
+        """Rename an unused file; it is deleted at `due_ms`, or now if there is no space for the
+        longer name.
+        """
         try:
             self.disk.rename(path, path + DELETED_SUFFIX)
         except FileNotFoundError:
+            return
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            self.disk.unlink(path)
             return
         self.trash.add(due_ms, path + DELETED_SUFFIX)

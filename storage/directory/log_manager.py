@@ -33,9 +33,9 @@ from barnabas.storage.directory.log_directory import (
     LogDirectory,
     LogDirectoryError,
 )
+from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
-from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.directory.partition_directories import (
     PartitionDirectories,
     Topics,
@@ -45,9 +45,11 @@ from barnabas.storage.disk import (
     DirectorySync,
     Disk,
     Lock,
+    NotWrittenError,
     Syncable,
     SyncSteps,
     is_out_of_resources,
+    not_written,
     run_at_once,
 )
 from barnabas.storage.files.checkpoints import (
@@ -88,7 +90,7 @@ def sync_one_by_one(files: list[Syncable]) -> None:
 UNHEARD_LEADER_EPOCHS = 100
 
 
-class LogManager:
+class LogManager(LogStarts):
     """All logs of one directory. It works only in calls: `on_tick` is due at its deadline.
 
     log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
@@ -106,10 +108,10 @@ class LogManager:
         self.disk = disk
         self.data_dir = data_dir.rstrip("/") or "/"
         self.config = config
-        self.log_dir = LogDirectory(disk, self.data_dir, IndexCache(config.index_cache_bytes))
+        log_dir = LogDirectory(disk, self.data_dir, IndexCache(config.index_cache_bytes))
+        super().__init__(log_dir)
         self.cache = self.log_dir.cache
         self.wall = self.log_dir.wall
-        self.logs: dict[tuple[str, int], Log] = {}
         self.offline: dict[tuple[str, int], CorruptLog] = {}
         self.last_run = LastRun.CLEAN
         self.decisions: list[JournalDecision] = []
@@ -118,12 +120,10 @@ class LogManager:
         self.node_id = config.node_id
         self._lock: Lock | None = None
         self._run_note = RunNote(disk, self.data_dir)
-        self._checkpoints = OffsetCheckpoints(disk, self.data_dir)
         self._upkeep = LogUpkeep(self.log_dir, self.logs, config, now_ms)
         self._next_checkpoint_ms = now_ms + config.initial_task_delay_ms
         self._points: Offsets = {}
         self._offline_points: Offsets = {}
-        self._offline_starts: Offsets = {}
         self._removed: set[str] = set()
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._deletion_count = self._new_files_count = 0
@@ -311,11 +311,20 @@ class LogManager:
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
             self.leader_epoch += UNHEARD_LEADER_EPOCHS  # a claim is above all earlier ones
         self.begin_leader_epoch(self.logs.values())
+        self.log_dir.store_epoch()
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
-        """Begin an epoch in these logs that is above all earlier ones; it is durable on return."""
+        """Begin an epoch in these logs that is above all earlier ones. It is durable on return, or
+        where there is no space for that, before one of them gets a batch.
+        """
         self.leader_epoch += 1
-        HighestEpoch(self.disk, self.data_dir).write(self.leader_epoch)
+        self.log_dir.unstored_epoch = self.leader_epoch
+        try:
+            self.log_dir.store_epoch()
+        except OSError as error:
+            if not isinstance(not_written(error), NotWrittenError):
+                raise
+            logger.warning("the leader epoch %d waits for space: %s", self.leader_epoch, error)
         for log in logs:
             log.begin_leader_epoch(self.leader_epoch)
 
@@ -435,8 +444,16 @@ class LogManager:
         self._deletion_count += 1
         unique = uuid.uuid5(topic_id, f"{topic} {partition} {now_ms} {self._deletion_count}").hex
         path = self.log_dir.path(deleted_name(topic, f"-{partition}.{unique}-delete"))
-        self.disk.rename(directory, path)
-        self._upkeep.deleted_directories.add(now_ms + delay_ms, path)
+        try:
+            self.disk.rename(directory, path)
+        except OSError as no_space:
+            if not is_out_of_resources(no_space):
+                raise
+            # No space for the longer name: another partition of this name must not find it.
+            logger.warning("%s is removed at once: %s", directory, no_space)
+            self.disk.rmtree(directory)
+        else:
+            self._upkeep.deleted_directories.add(now_ms + delay_ms, path)
         self._removed.add(directory)
 
     @property
@@ -542,29 +559,6 @@ class LogManager:
         self.log_dir.changed_starts.clear()
         self._checkpoints.write(LOG_START_NAME, self._starts())
 
-    def _starts(self) -> Offsets:
-        return self._offline_starts | {
-            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
-        }
-
-    def _write_changed_starts(self) -> None:
-        """Store the log starts; if the disk is too full, keep the deletions.
-
-        The space of deleted segments will be available for the next attempt.
-        """
-        changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
-        try:
-            self.write_starts()
-        except OSError as error:
-            if not is_out_of_resources(error) or any(
-                log.log_start_offset != log.segments[0].base_offset for log in changed
-            ):
-                raise
-            logger.warning("the starts of %s wait for space: %s", changed, error)
-            self.log_dir.changed_starts.clear()
-            for log in changed:
-                self.disk.fsync_dir(log.directory)
-
     # --- stop ------------------------------------------------------------------------------------
 
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
@@ -578,6 +572,7 @@ class LogManager:
         sync(list(files))
         for log in self.logs.values():
             log.end_close()
+        self.log_dir.store_epoch()
         self.write_checkpoints(force=True)
         self.journal.begin_next()
         self.journal.forget_older(keep_earlier=bool(self.offline))

@@ -32,7 +32,7 @@ def append_records(
     """Append a coordinator's keys and values as one batch, which is not checked.
 
     Takes:  producer, (producer_id, producer_epoch) of the batch's transaction.
-    Raises: OSError, which is fatal.
+    Raises: NotWrittenError where the disk has no space; OSError, which is fatal.
     After:  log_end_offset is the offset after the last of the records.
     """
     time_ms = now_ms + log.wall.ahead_ms
@@ -82,7 +82,8 @@ def append_marker(
             marker after a power loss. If not, and with flush.messages=1, the transaction is
             stable only when the disk has the marker. transaction_version, of the marker
             (KIP-1228).
-    Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+    Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError
+            where the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
             one with data is in the index.
     Source: KIP-98, "Control messages".

@@ -50,7 +50,7 @@ from barnabas.storage.batch.validate import (
     with_append_time,
 )
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.disk import Syncable, is_out_of_resources
+from barnabas.storage.disk import Syncable, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.segment_files import CorruptLog
@@ -197,11 +197,14 @@ class Log:
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def _write_new_epoch(self) -> None:
+        self.log_dir.store_epoch()
         if not self.files.are_made:
             self.files.make()
             return
-        if self.files.write_epochs():
+        self.files.write_epochs()
+        if self.files.lacks_checkpoint:
             self.checkpoint()
+            self.files.lacks_checkpoint = False
         self.files.lacks_epoch = False
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
@@ -240,7 +243,7 @@ class Log:
         Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID where its sequences were used for other records before
-                (`repetition`). OSError is fatal, unless the disk has no room.
+                (`repetition`). NotWrittenError where the disk has no room; OSError is fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
 
@@ -309,15 +312,19 @@ class Log:
         """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
 
         The caller updates the producers' state and calls `advance`.
+        Raises: NotWrittenError without space: the log is unchanged, but for a new segment. OSError.
         """
-        if self.files.lacks_epoch:
-            self._write_new_epoch()
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
         segment = self.segments.active
-        if segment.should_roll(size, last_offset, max_timestamp, now_ms, self.turnover.limits):
-            self._roll(now_ms)
-            segment = self.segments.active
+        try:
+            if self.files.lacks_epoch:
+                self._write_new_epoch()
+            if segment.should_roll(size, last_offset, max_timestamp, now_ms, self.turnover.limits):
+                self._roll(now_ms)
+                segment = self.segments.active
+        except OSError as error:
+            raise not_written(error) from error
         segment.append(view, size, first_offset, last_offset, max_timestamp)
         if not self.unread_bytes:
             self._changed_logs.setdefault(self, now_ms)

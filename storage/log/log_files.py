@@ -28,7 +28,8 @@ class LogFiles:
 
     are_made: whether the partition has its directory. A new one gets it with its first batch, or
     earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader epochs
-    has to be written before the next batch.
+    has to be written before the next batch. lacks_checkpoint: whether the log needs a checkpoint
+    after that.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class LogFiles:
         "_epochs",
         "_segments",
         "are_made",
+        "lacks_checkpoint",
         "lacks_epoch",
         "new_files",
         "partition",
@@ -62,6 +64,7 @@ class LogFiles:
         self._durability = durability
         self.are_made = are_made
         self.lacks_epoch = not are_made
+        self.lacks_checkpoint = False
         self.new_files: NewFiles | None = None
 
     def make(self) -> None:
@@ -112,16 +115,16 @@ class LogFiles:
         self.are_made = True
         self.lacks_epoch = self._epochs.written != self._epochs.entries
 
-    def write_epochs(self) -> bool:
-        """Write the leader epochs. Gives: whether the log needs a checkpoint.
+    def write_epochs(self) -> None:
+        """Write the leader epochs.
 
-        It needs one if the file did not only grow: otherwise the next start would take the file for
-        a damaged one.
+        After: the log lacks a checkpoint if the file did not only grow: otherwise the next start
+               would take the file for a damaged one.
         """
         epochs = self._epochs
-        is_longer = epochs.entries[: len(epochs.written)] == epochs.written
+        if epochs.entries[: len(epochs.written)] != epochs.written:
+            self.lacks_checkpoint = True
         epochs.write()
-        return not is_longer
 
     def adopt(self, partition: TopicIdPartition) -> None:
         """Store the topic's id of a partition, durably. Raises: OSError; nothing changed then."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk, cut_back, not_written
 from barnabas.storage.files.offset_index import NO_ENTRY
 from barnabas.storage.files.segment_files import (
     HIGHEST_RELATIVE_OFFSET,
@@ -158,13 +158,15 @@ class Segment:
         """Write one batch at the end.
 
         A partial write is cut off after an OSError: it would precede the next batch.
+
+        Raises: NotWrittenError without space; OSError.
         """
         batches = self.batches
         try:
             position = (batches.open_file or batches.file).append(data)
-        except OSError:
-            batches.truncate(batches.size)
-            raise
+        except OSError as error:
+            cut_back(batches.truncate, batches.size)
+            raise not_written(error) from error
         indexes = self.indexes
         # `index_batch`, written out: this runs for every batch, and few need an entry.
         if max_timestamp > indexes.max_timestamp:

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from barnabas.storage.disk import is_out_of_descriptors
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files import offset_index, time_index
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.segment_files import (
@@ -114,8 +115,10 @@ class SegmentIndexes:
 
     loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None: not loaded.
     written_entries, written_times: the number of entries of the first two in their files; -1: the
-    file has to be rewritten. max_timestamp and max_timestamp_offset: of all batches (-1 while
-    unknown, in a segment that was closed before this process began: see `load_times`).
+    file has to be rewritten. lacks_aborted: whether the file of the third lacks entries, for which
+    there was no space: `write` writes it whole. max_timestamp and max_timestamp_offset: of all
+    batches (-1 while unknown, in a segment that was closed before this process began: see
+    `load_times`).
     first_timestamp: of the first batch, for rolling by time (None: not read yet). is_closed:
     whether no batch is appended any more. is_forgotten: whether the segment is out of use.
     build_error: why a deferred build failed, for the reader that waited for it.
@@ -134,6 +137,7 @@ class SegmentIndexes:
         "index_trusted",
         "is_closed",
         "is_forgotten",
+        "lacks_aborted",
         "loaded_aborted",
         "loaded_offsets",
         "loaded_times",
@@ -172,6 +176,7 @@ class SegmentIndexes:
         self.rebuilt = False
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
+        self.lacks_aborted = False
         self.loaded_offsets: OffsetIndex | None = None
         self.loaded_times: TimeIndex | None = None
         self.loaded_aborted: TxnIndex | None = None
@@ -192,6 +197,7 @@ class SegmentIndexes:
         )
         self.bytes_since_entry = 0
         self.written_entries = self.written_times = 0
+        self.lacks_aborted = False
         self.files.sums = {}
 
     # --- appending -------------------------------------------------------------------------------
@@ -220,9 +226,19 @@ class SegmentIndexes:
         self.bytes_since_entry = 0
 
     def append_aborted(self, entry: AbortedEntry) -> None:
-        """Add an aborted transaction with its marker in this segment, also to the file."""
+        """Add an aborted transaction with its marker in this segment, also to the file.
+
+        Its marker is in the log already. So where there is no space the file gets the entry with
+        the next `write`.
+        """
         self.txn_index().append(entry)
-        self.files.append(TXN_SUFFIX, encode_entry(entry))
+        if self.lacks_aborted:
+            return
+        try:
+            self.files.append(TXN_SUFFIX, encode_entry(entry))
+        except OSError as error:
+            self._wait_for_space(error)
+            self.lacks_aborted = True
 
     # --- opening again what another process left -------------------------------------------------
 
@@ -282,8 +298,19 @@ class SegmentIndexes:
 
     # --- the files -------------------------------------------------------------------------------
 
+    def _wait_for_space(self, error: OSError) -> None:
+        """Log that a file could not be written. Raises: the error if it is another one."""
+        if not is_out_of_resources(error):
+            raise error
+        logger.warning("an index of %s waits for space: %s", self.batches.path(LOG_SUFFIX), error)
+
     def write(self) -> None:
         """Bring the index files up to date with memory."""
+        if self.lacks_aborted and self.loaded_aborted is not None:
+            data = self.loaded_aborted.encode()
+            self.files.replace(TXN_SUFFIX, data)
+            self.files.sums[TXN_SUFFIX] = len(data), crc32c(data)
+            self.lacks_aborted = False
         if self.loaded_offsets is not None and self.written_entries != len(self.loaded_offsets):
             written = self.written_entries
             data = self.loaded_offsets.encode(max(written, 0))
@@ -314,9 +341,18 @@ class SegmentIndexes:
         self.cache.hold(self, 8 * len(self.loaded_offsets) + 1024)
 
     def drop(self) -> None:
-        """Drop the in-memory indexes; the next look-up reads them from the files."""
+        """Drop the in-memory indexes; the next look-up reads them from the files.
+
+        Without space for them the files are not trusted: the indexes are built again.
+        """
         if self.is_closed:
-            self.write()
+            try:
+                self.write()
+            except OSError as error:
+                self._wait_for_space(error)
+                self.rebuilt = self.index_trusted = self.has_times = self.txn_trusted = False
+                self.lacks_aborted = False
+                self.manifest = None
             self.loaded_offsets = self.loaded_times = self.loaded_aborted = None
 
     # --- loading what is needed of a closed segment ----------------------------------------------
@@ -406,6 +442,11 @@ class SegmentIndexes:
         )
         return self.loaded_aborted
 
+    @property
+    def lacks_entries(self) -> bool:
+        """Whether a file lacks what is in memory, and has to be written whole."""
+        return self.lacks_aborted or self.written_entries < 0 or self.written_times < 0
+
     def has_txn_index(self) -> bool:
         return self.loaded_aborted is not None
 
@@ -440,8 +481,13 @@ class SegmentIndexes:
             )
             self.manifest = None
             self.files.sums.pop(TXN_SUFFIX, None)
+            self.lacks_aborted = False
             if data:
-                self.files.replace(TXN_SUFFIX, data)
+                try:
+                    self.files.replace(TXN_SUFFIX, data)
+                except OSError as error:
+                    self._wait_for_space(error)
+                    self.lacks_aborted = True
             else:
                 self.files.remove(TXN_SUFFIX)
         self.loaded_aborted = index
@@ -535,7 +581,10 @@ class SegmentIndexes:
         self.written_entries = self.written_times = -1
         if self.is_closed:
             self.add_last_time()
-            self.write()
+            try:
+                self.write()
+            except OSError as error:
+                self._wait_for_space(error)
             self.cache.hold(self, 8 * len(built.loaded_offsets) + 1024)
 
     def _take_indexes(self, built: SegmentIndexes) -> None:

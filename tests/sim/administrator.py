@@ -98,7 +98,7 @@ class Administrator(Client):
         call = wire.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)
         while True:
             answer = yield from self.ask(call)
-            if answer is not LOST:
+            if answer is not LOST and answer.responses[0].error_code != Code.KAFKA_STORAGE_ERROR:
                 self._check(
                     "DeleteTopics",
                     answer.responses[0].error_code,

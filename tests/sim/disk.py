@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from barnabas.storage.disk import FailedFsync
+from barnabas.storage.files.segment_files import SWAP_SUFFIX
 
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
@@ -161,10 +162,11 @@ class SimFile:
     def append(self, data: Data) -> int:
         self._check()
         position, content = self.size, self.inode.data
-        if self._disk.counts_down() or self._disk.refuses("write"):
+        is_crash = self._disk.counts_down()
+        if is_crash or self._disk.refuses("write"):
             part = data[: self._disk.rng.randrange(len(data) + 1)]
             content[position : position + len(part)] = part
-            raise self._disk.failure()
+            raise self._disk.crash() if is_crash else self._disk.failure()
         content[position : position + len(data)] = data
         self.size = position + len(data)
         self.inode.modified_ms = self._disk.now_ms()
@@ -175,7 +177,8 @@ class SimFile:
 
     def fsync(self) -> None:
         self._check()
-        self._disk.step()
+        if not self._disk.is_full:  # it needs no room
+            self._disk.step()
         if self._disk.refuses("fsync"):
             self.inode.lose_power(
                 self._disk.rng
@@ -289,15 +292,18 @@ class SimDisk:
         return self.is_full and self.steps_until_crash == 0
 
     def failure(self) -> BaseException:
-        """What a change ends with that does not come about."""
-        if self.refusal is not None and self._until_refusal < 0:
-            return OSError(self.refusal.code, os.strerror(self.refusal.code))
+        """What a change ends with that is refused."""
+        assert self.refusal is not None
+        return OSError(self.refusal.code, os.strerror(self.refusal.code))
+
+    def crash(self) -> BaseException:
+        """What a change ends with that a crash comes amid."""
         return OSError(errno.ENOSPC, "the simulated disk is full") if self.is_full else Crash()
 
     def step(self) -> None:
         """A change that is all or nothing: a crash comes before it (or before the next)."""
         if self.counts_down():
-            raise self.failure()
+            raise self.crash()
 
     def kill(self) -> None:
         """The process is gone; what it wrote is there."""
@@ -451,7 +457,8 @@ class SimDisk:
         if self._aim is not None and new_name.endswith(self._aim[0]):
             (_, steps), self._aim = self._aim, None
             self.crash_in(steps)
-        self.allow("rename")
+        if not name.endswith(SWAP_SUFFIX):  # it takes the place of a name that was just freed
+            self.allow("rename")
         self.step()
         if new_parent is parent:
             parent.change((name, None), (new_name, node))
@@ -505,7 +512,8 @@ class SimDisk:
         if not isinstance(node, Directory):
             raise FileNotFoundError(path)
         self.allow("open")
-        self.step()
+        if not self.is_full:
+            self.step()
         node.sync()
 
     def free_bytes(self, path: str) -> int:

@@ -312,6 +312,19 @@ def with_refused_rolls(scenario: Scenario) -> None:
     scenario.refusals = tuple(Refusal(frozenset({"inode"}), errno.EDQUOT) for _ in range(8))
 
 
+def with_no_space(scenario: Scenario) -> None:
+    """Not one byte can be written, again and again and for seconds, with clients of each kind."""
+    scenario.refusals = tuple(
+        Refusal(frozenset({"inode", "entry", "rename", "write"}), code, after)
+        for code, after in (
+            (errno.ENOSPC, 0), (errno.EDQUOT, 25), (errno.EFBIG, 60), (errno.ENOSPC, 7),
+        )
+    )  # fmt: skip
+    scenario.refusal_ms, scenario.fault_gap_ms = (200, 2500), (100, 700)
+    scenario.chaos_ms, scenario.transaction_timeout_ms = max(scenario.chaos_ms, 9000), 5000
+    scenario.rounds, scenario.stops_ms = 12, ()
+
+
 def with_outages(scenario: Scenario) -> None:
     """Partitions that go off line and return, amid transactions over them."""
     scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
@@ -775,6 +788,7 @@ LATER_FOCUSES: tuple[Focus, ...] = (
     with_damaged_batches,
     with_outages_and_remakes,
     with_many_producers_and_kills,
+    with_no_space,
 )
 
 

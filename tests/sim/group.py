@@ -127,7 +127,7 @@ class Worker(TransactionalProducer):
             self.ask_for_place()
         call = self._join_call()
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
-        if answer is LOST:
+        if answer is LOST or answer.error_code == Code.COORDINATOR_NOT_AVAILABLE:
             yield self.rng.randint(5, 60)
             return False
         if answer.error_code:
@@ -148,6 +148,9 @@ class Worker(TransactionalProducer):
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
+            return False
+        if answer.error_code == Code.COORDINATOR_NOT_AVAILABLE:  # it may be carried out later
+            yield self.rng.randint(5, 60)
             return False
         if answer.error_code:
             if answer.error_code not in MOVED_ON:
@@ -400,7 +403,7 @@ class Worker(TransactionalProducer):
                 (member.error_code for member in answer.members), default=0
             )
             self._stop_if_replaced(code)
-            if code not in (0, Code.UNKNOWN_MEMBER_ID):
+            if code not in (0, Code.UNKNOWN_MEMBER_ID, Code.COORDINATOR_NOT_AVAILABLE):
                 raise Refused(f"{self.name}: LeaveGroup", code)
             if code == 0:
                 self._was_let_on(asked_ms, is_leave=True)

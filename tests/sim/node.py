@@ -26,6 +26,7 @@ from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
 from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.log_directory import DamagedFlushJournalError
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log_reader import Slice
@@ -321,7 +322,8 @@ class Node:
             self.kill()
             return False
         except OSError as error:
-            self.world.note_failure(error)
+            if not is_out_of_resources(error):  # without room there is no clean stop
+                self.world.note_failure(error)
             self.kill()
             return False
         self.disk.kill()

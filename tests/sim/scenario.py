@@ -82,21 +82,21 @@ class Scenario:
     follows_by_fetch: those readers do so by Fetch alone. aims_at_ends: a fault waits until a
     decision on a transaction is under way; aims_at_swaps: a crash waits until the files that a
     compaction made take the places of others. members_go_on: these keep their place when an answer
-    is lost, and do not join again. refusals: what the disk refuses, one after the other, each for a
-    while. outages: how often the file of a partition is
-    damaged while the broker is down, and restored at a later start; damages_batches: within a
-    batch that others follow, and not where one begins. full_journal_bytes: how large a
-    flush journal may become. journal_damage: the chance that a power loss comes with damage in the
-    midst of a flush journal. meddlers: clients that send nonsense. stops_ms: for how long the
-    process is stopped, each time. padding: the chance that a batch becomes a MB when it is
-    opened; codecs: what batches are compressed with; plain_acks: those of each producer without an
-    id. is_audited: somebody asks for producers and transactions all the time. ids_expire: EXPIRING
-    holds, and producers are away for as long. groups: further ones. offsets_retention_ms: how long
-    the offsets of those are kept while they have no members. kafka_epochs: what writers do at first
-    is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
-    directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
-    up when it aborts has no epoch of its own: its sequences are those of what comes next; it writes
-    to each partition that it adds then, unless adds_unwritten.
+    is lost, and do not join again. refusals: what the disk refuses, one after the other, each for
+    refusal_ms. outages: how often the file of a partition is damaged while the broker is down, and
+    restored at a later start; damages_batches: within a batch that others follow, and not where one
+    begins. full_journal_bytes: how large a flush journal may become. journal_damage: the chance
+    that a power loss comes with damage in the midst of a flush journal. meddlers: clients that send
+    nonsense. stops_ms: for how long the process is stopped, each time. padding: the chance that a
+    batch becomes a MB when it is opened; codecs: what batches are compressed with; plain_acks:
+    those of each producer without an id. is_audited: somebody asks for producers and transactions
+    all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further
+    ones. offsets_retention_ms: how long the offsets of those are kept while they have no members.
+    kafka_epochs: what writers do at first is done with an Apache Kafka whose epochs are higher by
+    so much, and the broker takes over its directory; kafka_was_killed: not stopped.
+    reuses_sequences: what a transactional producer gives up when it aborts has no epoch of its own:
+    its sequences are those of what comes next; it writes to each partition that it adds then,
+    unless adds_unwritten.
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
@@ -149,6 +149,7 @@ class Scenario:
     leaving: float = 0.0
     clock_steps_ms: tuple[int, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    refusal_ms: tuple[int, int] = (50, 900)
     outages: int = 0
     full_journal_bytes: int = FULL_JOURNAL_BYTES
     journal_damage: float = 0.0

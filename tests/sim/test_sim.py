@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 from checkers import NEVER_MS, Life, Partition
 
-from barnabas.broker.group_runtime import GroupRuntime
 from barnabas.broker.handlers import metadata, transactions
 from barnabas.broker.logs import flush_queue, topic_deletion, topics
-from barnabas.broker.logs.not_written import NotWrittenError
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.requests import purgatory
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
@@ -627,13 +626,13 @@ def test_offsets_that_find_no_space_are_neither_lost_nor_committed_unseen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refused = []
-    not_written = GroupRuntime._not_written
+    note = UnwrittenWork.note
 
-    def noted(runtime: GroupRuntime, *about: Any) -> NotWrittenError:
+    def noted(unwritten: UnwrittenWork, *about: Any) -> None:
         refused.append(about)
-        return not_written(runtime, *about)
+        note(unwritten, *about)
 
-    monkeypatch.setattr(GroupRuntime, "_not_written", noted)
+    monkeypatch.setattr(UnwrittenWork, "note", noted)
     for seed in (53, 154, 162, 216, 238, 358):
         world = World(seed, tweak=_with_a_disk_that_is_full_amid_writes, is_plain=True)
         assert world.run().findings == [], seed

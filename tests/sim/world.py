@@ -41,7 +41,7 @@ from sim.node import DATA_DIR, Node
 from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
 from sim.quotas import ENTITY
 from sim.readers import Opener, Reader, read_all
-from sim.scenario import CLOCK_STANDS, Group, Scenario
+from sim.scenario import CLOCK_STANDS, WANT_OF_ROOM, Group, Scenario
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -274,6 +274,9 @@ class World:
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self.note_failure(error)
+            if error.errno in (*WANT_OF_ROOM, errno.EFBIG) and not isinstance(error, FailedFsync):
+                last_calls = "".join(traceback.format_exception(error, limit=-12))
+                self.history.incident("crashed", f"it ends for want of room: {last_calls}")
         if self.rng.random() < self.scenario.power_share:
             self.lose_power()
         else:
@@ -486,7 +489,7 @@ class World:
                 return
             self.trace("refusal", 0, ",".join(sorted(refusal.operations)), refusal.code, b"")
             self.node.disk.refuse(refusal)
-            yield self.rng.randint(50, 900)
+            yield self.rng.randint(*self.scenario.refusal_ms)
             self.node.disk.refuse(None)
 
     def take_off_line(self) -> Asking:

@@ -211,7 +211,10 @@ class Decider:
             self.seen.append("to be flushed")
         else:
             record = JournalDecision(b"key", self.name.encode(), ())
-            frame.add(record, self.log, self.on_durable)
+            frame.add(record, self.log, self.on_durable, self.on_undone)
+
+    def on_undone(self, now_ms: int) -> None:
+        self.seen.append("undone")
 
     def on_durable(self, now_ms: int) -> None:
         self.append()
@@ -502,7 +505,8 @@ class Decisions:
 
     def add(self, frame: Frame | None, _now_ms: int) -> None:
         assert frame is not None
-        frame.add(JournalDecision(self.name.encode(), b"", ()), self.logs[0], self.on_durable)
+        decision = JournalDecision(self.name.encode(), b"", ())
+        frame.add(decision, self.logs[0], self.on_durable, lambda _now_ms: None)
 
     def on_durable(self, now_ms: int) -> None:
         self.queue.done.append(self.name)

@@ -269,9 +269,13 @@ class JournaledQueue(Queue):
         def then(frame: Any, then_ms: int) -> None:
             self.done.append((name if frame else f"{name} without", then_ms))
             if frame is not None and adds is not None:
-                frame.add(f"record of {name}", adds, self._follow(name, adds))
+                follow, undo = self._follow(name, adds), lambda ms: self._undone(name, ms)
+                frame.add(f"record of {name}", adds, follow, undo)
 
         self.queue.wait_for_frame(cast(Any, logs), then, now_ms)
+
+    def _undone(self, name: str, now_ms: int) -> None:
+        self.done.append((f"{name} is undone", now_ms))
 
     def _follow(self, name: str, log: JournaledLog) -> Any:
         def follow(now_ms: int) -> None:

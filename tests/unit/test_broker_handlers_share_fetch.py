@@ -36,6 +36,7 @@ from barnabas.protocol.messages.share_acknowledge import (
 )
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.disk import NotWrittenError
 
 LOCK_MS = 30_000
 
@@ -733,7 +734,7 @@ def test_what_there_was_no_space_for_is_stored_with_the_next_change(
     assert one.take("t") == [(0, 3, 1)]
 
     def is_full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "no space")
+        raise NotWrittenError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patched:
         patched.setattr(share_runtime, "append_records", is_full)

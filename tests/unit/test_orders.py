@@ -71,9 +71,11 @@ class Deletion:
         parts.ends.undurable.return_value = []
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
         parts.topics.logs.has_removed = True
+        parts.topics.logs.removal_steps.return_value = ["the sync of the removals"]
         self.deletion = TopicDeletion(
             parts.topics, parts.groups, parts.runtime, parts.shares, parts.ends, parts.progress,
-            parts.flushes, parts.compaction, parts.cluster, parts.syncs,
+            parts.flushes, parts.compaction, parts.cluster, parts.syncs, parts.work,
+            parts.unwritten,
         )  # fmt: skip
         parts.reset_mock()
 
@@ -85,10 +87,9 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
     assert wait is not None
     wait.begin(lambda now_ms: None)
     assert steps(one.parts)[-1] == "syncs.run"
-    assert one.parts.syncs.run.call_args[0][:2] == (
-        one.parts.topics.logs.removal_steps.return_value,
-        NOW_MS,
-    )
+    removal, begun_ms = one.parts.syncs.run.call_args[0][:2]
+    assert begun_ms == NOW_MS
+    assert list(removal) == ["the sync of the removals"]
     run_through(work, NOW_MS, is_begun=True)
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on it comes about, whatever happens
@@ -98,8 +99,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "progress.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
-        "topics.logs.removal_steps",
         "syncs.run",  # durable, before anything says that it is done
+        "topics.logs.removal_steps",
         "metadata.topic",
         "groups.on_topics_deleted",
         "runtime.run",
@@ -276,8 +277,9 @@ class Runtime:
         )
         monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
-            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares
-        )
+            parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares,
+            parts.unwritten,
+        )  # fmt: skip
         parts.reset_mock()
 
 
@@ -341,6 +343,7 @@ def test_the_steps_of_a_clean_stop_of_the_logs() -> None:
         "sync",  # all of them at a time
         "first.end_close",
         "second.end_close",
+        "log_dir.store_epoch",
         "write_checkpoints",  # that all is durable
         "journal.begin_next",
         "journal.forget_older",
@@ -442,10 +445,10 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 
 TICK = [
     "on_sent",  # deferred calls, before any other input
+    "unwritten.on_tick",  # what was decided before
     "progress.on_tick",
     "groups.next_deadline_ms",
-    "groups.on_tick",
-    "runtime.run",
+    "runtime.on_tick",
     "transactions.next_deadline_ms",
     "transactions.on_tick",
     "ends.run",
@@ -471,7 +474,7 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
         part.next_deadline_ms.return_value = NOW_MS
     names = (
         "on_sent", "purgatory", "progress", "groups", "transactions", "logs", "compaction",
-        "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares",
+        "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares", "unwritten",
     )  # fmt: skip
     broker = bare(
         Broker, _group_runtime=parts.runtime, _transaction_ends=parts.ends,
@@ -484,8 +487,7 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     assert steps(parts) == [
         name
         for name in TICK
-        if name
-        not in ("groups.on_tick", "runtime.run", "transactions.on_tick", "ends.run", "logs.on_tick")
+        if name not in ("runtime.on_tick", "transactions.on_tick", "ends.run", "logs.on_tick")
     ]
 
 

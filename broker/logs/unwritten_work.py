@@ -1,0 +1,68 @@
+"""What the core decided and found no space for: it is done again until it is written.
+
+A decision whose records could not be written is of one of two kinds. If nothing depends on it yet,
+it is dropped and its request refused (`requests/without_space.py`). Otherwise it stays decided: the
+rest of it is a call here, which is made again RETRY_MS later, and what would come after it is
+refused meanwhile:
+
+| what | waits as | meanwhile |
+|---|---|---|
+| the end of a transaction, from its decision on | `Ending.left` | its transactional id is ending |
+| a Result that has changed soft state of a group | `GroupRuntime` | its partition takes no other |
+| the states of share partitions | `StateChanges` | later changes wait |
+| offsets of deleted topics | `TopicDeletion` | no topic of these names is made |
+
+One call after another is tried. One that fails puts off the others, and goes behind them: so a
+single log that can take nothing, as for a bound on the size of its file, delays the others once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from barnabas.broker.observation.log_lines import BoundedLines
+
+logger = logging.getLogger("barnabas.broker")
+
+RETRY_MS = 1_000
+MOST_AT_ONCE = 16
+MOST_LINES_OF_A_LOG = 1  # a minute, about what found no space
+
+
+class UnwrittenWork:
+    """The calls that wait for space.
+
+    is_serving: whether the broker serves clients; before that an error ends the start.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[int], None]] = deque()
+        self._due_ms = 0
+        self.is_serving = False
+        self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def later(self, call: Callable[[int], None], now_ms: int) -> None:
+        """Make the call when there may be space again; if there is none it calls this again."""
+        self._calls.append(call)
+        self._due_ms = now_ms + RETRY_MS
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_tick` has work; None: nothing waits."""
+        return self._due_ms if self._calls else None
+
+    def on_tick(self, now_ms: int) -> None:
+        """Make some calls, up to the first one that finds no space."""
+        for _ in range(MOST_AT_ONCE):
+            if not self._calls or self._due_ms > now_ms:
+                return
+            self._calls.popleft()(now_ms)
+
+    def note(self, what: str, error: OSError, now_ms: int) -> None:
+        """Log what was not written, at most once a minute for each text."""
+        if self._lines.may_write("no space", what, now_ms):
+            logger.error("%s: not written, since there is no space: %s", what, error)

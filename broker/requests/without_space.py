@@ -1,0 +1,96 @@
+"""The answer to a request that has to write, and finds no space on the disk.
+
+Not one byte of such a request is written, or what was is cut off again, and no state has changed
+that its client relies on. So it may be sent again, and stock clients do so after these codes.
+Apache Kafka has no answer of its own for this: its log directory goes off line. The codes are those
+with which it answers when a coordinator's append fails (COORDINATOR_NOT_AVAILABLE) and when a
+partition's disk does (KAFKA_STORAGE_ERROR). The requests that are not in the table write nothing.
+
+The answers to Produce, CreateTopics, CreatePartitions, DeleteRecords, ShareFetch and
+ShareAcknowledge are made by their handlers, which refuse parts of them. A Metadata that names
+missing topics does not make them: UNKNOWN_TOPIC_OR_PARTITION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from barnabas.broker.requests.pending_requests import Requests
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
+
+_STORAGE, _COORDINATOR = Code.KAFKA_STORAGE_ERROR, Code.COORDINATOR_NOT_AVAILABLE
+
+CODES: dict[int, Code] = {
+    0: _STORAGE,  # Produce
+    8: _COORDINATOR,  # OffsetCommit
+    10: _COORDINATOR,  # FindCoordinator, which makes the internal topic
+    11: _COORDINATOR,  # JoinGroup
+    13: _COORDINATOR,  # LeaveGroup
+    14: _COORDINATOR,  # SyncGroup
+    19: _STORAGE,  # CreateTopics
+    20: _STORAGE,  # DeleteTopics
+    21: _STORAGE,  # DeleteRecords
+    22: _COORDINATOR,  # InitProducerId
+    24: _COORDINATOR,  # AddPartitionsToTxn
+    25: _COORDINATOR,  # AddOffsetsToTxn
+    26: _COORDINATOR,  # EndTxn
+    27: _STORAGE,  # WriteTxnMarkers
+    28: _COORDINATOR,  # TxnOffsetCommit
+    30: _STORAGE,  # CreateAcls
+    31: _STORAGE,  # DeleteAcls
+    33: _STORAGE,  # AlterConfigs
+    37: _STORAGE,  # CreatePartitions
+    42: _COORDINATOR,  # DeleteGroups
+    43: _STORAGE,  # ElectLeaders
+    44: _STORAGE,  # IncrementalAlterConfigs
+    45: _STORAGE,  # AlterPartitionReassignments
+    47: _COORDINATOR,  # OffsetDelete
+    49: _STORAGE,  # AlterClientQuotas
+    51: _STORAGE,  # AlterUserScramCredentials
+    57: _STORAGE,  # UpdateFeatures
+    68: _COORDINATOR,  # ConsumerGroupHeartbeat
+    76: _COORDINATOR,  # ShareGroupHeartbeat
+    78: _COORDINATOR,  # ShareFetch
+    79: _COORDINATOR,  # ShareAcknowledge
+    83: _COORDINATOR,  # InitializeShareGroupState
+    84: _COORDINATOR,  # ReadShareGroupState, which stores the leader's epoch
+    85: _COORDINATOR,  # WriteShareGroupState
+    86: _COORDINATOR,  # DeleteShareGroupState
+    88: _COORDINATOR,  # StreamsGroupHeartbeat
+    91: _COORDINATOR,  # AlterShareGroupOffsets
+    92: _COORDINATOR,  # DeleteShareGroupOffsets
+}
+"""By API key."""
+
+
+def refusal(request: Message, context: RequestContext) -> Message:
+    """The answer to a request whose write found no space."""
+    return request.error_response(context.api_version, CODES[context.api_key])
+
+
+def refuse(requests: Requests, request: Message, context: RequestContext) -> None:
+    """Answer a request whose write found no space, parked or under way."""
+    if not requests.is_parked(context.ticket):
+        if not requests.is_waited_for(context):
+            return
+        requests.park(context)
+    requests.reply(context.ticket, refusal(request, context))
+
+
+def refusing(
+    work: Generator[Any, int, Any], request: Message, context: RequestContext
+) -> Generator[Any, int, Any]:
+    """The work of a request in slices, which is refused where one of them finds no space."""
+    from barnabas.storage.disk import NotWrittenError
+
+    try:
+        return (yield from work)
+    except NotWrittenError:
+        return refusal(request, context)

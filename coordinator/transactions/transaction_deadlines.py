@@ -1,0 +1,62 @@
+"""The deadlines of transactional ids, and what becomes of them where the disk has no space."""
+
+from __future__ import annotations
+
+from barnabas.coordinator.timers import PUT_OFF_MS, Timers
+from barnabas.coordinator.transactions.transaction_state import (
+    NO_TIMEOUT_MS,
+    PREPARED,
+    TransactionMetadata,
+    TransactionState,
+)
+
+
+class TransactionDeadlines:
+    """The part of `TransactionCoordinator` with its deadlines.
+
+    _transactions: by transactional id; the coordinator changes them. _last_due: the ids of the last
+    tick.
+    """
+
+    def __init__(self, transactions: dict[str, TransactionMetadata]) -> None:
+        self._transactions = transactions
+        self._timers: Timers[str] = Timers()
+        self._last_due: list[str] = []
+
+    @property
+    def timers(self) -> Timers[str]:
+        """All deadlines; only the coordinator changes them."""
+        return self._timers
+
+    def next_deadline_ms(self) -> int | None:
+        """The time of the next `on_tick` that has work; None: no deadline is set."""
+        return self._timers.next_deadline_ms()
+
+    def on_not_ended(self, transactional_id: str, now_ms: int, *, is_requested: bool) -> None:
+        """A decision to end a transaction was dropped: there was no space for it.
+
+        Takes: is_requested, whether by its producer, which requests it again: its timeout restarts.
+               A timeout is tried again after a while.
+        """
+        transaction = self._transactions.get(transactional_id)
+        if (
+            transaction is None
+            or transaction.state is not TransactionState.ONGOING
+            or transaction.timeout_ms == NO_TIMEOUT_MS
+        ):
+            return
+        if is_requested:
+            self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        elif transactional_id not in self._timers:
+            self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
+
+    def on_tick_not_written(self, now_ms: int) -> None:
+        """There was no space for what the last `on_tick` decided: it is decided again later."""
+        for transactional_id in self._last_due:
+            transaction = self._transactions.get(transactional_id)
+            if (
+                transaction is not None
+                and transaction.state not in PREPARED
+                and transactional_id not in self._timers
+            ):
+                self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)

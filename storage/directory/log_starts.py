@@ -1,0 +1,73 @@
+"""How the start offsets of logs are stored: in a checkpoint, and in each log's manifest."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.disk import is_out_of_resources, not_written
+from barnabas.storage.files.checkpoints import LOG_START_NAME, Offsets
+from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.storage.directory.log_manager")
+
+
+class LogStarts(ABC):
+    """The part of `LogManager` that stores the starts of its logs.
+
+    _offline_starts: of logs that are off line, which stay in the checkpoint unchanged.
+    """
+
+    def __init__(self, log_dir: LogDirectory) -> None:
+        self.log_dir = log_dir
+        self.logs: dict[tuple[str, int], Log] = {}
+        self._checkpoints = OffsetCheckpoints(log_dir.disk, log_dir.data_dir)
+        self._offline_starts: Offsets = {}
+
+    @abstractmethod
+    def write_starts(self) -> None:
+        """Store the changed log start offsets."""
+
+    def _starts(self) -> Offsets:
+        return self._offline_starts | {
+            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
+        }
+
+    def raise_starts(self, starts: Mapping[Log, int]) -> None:
+        """Raise the starts of logs, up to their high watermarks. What readers have seen does not go
+        back: the new starts are durable before.
+
+        Raises: NotWrittenError without space for them; no start is raised then.
+        """
+        ahead = {(log.topic, log.partition): start for log, start in starts.items()}
+        try:
+            self._checkpoints.write(LOG_START_NAME, self._starts() | ahead)
+        except OSError as error:
+            raise not_written(error) from error
+        for log, start in starts.items():
+            log.delete_records_before(start)
+        try:
+            self.write_starts()
+        except OSError as error:  # the manifests get the starts later: the greater one counts
+            if not is_out_of_resources(error):
+                raise
+
+    def _write_changed_starts(self) -> None:
+        """Store the log starts; if the disk is too full, keep the deletions.
+
+        The space of deleted segments will be available for the next attempt. A start within a
+        segment is stored already (`raise_starts`).
+        """
+        changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
+        try:
+            self.write_starts()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("the starts of %s wait for space: %s", changed, error)
+            self.log_dir.changed_starts.clear()
+            for log in changed:
+                self.log_dir.disk.fsync_dir(log.directory)

@@ -1,0 +1,304 @@
+"""A wholly full disk refuses what writes and ends nothing: no request, no timer."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer, creation_of
+from helpers.full_disk import ALL, REQUESTS, FullDisk, codes
+from sim.disk import Refusal, SimFile
+
+from barnabas.broker.requests.refusals import message_class
+from barnabas.broker.requests.without_space import CODES
+from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.storage.disk import Data
+
+TRIED_ELSEWHERE = {
+    10: "FindCoordinator: below",
+    43: "ElectLeaders: one broker has no others",
+    45: "AlterPartitionReassignments: one broker has no others",
+    78: "ShareFetch: test_broker_handlers_share_fetch.py",
+    79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
+}
+OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
+# What the second request is answered where the first one is carried out when there is space.
+AGAIN = {
+    13: Code.UNKNOWN_MEMBER_ID,
+    20: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    92: Code.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+@pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: BY_KEY[key].name)
+def test_a_request_without_space_is_refused_and_may_be_sent_again(key: int) -> None:
+    full = FullDisk(**(OF_ADMINISTRATORS if key in (30, 31) else {}))
+    if key == 92:  # it deletes what this one sets
+        assert codes(full.call(*REQUESTS[91](full))) == {Code.NONE}
+    request, version = REQUESTS[key](full)
+    before = full.state()
+    with full.no_space():
+        for _ in range(2):
+            assert codes(full.call(request, version)) - {0} == {CODES[key]}
+        for _ in range(30):
+            full.b.tick(1_000)
+        assert full.state() == before
+    full.settle()
+    answer = full.call(*REQUESTS[key](full))
+    assert codes(answer) - {0} <= {AGAIN.get(key, 0)}, answer
+    full.settle()
+    state = full.state()
+    assert state != before
+    full.b.kill()
+    assert full.state()["groups"] == state["groups"]
+    assert full.state() == state
+
+
+def test_each_api_that_writes_has_a_code_and_is_tried() -> None:
+    assert CODES.keys() - REQUESTS.keys() == TRIED_ELSEWHERE.keys()
+    assert REQUESTS.keys() <= CODES.keys()
+
+
+@pytest.mark.parametrize(
+    "key", sorted({api.key for api in APIS} - CODES.keys()), ids=lambda key: BY_KEY[key].name
+)
+def test_other_requests_write_nothing(key: int) -> None:
+    full = FullDisk()
+    api = BY_KEY[key]
+    request = message_class(api, "Request")()
+    files = {path: len(inode.data) for path, inode in full.b.disk.files()}
+    with full.no_space(errno.EDQUOT):
+        connection = full.b.connect()
+        full.b.send(connection, request, api.min_version)
+        full.b.tick()
+    assert {path: len(inode.data) for path, inode in full.b.disk.files()} == files
+
+
+def test_a_coordinator_without_its_topic_is_not_available() -> None:
+    b = DiskBroker()
+    request = FindCoordinatorRequest("g", 0)
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    for _ in range(3):
+        assert b.call(request, 2).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    b.disk.refuse(None)
+    assert b.call(request, 2).error_code == Code.NONE
+
+
+# --- decisions that are kept until they are written ----------------------------------------------
+
+
+class Only:
+    """No space for what is written to some files; all others have some."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
+        self._patch, self._parts = monkeypatch, parts
+
+    def __enter__(self) -> None:
+        append = SimFile.append
+
+        def refuse(file: SimFile, data: Data) -> int:
+            if not any(part in file.path for part in self._parts):
+                return append(file, data)
+            size = file.size
+            append(file, bytes(data)[: len(data) // 2])
+            file.size = size  # as `OsFile` has it
+            raise OSError(errno.ENOSPC, "no space")
+
+        self._patch.setattr(SimFile, "append", refuse)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+
+def transaction(b: DiskBroker, txn: str = "txn") -> Producer:
+    producer = Producer(b, txn)
+    for topic in ("t", "u"):
+        producer.send(topic, 0, b"a")
+    return producer
+
+
+@pytest.fixture
+def b() -> DiskBroker:
+    b = DiskBroker()
+    for topic in ("t", "u"):
+        b.topic(topic)
+        b.make_files(topic)
+    return b
+
+
+def again(b: DiskBroker) -> None:
+    """The time comes when what waits for space is tried again."""
+    b.tick(1_000)
+
+
+@pytest.mark.parametrize("durability", ["flush", "os"])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("without", ["u-0/", "__transaction_state", "barnabas-flush", "txnindex"])
+def test_an_end_is_refused_until_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, without: str, commit: bool, durability: str
+) -> None:
+    """Whatever of it finds no space: the decision, a marker, the Complete record. After its EndTxn
+    is refused its producer sends it again, and gets the outcome that it asked for.
+    """
+    b = DiskBroker(barnabas_transaction_durability=durability)
+    for topic in ("t", "u"):
+        b.topic(topic)
+        b.make_files(topic)
+    producer = transaction(b)
+    with Only(monkeypatch, without):
+        codes = []
+        for _ in range(3):
+            codes.append(producer.end(commit))
+            again(b)
+        if without in ("barnabas-flush", "txnindex"):
+            assert codes[0] == Code.NONE, "another way leads to the same end"
+        elif without == "u-0/" and commit and durability == "flush":
+            # the answer comes before the markers, which have to come from the decision alone
+            assert codes[0] == Code.NONE
+            assert set(codes[1:]) == {Code.CONCURRENT_TRANSACTIONS}
+        else:
+            assert codes[0] == Code.COORDINATOR_NOT_AVAILABLE
+            assert set(codes[1:]) <= {
+                Code.COORDINATOR_NOT_AVAILABLE,
+                Code.CONCURRENT_TRANSACTIONS,
+            }
+            assert b.read("u", committed=True) == []
+    again(b)
+    assert producer.end(commit) == Code.NONE
+    for topic in ("t", "u"):
+        assert b.markers(topic) == [(producer.pid, producer.epoch, commit)], "one each"
+        assert b.read(topic, committed=True) == ([b"a"] if commit else [])
+    state = b.state("txn")
+    b.kill()
+    assert b.state("txn") == state
+    for topic in ("t", "u"):
+        assert b.read(topic, committed=True) == ([b"a"] if commit else [])
+    producer = transaction(b)
+    assert producer.end(True) == Code.NONE
+
+
+def test_the_next_transaction_waits_for_the_end_of_the_last(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of a transactional id whose end waits for space get Kafka's own answer."""
+    producer = transaction(b)
+    with Only(monkeypatch, "u-0/"):
+        assert producer.end(True) == Code.NONE
+        for _ in range(2):
+            assert producer.add("t", 0) == Code.CONCURRENT_TRANSACTIONS
+            assert b.init("txn")[0] == Code.CONCURRENT_TRANSACTIONS
+            again(b)
+        other = Producer(b, "other")
+        other.send("t", 0, b"b")
+        assert other.end(True) == Code.NONE, "it needs nothing of what is full"
+    again(b)
+    assert producer.add("t", 0) == Code.NONE
+    assert b.read("u", committed=True) == [b"a"]
+
+
+def test_a_timeout_without_space_comes_later(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(b, "txn", timeout_ms=5_000)
+    producer.send("t", 0, b"a")
+    with Only(monkeypatch, "__transaction_state"):
+        for _ in range(60):
+            b.tick(1_000)
+        assert b.state("txn")[0] == "Ongoing"
+        due_ms = b.broker.next_deadline_ms()
+        assert due_ms is not None and due_ms > b.now_ms, "nothing spins"
+    for _ in range(12):
+        b.tick(1_000)
+    assert b.state("txn")[0] == "CompleteAbort"
+    assert b.read("t", committed=True) == []
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_session_without_space_is_refused(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    producer = transaction(b)
+    with Only(monkeypatch, "__transaction_state"):
+        for _ in range(3):
+            assert b.init("txn")[0] == Code.COORDINATOR_NOT_AVAILABLE
+    code, pid, epoch = b.init("txn")
+    assert (code, pid) == (Code.NONE, producer.pid)
+    assert epoch > producer.epoch
+    assert b.read("t", committed=True) == []
+
+
+def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = DiskBroker()
+    b.topic("many", 30)
+    b.make_files("many")
+    b.broker.routes.parts.transaction_ends.markers_at_once = 7
+    producer = Producer(b, "txn")
+    for index in range(30):
+        producer.send("many", index, b"a")
+    connection = producer.connection
+    with Only(monkeypatch, "many-17/"):
+        b.send(connection, producer.end_request(True), 3)
+        for _ in range(20):
+            b.tick()
+        assert b.answer(connection).error_code == Code.COORDINATOR_NOT_AVAILABLE
+        assert b.read("many", 3, committed=True) == [b"a"]
+        assert b.read("many", 17, committed=True) == b.read("many", 29, committed=True) == []
+    again(b)
+    for _ in range(20):
+        b.tick()
+    for index in range(30):
+        assert len(b.markers("many", index)) == 1
+        assert b.read("many", index, committed=True) == [b"a"]
+    assert producer.end(True) == Code.NONE
+
+
+def test_members_are_not_removed_before_they_can_send_a_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While a Result waits for space, no session ends; when there is space a member has some
+    seconds.
+    """
+    full = FullDisk()
+    b = full.b
+    request, version = REQUESTS[14](full)
+    with full.no_space():
+        assert codes(full.call(request, version)) == {Code.COORDINATOR_NOT_AVAILABLE}
+        for _ in range(200):
+            b.tick(1_000)
+        assert full.member_id in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
+    b.tick(1_000)
+    b.tick(1_000)
+    assert full.member_id in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
+    for _ in range(12):
+        b.tick(1_000)
+    assert full.member_id not in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
+
+
+def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    b.produce("t", (b"0",))
+    assert b.commit("g", "t", 1) == Code.NONE
+    with Only(monkeypatch, "__consumer_offsets"):
+        deletion = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        assert codes(b.call(deletion, 5)) == {Code.NONE}
+        for _ in range(3):
+            creation = creation_of("t", 1, {})
+            assert codes(b.call(creation, 7)) - {0} == {Code.KAFKA_STORAGE_ERROR}
+            b.tick(1_000)
+    b.tick(1_000)
+    b.topic("t")
+    assert b.group_offset("g", "t") == (Code.NONE, -1)
+
+
+@pytest.mark.parametrize("key", [0, 8, 14, 19, 22, 26])
+def test_a_failed_disk_ends_the_broker(key: int) -> None:
+    """As before: what is not a lack of space may have lost pages."""
+    full = FullDisk()
+    with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):
+        full.call(*REQUESTS[key](full))
