@@ -13,6 +13,9 @@ and the files of a log.
     output       tables for people, JSON for programs
     offsets      partitions and their offsets
     records      records as lines of text and JSON
+    consuming    what consume reads and prints
+    producing    what produce reads and sends
+    serde        keys and values by schemas: Avro, Protobuf, JSON Schema
 
     topics, groups, config, produce, consume, check, certs, completion     commands
     graduate     with take-over: hands a data directory over to Apache Kafka, and back

@@ -40,15 +40,27 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+_OF_REGISTRY_AUTH = (
+    "basic.auth.credentials.source", "basic.auth.user.info", "bearer.auth.credentials.source",
+    "bearer.auth.token",
+)  # fmt: skip
+REGISTRY_NAMES = frozenset(
+    {
+        "schema.registry.url", *_OF_REGISTRY_AUTH,
+        *(f"schema.registry.{name}" for name in _OF_REGISTRY_AUTH),
+        *(f"schema.registry.{name}" for name in _DIRECT if name.startswith("ssl.")),
+    }
+)  # fmt: skip
 SETTING_NAMES = frozenset(
     {
-        *_DIRECT, "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
+        *_DIRECT, *REGISTRY_NAMES, "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
         "ssl.endpoint.identification.algorithm",
     }
 )  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
+OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")  # of a schema registry
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
 
@@ -66,7 +78,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
             settings["sasl_oauth_token_url"] = _token_url(value)
         elif name == "ssl.endpoint.identification.algorithm":
             settings["ssl_check_hostname"] = value.lower() not in ("", "none")
-        elif name not in _PASSED_OVER and name != "bootstrap.servers":
+        elif name not in (*_PASSED_OVER, "bootstrap.servers") and not name.startswith(OF_REGISTRY):
             raise CommandError(
                 f"--client-config: {name} is unknown here; known are "
                 f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
@@ -188,6 +200,11 @@ class Connection:
         """The settings in the file of --client-config."""
         return {} if not self._client_config else read_properties(self._client_config)
 
+    def registry_properties(self) -> dict[str, str]:
+        """The settings that are for a schema registry."""
+        properties = self.properties()
+        return {name: properties[name] for name in properties if name.startswith(OF_REGISTRY)}
+
     def principal(self) -> str:
         """The principal as which the client logs in, as far as its settings say."""
         settings = client_settings(self.properties())
@@ -283,7 +300,12 @@ class Connection:
         self.check()
         from barnabas import TwoPhaseProducer
 
-        settings = {"client.id": CLIENT_ID, **self.properties()}
+        of_kafka = {
+            name: value
+            for name, value in self.properties().items()
+            if not name.startswith(OF_REGISTRY)
+        }
+        settings = {"client.id": CLIENT_ID, **of_kafka}
         return TwoPhaseProducer(
             self.bootstrap_servers,
             transactional_id,

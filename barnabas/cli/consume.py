@@ -1,16 +1,31 @@
-"""`barnabas consume`: records of topics as lines on standard output."""
+"""`barnabas consume`: records of topics on standard output."""
 
 from __future__ import annotations
 
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from barnabas.cli.cluster import Connection
+from barnabas.cli.consuming.partition_reader import (
+    PartitionReader,
+    in_order_of_time,
+    last_records,
+)
+from barnabas.cli.consuming.record_decoding import (
+    ON_UNDECODABLE,
+    SKIP,
+    STOP,
+    RecordPreparation,
+    Undecodable,
+)
+from barnabas.cli.consuming.record_search import RecordSearch
+from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
+from barnabas.cli.consuming.search_options import search_options
 from barnabas.cli.errors import CommandError
 from barnabas.cli.offsets import client_partitions, list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
@@ -20,28 +35,56 @@ from barnabas.cli.options import (
     Place,
     connection_options,
     examples,
+    exit_codes,
+    help_end,
     json_option,
+    section,
 )
 from barnabas.cli.output import Output, note, progress
-from barnabas.cli.records import json_record
+from barnabas.cli.records import json_record, shown_bytes
+from barnabas.cli.serde.schema_options import (
+    KEY,
+    VALUE,
+    SchemaOptions,
+    schema_help,
+    schema_options,
+)
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
-POLL_MS = 200
 NAMED_MOST = 10  # partitions named in a line
 COMMIT_SOON_S = 0.5  # after Ctrl-C
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
 @click.command(
-    epilog=examples(
-        "barnabas consume orders",
-        "barnabas consume orders --follow --json",
-        "barnabas consume orders-0 --from 1000 --to 2000",
-        "barnabas consume orders --from 10m --key-separator :",
-        "barnabas consume orders --isolation-level read_uncommitted --count 5",
-        "barnabas consume orders --group kitchen",
+    epilog=help_end(
+        section(
+            "Fields of --format, as of kcat and rpk",
+            "%t     topic                         %K  bytes of the key, -1 for null",
+            "%p     partition                     %V  bytes of the value, -1 for null (also %S)",
+            "%o     offset                        %T  time in milliseconds since 1970",
+            "%k     key; {hex}, {base64}, {json}  %d  time, ISO 8601; %d{%H:%M:%S} by strftime",
+            "%v %s  value; {hex}, {base64}, ...   %h  name=value,...; %h{%k: %v;} by a template",
+            r"%%     a percent sign                \n \r \t \0 \\ \x7e are escapes",
+        ),
+        section("SCHEMA of --value-schema and --key-schema", *schema_help(producing=False)),
+        exit_codes(),
+        examples(
+            "barnabas consume orders",
+            "barnabas consume orders --follow --json",
+            "barnabas consume orders-0 --from 1000 --to 2000",
+            "barnabas consume orders --from 10m --key-separator :",
+            "barnabas consume orders --last 20 --follow",
+            "barnabas consume orders --grep 'error|refused' --grep-in value --ignore-case",
+            r"barnabas consume orders --format '%d %p/%o %k: %v\n'",
+            r"barnabas consume orders --format '%t\t%h{%k=%v;}\n' --count 5",
+            "barnabas consume orders --schema-registry http://127.0.0.1:8081 --json",
+            "barnabas consume orders --value-schema order.proto --proto-path protos",
+            "barnabas consume orders --isolation-level read_uncommitted --count 5",
+            "barnabas consume orders --group kitchen",
+        ),
     )
 )
 @click.argument("names", metavar="TOPIC|TOPIC-PARTITION...", nargs=-1, required=True)
@@ -53,8 +96,22 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     "latest; with --group what it has committed]",
 )
 @click.option("--to", "end", type=PLACE, help="Stop before that offset or time.")
-@click.option("-f", "--follow", is_flag=True, help="Go on at the end, and wait for more.")
+@click.option(
+    "-f/-e",
+    "--follow/--until-end",
+    help="Go on at the end, and wait for more; or stop at the end that the partitions have at the "
+    "start, the default.",
+)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N records.")
+@click.option(
+    "--last",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Print the last N records of all that is read, by their times; with --follow go on "
+    "after them.",
+)
+@click.option("--per-partition", is_flag=True, help="With --last: N of each partition.")
+@search_options
 @click.option("-g", "--group", help="Read from what the group has committed, and commit.")
 @click.option(
     "--isolation-level",
@@ -66,6 +123,19 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 @click.option(
     "-K", "--key-separator", metavar="TEXT", help="Print the key, too, and that after it."
 )
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help=r"What to print of a record, such as '%k %v\n': see below.",
+)
+@schema_options(producing=False)
+@click.option(
+    "--on-undecodable",
+    type=click.Choice(ON_UNDECODABLE),
+    help="What to do with a record that does not fit its schema: end with an error, print its "
+    "bytes as they are, or leave it out. [default: stop]",
+)
 @connection_options
 @json_option
 def consume(
@@ -76,46 +146,159 @@ def consume(
     end: Place | None,
     follow: bool,
     count: int | None,
+    last: int | None,
+    per_partition: bool,
+    search: RecordSearch | None,
     group: str | None,
     isolation_level: str,
     key_separator: str | None,
+    template: str | None,
+    schemas: SchemaOptions,
+    on_undecodable: str | None,
 ) -> None:
     """Print the records of topics, a line each, up to their current end.
 
     Partitions are read in parallel, each in its order. --json prints an object a line,
-    with topic, partition, offset, time, key, value and headers. The offsets of printed
-    records are committed for a group.
+    with topic, partition, offset, time, key, value and headers. The offsets of records that were
+    read are committed for a group.
+
+    --grep, --count and --last count what is printed: --last 5 --grep x prints the last five
+    records with an x. What --last has found is printed in order of time, the oldest first. A
+    record ends with a line end, but with --format: write \\n.
     """
-    if follow and end is not None:
-        raise click.UsageError("--follow has no end: leave --to out, or --follow")
-    with connection.admin() as admin:
-        partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
-        first = start or (LATEST if follow else EARLIEST)
-        starts = offsets_at(admin, partitions, first)
-        if first.kind == "offset":
-            _refuse_beyond(first.value, starts)
-        if group is not None and start is None:
-            starts.update(_committed(admin, group, partitions))
-        ends = None if follow else _ends(admin, partitions, end, isolation_level)
-    reader = _Reader(starts, ends, count)
-    write = _json_line if output.as_json else _text_line(key_separator)
+    _check_usage(follow, end, count, last, per_partition, group)
+    if on_undecodable and not schemas.is_used():
+        raise click.UsageError("--on-undecodable needs --value-schema or --key-schema")
+    printer = _Printer(_writer(output, key_separator, template), flushed=follow)
+    span = _Span(start, end, follow=follow, is_tail=last is not None)
+    starts, ends = _bounds(connection, names, span, group, isolation_level)
+    preparation = RecordPreparation(search, _decoders(schemas, connection), on_undecodable or STOP)
+    prepare = preparation.prepare
     settings: dict[str, Any] = {"isolation_level": isolation_level, "group_id": group}
     with connection.consumer(**settings) as consumer:
-        total = None if ends is None else sum(reader.left().values())
-        name = ", ".join(names)
+        reader = PartitionReader(starts, None if last else ends, count, prepare)
         try:
-            with progress("offsets", total, hidden=sys.stdout.isatty()) as bar:
-                for record in reader.read(consumer, bar.advance):
-                    sys.stdout.buffer.write(write(record))
-                    if follow:
-                        sys.stdout.buffer.flush()
-            sys.stdout.buffer.flush()
-        except (KeyboardInterrupt, TimeoutOver):
-            _end_early(connection, consumer, reader, name, group)
+            if last is not None and ends is not None:
+                tails = last_records(consumer, starts, ends, last, prepare)
+                printer.print_last(tails, last, per_partition)
+                after = {row: max(offset, starts[row]) for row, offset in ends.items()}
+                reader = PartitionReader(after, None, None, prepare)
+            if last is None or follow:
+                printer.print_all(reader, consumer)
+        except (KeyboardInterrupt, TimeoutOver, Undecodable):
+            _end_early(connection, consumer, reader, printer, ", ".join(names), group)
             raise
         if group is not None:
             _commit(consumer.commit, reader.moved())
-    note(count_text(reader.count, "record")) if sys.stderr.isatty() else None
+    if preparation.undecodable:
+        did = "left out" if on_undecodable == SKIP else "printed as they are"
+        count_said = count_text(preparation.undecodable, "key or value", "keys and values")
+        note(f"{count_said} did not fit their schema, {did}", "warning")
+    if sys.stderr.isatty():
+        note(count_text(printer.count, "record"))
+
+
+def _check_usage(
+    follow: bool,
+    end: Place | None,
+    count: int | None,
+    last: int | None,
+    per_partition: bool,
+    group: str | None,
+) -> None:
+    """Raise click.UsageError for options that contradict each other."""
+    if follow and end is not None:
+        raise click.UsageError("--follow has no end: leave --to out, or --follow")
+    if per_partition and last is None:
+        raise click.UsageError("--per-partition is a way of --last: add --last N")
+    if last is not None and count is not None:
+        raise click.UsageError(
+            "--count is the first N records and --last the last N: leave one out"
+        )
+    if last is not None and group is not None:
+        raise click.UsageError(
+            "--last would skip records that the group has not read: leave --group out, or --last"
+        )
+
+
+def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
+    """The decoders of keys and values that have a schema."""
+    if not schemas.is_used():
+        return {}
+    from barnabas.cli.serde.serdes import Decoder
+
+    registry = schemas.registry(connection)
+    parts = {name: schemas.part(name) for name in (KEY, VALUE)}
+    return {
+        name: Decoder(part, registry if part.source.is_registered else None)
+        for name, part in parts.items()
+        if part is not None
+    }
+
+
+class _Printer:
+    """Writes records to standard output. count: how many.
+
+    Takes: write, which gives a record's bytes; flushed, whether each is shown at once.
+    """
+
+    def __init__(self, write: Callable[[Any], bytes], *, flushed: bool) -> None:
+        self.count = 0
+        self._write = write
+        self._flushed = flushed
+
+    def print_last(
+        self, tails: dict[TopicPartition, list[Any]], count: int, per_partition: bool
+    ) -> None:
+        """Print the last records of partitions in order of time; `count` of all, or of each."""
+        records = in_order_of_time(tails)
+        for record in records if per_partition else records[-count:]:
+            self._print(record)
+        sys.stdout.buffer.flush()
+
+    def print_all(self, reader: PartitionReader, consumer: Any) -> None:
+        """Print what a reader gives."""
+        total = reader.total()
+        with progress("offsets", total, hidden=sys.stdout.isatty()) as bar:
+            for record in reader.read(consumer, bar.advance):
+                self._print(record)
+                if self._flushed:
+                    sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()
+
+    def _print(self, record: Any) -> None:
+        sys.stdout.buffer.write(self._write(record))
+        self.count += 1
+
+
+class _Span(NamedTuple):
+    """What is read of partitions: --from and --to; follow: on at the end; is_tail: --last."""
+
+    start: Place | None
+    end: Place | None
+    follow: bool
+    is_tail: bool
+
+
+def _bounds(
+    connection: Connection,
+    names: Sequence[str],
+    span: _Span,
+    group: str | None,
+    isolation_level: str,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """Where to begin in each partition, and where to stop: None to read on."""
+    with connection.admin() as admin:
+        partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
+        first = span.start or (LATEST if span.follow and not span.is_tail else EARLIEST)
+        starts = offsets_at(admin, partitions, first)
+        if first.kind == "offset":
+            _refuse_beyond(first.value, starts)
+        if group is not None and span.start is None:
+            starts.update(_committed(admin, group, partitions))
+        if span.follow and not span.is_tail:
+            return starts, None
+        return starts, _ends(admin, partitions, span.end, isolation_level)
 
 
 def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
@@ -132,11 +315,16 @@ def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
 
 
 def _end_early(
-    connection: Connection, consumer: Any, reader: _Reader, name: str, group: str | None
+    connection: Connection,
+    consumer: Any,
+    reader: PartitionReader,
+    printer: _Printer,
+    name: str,
+    group: str | None,
 ) -> None:
     """After Ctrl-C, or where the broker does not answer: commit, and write what was printed."""
     sys.stdout.buffer.flush()
-    text = f"{name}: ended early: {count_text(reader.count, 'record')} printed"
+    text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
     if group is None or not reader.moved():
         note(text, "warning")
         return
@@ -196,93 +384,36 @@ def _ends(
     return ends
 
 
-class _Reader:
-    """Reads partitions from their start positions to their ends.
-
-    positions: the next offset of each partition. count: how many records it gave.
-    """
-
-    def __init__(
-        self,
-        starts: dict[TopicPartition, int],
-        ends: dict[TopicPartition, int] | None,
-        count: int | None,
-    ) -> None:
-        self.positions = dict(starts)
-        self._starts = starts
-        self.count = 0
-        self._ends = ends
-        self._most = count
-
-    def left(self) -> dict[TopicPartition, int]:
-        """The partitions that are not read to their end, with the number of remaining offsets."""
-        assert self._ends is not None
-        return {
-            partition: self._ends[partition] - position
-            for partition, position in self.positions.items()
-            if position < self._ends[partition]
-        }
-
-    def moved(self) -> dict[TopicPartition, int]:
-        """The next offsets of the partitions from which records were read."""
-        return {row: at for row, at in self.positions.items() if at > self._starts[row]}
-
-    def read(self, consumer: Any, advance: Any) -> Iterator[Any]:
-        """The records, in the consumer's form."""
-        reading = list(self.positions) if self._ends is None else list(self.left())
-        keys = dict(zip(reading, client_partitions(reading), strict=True))
-        if not keys:
-            return
-        consumer.assign(list(keys.values()))
-        for partition, key in keys.items():
-            consumer.seek(key, self.positions[partition])
-        silence = consumer.waiting.silence()
-        last_answer = self._last_answer(consumer)
-        while self._ends is None or self.left():
-            polled = consumer.poll(timeout_ms=POLL_MS)
-            if last_answer != (last_answer := self._last_answer(consumer)):
-                silence.end()
-            silence.look("records")
-            for key, records in polled.items():
-                partition = TopicPartition(*key)
-                for record in records:
-                    if self._ends is not None and record.offset >= self._ends[partition]:
-                        break
-                    yield record
-                    self.count += 1
-                    self._move(partition, record.offset + 1, advance)
-                    if self.count == self._most:
-                        return
-            for partition, key in keys.items():  # markers and aborted records are skipped
-                position = consumer.position(key, timeout_ms=POLL_MS)
-                if position is not None:
-                    self._move(partition, position, advance)
-                if self._ends is not None and self.positions[partition] >= self._ends[partition]:
-                    consumer.pause(key)
-
-    def _last_answer(self, consumer: Any) -> Any:
-        """What changes while the brokers answer.
-
-        At the end of a log they answer without records. Up to a given end, an answer that brings a
-        partition no further is none.
-        """
-        if self._ends is not None:
-            return tuple(self.positions.values())
-        return consumer.last_read()
-
-    def _move(self, partition: TopicPartition, position: int, advance: Any) -> None:
-        if self._ends is not None:
-            position = min(position, max(self._ends[partition], self.positions[partition]))
-        advance(position - self.positions[partition])
-        self.positions[partition] = position
+def _writer(
+    output: Output, key_separator: str | None, template: str | None
+) -> Callable[[Any], bytes]:
+    """The function that gives what is printed of a record. Raises: click.UsageError."""
+    asked = {
+        "--json": output.as_json,
+        "--key-separator": key_separator is not None,
+        "--format": template is not None,
+    }
+    if sum(asked.values()) > 1:
+        names = " and ".join(name for name, is_asked in asked.items() if is_asked)
+        raise click.UsageError(f"{names} each say what is printed: leave one out")
+    if output.as_json:
+        return _json_line
+    if template is None:
+        return _text_line(key_separator)
+    try:
+        return compile_template(template)
+    except WrongTemplate as error:
+        raise click.UsageError(f"--format: {error}") from error
 
 
 def _json_line(record: Any) -> bytes:
     return json.dumps(json_record(record), ensure_ascii=False).encode() + b"\n"
 
 
-def _text_line(key_separator: str | None) -> Any:
+def _text_line(key_separator: str | None) -> Callable[[Any], bytes]:
     if key_separator is None:
-        return lambda record: (record.value or b"") + b"\n"
+        return lambda record: (shown_bytes(record.value) or b"") + b"\n"
     separator = key_separator.encode()
-    return lambda record: (record.key or b"") + separator + (record.value or b"") + b"\n"
+    return lambda record: (
+        (shown_bytes(record.key) or b"") + separator + (shown_bytes(record.value) or b"") + b"\n"
+    )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from barnabas.cli import errors
 from barnabas.cli.cluster import SETTING_NAMES, Connection
 from barnabas.cli.completing import complete_profile
 from barnabas.cli.denied import PRINCIPAL, denied_by
@@ -29,17 +30,43 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-def examples(*lines: str, not_good: str = "") -> str:
+def section(title: str, *lines: str) -> str:
+    """A part of a command's help whose lines stay as they are."""
+    return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples, a line each."""
+    return section("Examples", *lines)
+
+
+def exit_codes(**meanings: str) -> str:
+    """The part of a command's help on its exit codes.
+
+    Takes: meanings, what the command adds, by the names of errors.py in lower case.
+    """
+    texts = {
+        "ok": "success",
+        "error": "an error; a line on standard error says what to do",
+        "usage": "wrong usage",
+        "interrupted": "ended by Ctrl-C",
+        "closed_output": "standard output was closed, as `| head` does",
+    } | meanings
+    codes = {name: getattr(errors, name.upper()) for name in texts}
+    return section("Exit codes", *(f"{codes[name]:<4} {text}" for name, text in texts.items()))
+
+
+def help_end(*parts: str) -> str:
+    """Several parts at the end of a command's help."""
+    return "\n\n".join(parts)
+
+
+def ending(*lines: str, **meanings: str) -> str:
     """The end of a command's help: examples, a line each, and the exit codes.
 
-    Takes: not_good, what exit code 3 means, for a command that gives it.
+    Takes: meanings, as `exit_codes` does.
     """
-    codes = ["0 done", "1 an error", "2 wrong usage", *([f"3 {not_good}"] if not_good else [])]
-    return (
-        "\b\nExamples:\n"
-        + "\n".join(f"  {line}" for line in lines)
-        + f"\n\n\b\nExit codes: {', '.join(codes)}, 130 ended by Ctrl-C"
-    )
+    return help_end(examples(*lines), exit_codes(**meanings))
 
 
 def json_option(command: Command) -> Command:

@@ -1,41 +1,76 @@
-"""`barnabas produce`: sends the lines of standard input as records."""
+"""`barnabas produce`: sends lines, JSON lines and CSV as records."""
 
 from __future__ import annotations
 
-import os
-import select
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from barnabas.cli.cluster import Connection
-from barnabas.cli.errors import CommandError
-from barnabas.cli.options import SETTING, connection_options, examples, json_option
+from barnabas.cli.options import (
+    SETTING,
+    connection_options,
+    examples,
+    exit_codes,
+    help_end,
+    json_option,
+    section,
+)
 from barnabas.cli.output import Output, note, progress
-from barnabas.cli.records import InputRecord, parse_json_line
-from barnabas.cli.waiting import LOOK_EVERY_S, TimeoutOver, Waiting
+from barnabas.cli.producing.input_lines import STANDARD_INPUT
+from barnabas.cli.producing.input_options import InputOptions, input_options
+from barnabas.cli.producing.record_encoding import RecordEncoding
+from barnabas.cli.producing.record_sender import RecordSender
+from barnabas.cli.records import InputRecord
+from barnabas.cli.serde.schema_options import (
+    KEY,
+    VALUE,
+    SchemaOptions,
+    schema_help,
+    schema_options,
+)
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
 REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's settings decide
-READ_BYTES = 1 << 16
-ABORT_SOON_S = 0.5
-PENDING_MOST = 20_000  # the most unanswered records before reading goes on
 
 
 @click.command(
-    epilog=examples(
-        "echo hello | barnabas produce greetings",
-        "barnabas produce orders --key-separator : < orders.txt",
-        "barnabas produce orders --transactional-id load-1 < orders.txt",
-        "barnabas consume orders --json | barnabas produce copy --json --transactional-id copy-1",
+    epilog=help_end(
+        section(
+            "Kinds of --input",
+            "lines     a line is a value; with --key-separator a key before it",
+            "jsonl     a line is a value, which is JSON                      (.jsonl, .ndjson)",
+            "records   a line is what `consume --json` prints: an object with value, and if",
+            "          need be key, headers, partition and timestamp_ms",
+            "csv, tsv  a row is an object with a field for each column       (.csv, .tsv)",
+            "FIELD is a field of a jsonl value, also within others as customer.id, or a column.",
+        ),
+        section("SCHEMA of --value-schema and --key-schema", *schema_help(producing=True)),
+        section(
+            "Data with a schema are written as JSON",
+            'Avro      a union of several types as {"type": value}; bytes that are not UTF-8 as',
+            '          {"base64": "..."}; times as ISO 8601, decimals as their digits',
+            "Protobuf  its JSON form; names as in the .proto file or in camelCase",
+        ),
+        exit_codes(),
+        examples(
+            "echo hello | barnabas produce greetings",
+            "barnabas produce orders --key-separator : < orders.txt",
+            "barnabas produce orders orders.csv --key-field id --csv-type price=float",
+            "barnabas produce orders orders.jsonl --key-field customer.id --header-field trace",
+            "barnabas produce orders orders.csv --time-field at --omit-field at -t load-1",
+            "barnabas produce orders orders.csv -s http://127.0.0.1:8081 "
+            "--value-schema registry:order.avsc",
+            "barnabas produce orders --transactional-id load-1 < orders.txt",
+            "barnabas consume orders --json | barnabas produce copy --json -t copy-1",
+        ),
     )
 )
 @click.argument("topic")
+@input_options
 @click.option("-k", "--key", help="The key of all records.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="The separator between key and value.")
 @click.option(
@@ -43,6 +78,7 @@ PENDING_MOST = 20_000  # the most unanswered records before reading goes on
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="Where to; else by key.")
 @click.option("--by-key", is_flag=True, help="By key, whatever partition a line of JSON names.")
+@schema_options(producing=True)
 @click.option("-t", "--transactional-id", help="All in one transaction, or see --commit-every.")
 @click.option(
     "--commit-every", metavar="N", type=click.IntRange(1), help="A transaction for each N records."
@@ -67,28 +103,63 @@ def produce(
     connection: Connection,
     output: Output,
     topic: str,
+    source: InputOptions,
     key: str | None,
     key_separator: str | None,
     headers: Sequence[tuple[str, str]],
     partition: int | None,
     by_key: bool,
+    schemas: SchemaOptions,
     transactional_id: str | None,
     commit_every: int | None,
     compression: str,
     acks: str,
 ) -> None:
-    """Write the lines of standard input to a topic, a record each.
+    """Write the lines of files or of standard input to a topic, a record each.
 
-    With --json a line is an object with value, and if need be key, headers, partition and
-    timestamp_ms: what `barnabas consume --json` prints. With --transactional-id nothing is visible
-    to read_committed readers before the input has ended; where it ends in an error or with Ctrl-C,
-    all of the open transaction is aborted.
+    A FILE named - is standard input. With --json the input is what `barnabas consume --json`
+    prints, but for --input and CSV files, and the answer is JSON. With --transactional-id nothing
+    is visible to read_committed readers before the input has ended; where it ends in an error or
+    with Ctrl-C, all of the open transaction is aborted. Without, an error leaves the records
+    before it sent.
     """
     if commit_every is not None and transactional_id is None:
         raise click.UsageError("--commit-every needs --transactional-id")
     if transactional_id is not None and acks != "all":
         raise click.UsageError("a transaction needs --acks all")
+    source.check(output.as_json, key, key_separator)
     shared = tuple((name, value.encode()) for name, value in headers)
+    is_typed = STANDARD_INPUT in source.files and sys.stdin.isatty()
+    if is_typed:
+        note("a line is a record; Ctrl-D ends")
+    settings = _settings(transactional_id, compression, acks)
+    with connection.producer(**settings) as producer:
+        sender = RecordSender(producer, topic, partition, shared)
+        encoding = RecordEncoding(_encoders(schemas, connection, topic))
+        values = source.values(
+            output.as_json,
+            None if key is None else key.encode(),
+            key_separator,
+            encoding.columns,
+            sender.look,
+        )
+        records: Iterable[InputRecord] = map(encoding.record, values)
+        if by_key:
+            records = (record._replace(partition=None) for record in records)
+        try:
+            with progress("records", None, hidden=is_typed) as bar:
+                if transactional_id is None:
+                    sender.send(records, bar.advance)
+                else:
+                    sender.send_in_transactions(records, commit_every, bar.advance)
+        except (KeyboardInterrupt, Exception):
+            note(_unfinished(topic, sender, transactional_id), "warning")
+            raise
+    _tell(output, topic, sender, transactional_id)
+
+
+def _settings(transactional_id: str | None, compression: str, acks: str) -> dict[str, Any]:
+    """kafka-python's settings for the producer."""
     settings: dict[str, Any] = {
         "compression_type": None if compression == "none" else compression,
         "acks": -1 if acks == "all" else int(acks),
@@ -100,28 +171,25 @@ def produce(
     }
     if transactional_id is not None:
         settings["transactional_id"] = transactional_id
-    if sys.stdin.isatty():
-        note("a line is a record; Ctrl-D ends")
-    with connection.producer(**settings) as producer:
-        sender = _Sender(producer, topic, partition, shared)
-        lines = _lines(sender.look)
-        records: Iterable[InputRecord] = _read(lines, output.as_json, key, key_separator)
-        if by_key:
-            records = (record._replace(partition=None) for record in records)
-        hidden = sys.stdin.isatty()
-        try:
-            with progress("records", None, hidden=hidden) as bar:
-                if transactional_id is None:
-                    sender.send(records, bar.advance)
-                else:
-                    sender.send_in_transactions(records, commit_every, bar.advance)
-        except (KeyboardInterrupt, Exception):
-            note(_unfinished(topic, sender, transactional_id), "warning")
-            raise
-    _tell(output, topic, sender, transactional_id)
+    return settings
 
 
-def _unfinished(topic: str, sender: _Sender, transactional_id: str | None) -> str:
+def _encoders(schemas: SchemaOptions, connection: Connection, topic: str) -> dict[str, Any]:
+    """The encoders of keys and values that have a schema."""
+    if not schemas.is_used():
+        return {}
+    from barnabas.cli.serde.serdes import Encoder
+
+    registry = schemas.registry(connection)
+    parts = {name: schemas.part(name) for name in (KEY, VALUE)}
+    return {
+        name: Encoder(part, topic, registry if part.source.is_registered else None, note)
+        for name, part in parts.items()
+        if part is not None
+    }
+
+
+def _unfinished(topic: str, sender: RecordSender, transactional_id: str | None) -> str:
     text = f"{topic}: ended before all was sent: {sender.acknowledged()}"
     if transactional_id is None:
         return text
@@ -131,7 +199,7 @@ def _unfinished(topic: str, sender: _Sender, transactional_id: str | None) -> st
     return f"{text}, {sender.committed} of them committed in {transactions}"
 
 
-def _tell(output: Output, topic: str, sender: _Sender, transactional_id: str | None) -> None:
+def _tell(output: Output, topic: str, sender: RecordSender, transactional_id: str | None) -> None:
     if output.as_json:
         output.data(
             {
@@ -147,189 +215,3 @@ def _tell(output: Output, topic: str, sender: _Sender, transactional_id: str | N
     if transactional_id is not None:
         what += f" in {count_text(sender.transactions, 'transaction')}"
     note(f"{topic}: {what}")
-
-
-def _read(
-    lines: Iterable[bytes], as_json: bool, key: str | None, key_separator: str | None
-) -> Iterator[InputRecord]:
-    separator = None if key_separator is None else key_separator.encode()
-    shared_key = None if key is None else key.encode()
-    for number, line in enumerate(lines, 1):
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if as_json:
-            if not line.strip():
-                continue
-            record = parse_json_line(line, number)
-            yield record if record.key is not None else record._replace(key=shared_key)
-        elif separator is None:
-            yield InputRecord(shared_key, line)
-        else:
-            own_key, found, value = line.partition(separator)
-            if not found:
-                raise CommandError(f"line {number} has no {key_separator!r} (--key-separator)")
-            yield InputRecord(own_key, value)
-
-
-def _lines(look: Callable[[], None]) -> Iterator[bytes]:
-    """The lines of standard input. `look` runs while there is none to be had.
-
-    The descriptor is read without Python's buffer, since select sees only what is not in a buffer.
-    """
-    try:
-        descriptor = sys.stdin.fileno()
-    except OSError:  # no file, as in a program that gives its own stream
-        yield from sys.stdin.buffer
-        return
-    rest = b""
-    while True:
-        while not select.select([descriptor], [], [], LOOK_EVERY_S)[0]:
-            look()
-        data = os.read(descriptor, READ_BYTES)
-        if not data:
-            break
-        *lines, rest = (rest + data).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
-
-
-class _Sender:
-    """Sends records and waits for their answers. count, transactions: acknowledged ones.
-
-    last: the last offset of each partition. committed: the records of committed transactions.
-    """
-
-    def __init__(
-        self,
-        producer: Any,
-        topic: str,
-        partition: int | None,
-        headers: tuple[tuple[str, bytes], ...],
-    ) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._partition = partition
-        self._headers = headers
-        self._pending: deque[Any] = deque()
-        self._silence = producer.waiting.silence()
-        self.count = 0
-        self.committed = 0
-        self.transactions = 0
-        self.last: dict[int, int] = {}
-        self._partitions = frozenset(producer.partitions_for(topic) or ())
-        self._check_partition(partition)
-
-    def send(self, records: Iterable[InputRecord], advance: Any) -> None:
-        """Send all records. If reading fails, the records read before are sent."""
-        try:
-            for record in records:
-                self._send_one(record)
-                advance()
-        except (KeyboardInterrupt, TimeoutOver):
-            raise
-        except BaseException:
-            self._wait()
-            raise
-        self._wait()
-
-    def send_in_transactions(
-        self, records: Iterable[InputRecord], every: int | None, advance: Any
-    ) -> None:
-        """Send all records in transactions; a failure aborts the open one."""
-        self._producer.init_transactions()
-        in_transaction = 0
-        try:
-            for record in records:
-                if in_transaction == 0:
-                    self._producer.begin_transaction()
-                self._send_one(record)
-                in_transaction += 1
-                advance()
-                if in_transaction == every:
-                    self._commit()
-                    in_transaction = 0
-            if in_transaction:
-                self._commit()
-        except BaseException as error:
-            if in_transaction:
-                self._abort(soon=isinstance(error, KeyboardInterrupt | TimeoutOver))
-            raise
-
-    def _commit(self) -> None:
-        self._wait()
-        self._producer.commit_transaction()
-        self.transactions += 1
-        self.committed = self.count
-
-    def _abort(self, *, soon: bool) -> None:
-        """Abort, if the coordinator allows it: a fenced producer's transaction has ended.
-
-        Takes: soon, after Ctrl-C, or where the broker does not answer.
-        """
-        from kafka.errors import KafkaError
-
-        waiting = self._producer.waiting
-        timeout_s = ABORT_SOON_S if soon else waiting.timeout_s
-        try:
-            Waiting(waiting.address, timeout_s).call(
-                "the abort of the open transaction", self._producer.client.abort_transaction
-            )
-            note("the open transaction is aborted")
-        except TimeoutOver:
-            note("the open transaction will be aborted by its timeout: the broker does not answer")
-        except (KafkaError, AssertionError, ValueError, RuntimeError) as error:
-            note(f"the open transaction will be aborted by its timeout: {error}")
-
-    def _check_partition(self, partition: int | None) -> None:
-        if partition is not None and partition not in self._partitions:
-            count = count_text(len(self._partitions), "partition")
-            raise CommandError(
-                f"the topic {self._topic!r} has {count}, and a record is for number {partition}: "
-                "pass --by-key, or create the topic with as many as the other topic"
-            )
-
-    def _send_one(self, record: InputRecord) -> None:
-        if len(self._pending) >= PENDING_MOST:
-            self._wait()
-        self._check_partition(record.partition)
-        if not self._pending:
-            self._silence.end()
-        self._pending.append(
-            self._producer.send(
-                self._topic,
-                key=record.key,
-                value=record.value,
-                headers=[*self._headers, *record.headers],
-                partition=self._partition if record.partition is None else record.partition,
-                timestamp_ms=record.timestamp_ms,
-            )
-        )
-
-    def look(self) -> None:
-        """Count the records that the broker has acknowledged.
-
-        Raises: TimeoutOver, where no answer came for the timeout; the client's error for a record.
-        """
-        while self._pending and self._pending[0].is_done:
-            sent = self._pending.popleft().get()
-            self.count += 1
-            self.last[sent.partition] = max(sent.offset, self.last.get(sent.partition, -1))
-            self._silence.end()
-        if self._pending:
-            count = count_text(len(self._pending), "record")
-            self._silence.look(f"its acknowledgement of {count}")
-
-    def acknowledged(self) -> str:
-        """What was acknowledged and committed, for a command that ended before its input."""
-        answered = sum(future.is_done and not future.failed() for future in self._pending)
-        count = self.count + answered
-        was = "was" if count == 1 else "were"
-        return f"{count_text(count, 'record')} {was} acknowledged"
-
-    def _wait(self) -> None:
-        from kafka.errors import KafkaTimeoutError
-
-        while self._pending:
-            with suppress(KafkaTimeoutError):
-                self._producer.client.flush(timeout=LOOK_EVERY_S)
-            self.look()

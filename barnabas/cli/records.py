@@ -4,8 +4,9 @@ One record as JSON:
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
-Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null. `produce` reads the
-same; there every field may be left out, and a value that is another JSON value is sent as JSON.
+Bytes that are UTF-8 are a string, others {"base64": "…"}, none at all null, and what a schema
+decodes is its JSON value. `produce` reads the same; there every field may be left out, and a value
+that is another JSON value is sent as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ import json
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
+
+
+class Decoded(NamedTuple):
+    """A key or value that a schema decoded: its JSON value, and its bytes in the record."""
+
+    data: Any
+    raw: bytes
 
 
 class InputRecord(NamedTuple):
@@ -27,10 +35,34 @@ class InputRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
-def to_json(data: bytes | None) -> Any:
-    """Bytes as a JSON value."""
+class InputValue(NamedTuple):
+    """What the input says of a record, before it is encoded.
+
+    place: where it says so, as in "orders.csv line 3". key, value: bytes as they are sent, or a
+    JSON value.
+    """
+
+    place: str
+    key: Any = None
+    value: Any = None
+    headers: tuple[tuple[str, Any], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def shown_bytes(data: bytes | Decoded | None) -> bytes | None:
+    """What is printed of a key or value: its bytes, or its JSON where a schema decoded it."""
+    if isinstance(data, Decoded):
+        return json.dumps(data.data, ensure_ascii=False).encode()
+    return data
+
+
+def to_json(data: bytes | Decoded | None) -> Any:
+    """A key or value as a JSON value."""
     if data is None:
         return None
+    if isinstance(data, Decoded):
+        return data.data
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -64,45 +96,46 @@ def json_record(record: Any) -> dict[str, Any]:
     }
 
 
-def parse_json_line(line: bytes, number: int) -> InputRecord:
-    """The record of a line of JSON. Raises CommandError, which names the line."""
+def parse_json(text: bytes | str, place: str) -> Any:
+    """The value of JSON. Raises: CommandError, which names the place and the column."""
     try:
-        parsed = json.loads(line)
-    except ValueError as error:
-        raise CommandError(f"line {number} is not JSON: {error}") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{place} is not JSON: {error}") from error
+
+
+def parse_json_line(line: bytes, place: str) -> InputValue:
+    """The record of a line of JSON. Raises CommandError, which names the place."""
+    parsed = parse_json(line, place)
     if not isinstance(parsed, dict):
-        raise CommandError(f'line {number} is not a JSON object: write {{"value": …}}')
+        raise CommandError(f'{place} is not a JSON object: write {{"value": …}}')
     unknown = set(parsed) - {
         *("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
     }
     if unknown:
         raise CommandError(
-            f"line {number} has the unknown field {min(unknown)!r}: there are key, value, headers, "
-            "partition and timestamp_ms"
+            f"{place} has the unknown field {min(unknown)!r}: there are key, value, headers, "
+            "partition and timestamp_ms; `--input jsonl` takes the whole object as the value"
         )
     headers = parsed.get("headers") or []
     if isinstance(headers, dict):
         headers = list(headers.items())
     try:
-        pairs = [(str(name), from_json(value)) for name, value in headers]
+        pairs = tuple((str(name), value) for name, value in headers)
     except (TypeError, ValueError) as error:
-        raise CommandError(f"line {number}: headers must be [[name, value], …]") from error
-    # Records that kafka-python cannot send are refused: to send others would be a silent change.
-    if any(value is None for _, value in pairs):
-        raise CommandError(f"line {number}: a header without a value (null) cannot be sent")
-    if parsed.get("key") is None and parsed.get("value") is None:
-        raise CommandError(f"line {number}: a record without key and value cannot be sent")
-    return InputRecord(
-        from_json(parsed.get("key")),
-        from_json(parsed.get("value")),
-        tuple((name, value or b"") for name, value in pairs),
-        _whole_number(parsed, "partition", number),
-        _whole_number(parsed, "timestamp_ms", number),
+        raise CommandError(f"{place}: headers must be [[name, value], …]") from error
+    return InputValue(
+        place,
+        parsed.get("key"),
+        parsed.get("value"),
+        pairs,
+        _whole_number(parsed, "partition", place),
+        _whole_number(parsed, "timestamp_ms", place),
     )
 
 
-def _whole_number(parsed: dict[str, Any], name: str, number: int) -> int | None:
+def _whole_number(parsed: dict[str, Any], name: str, place: str) -> int | None:
     value = parsed.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise CommandError(f"line {number}: {name} must be a whole number")
+        raise CommandError(f"{place}: {name} must be a whole number")
     return value

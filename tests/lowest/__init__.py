@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("cli", "metrics", "tls", "oauth")
+EXTRAS = ("cli", "metrics", "tls", "oauth", "schemas")
 TESTS_NEED = (
     "aiokafka",
     "confluent-kafka",

@@ -21,6 +21,7 @@ TESTS = (
     "unit/test_broker_main.py",
     "unit/test_cli_*.py",
     "e2e/test_cli_records.py",
+    "e2e/test_cli_schemas.py",
     "e2e/test_oauth.py",
 )
 

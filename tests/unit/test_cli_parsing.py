@@ -15,6 +15,7 @@ from barnabas.cli.cluster import Connection, client_settings, token_provider
 from barnabas.cli.errors import CommandError, explain
 from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
 from barnabas.cli.output import Column, Output
+from barnabas.cli.producing.record_encoding import RecordEncoding
 from barnabas.cli.records import from_json, parse_json_line, to_json
 from barnabas.installing import install_command
 from barnabas.texts import count_text, duration_text
@@ -74,17 +75,18 @@ def test_other_json_values_are_sent_as_json() -> None:
         (b'{"value": "x", "partition": "0"}', "partition must be a whole number"),
         (b'{"value": "x", "headers": ["h"]}', "headers must be"),
         (b'{"value": "x", "headers": [["h", null]]}', "cannot be sent"),
-        (b"{}", "without key and value"),
-        (b'{"value": {"base64": "?"}}', "not base64"),
+        (b"{}", "line 7: a record without key and value"),
+        (b'{"value": {"base64": "?"}}', "line 7: the value: '\\?' is not base64"),
     ],
 )
 def test_line_that_is_no_record_is_named(line: bytes, text: str) -> None:
     with pytest.raises(CommandError, match=text):
-        parse_json_line(line, 7)
+        RecordEncoding({}).record(parse_json_line(line, "line 7"))
 
 
 def test_headers_may_be_an_object() -> None:
-    assert parse_json_line(b'{"value": "x", "headers": {"a": "1"}}', 1).headers == (("a", b"1"),)
+    item = parse_json_line(b'{"value": "x", "headers": {"a": "1"}}', "line 1")
+    assert RecordEncoding({}).record(item).headers == (("a", b"1"),)
 
 
 def test_clients_settings_by_kafkas_names() -> None:

@@ -1,0 +1,1 @@
+"""What `barnabas consume` reads and prints: partitions up to their ends, patterns, templates."""

@@ -1,0 +1,171 @@
+"""Reading partitions from their start offsets to their ends, and the last records of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from barnabas.cli.offsets import client_partitions
+from barnabas.protocol.topic_partition import TopicPartition
+
+POLL_MS = 200
+TAIL_SPARE = 10  # offsets of markers that are read with the last records at once
+TAIL_GROWTH = 4
+Offsets = Mapping[TopicPartition, int]
+Prepare = Callable[[Any], Any]
+
+
+class PartitionReader:
+    """Reads partitions from their start positions to their ends.
+
+    Takes: ends, None to read without an end; most, how many records it gives; prepare, which gives
+           the record that is wanted of a consumer's record, or None.
+
+    positions: the next offset of each partition. count: how many records it gave.
+    """
+
+    def __init__(
+        self,
+        starts: Offsets,
+        ends: Offsets | None,
+        most: int | None = None,
+        prepare: Prepare = lambda record: record,
+    ) -> None:
+        self.positions = dict(starts)
+        self._starts = starts
+        self.count = 0
+        self._ends = ends
+        self._most = most
+        self._prepare = prepare
+
+    def left(self) -> dict[TopicPartition, int]:
+        """The partitions that are not read to their end, with the number of remaining offsets."""
+        assert self._ends is not None
+        return {
+            partition: self._ends[partition] - position
+            for partition, position in self.positions.items()
+            if position < self._ends[partition]
+        }
+
+    def total(self) -> int | None:
+        """How many offsets remain; None where there is no end."""
+        return None if self._ends is None else sum(self.left().values())
+
+    def moved(self) -> dict[TopicPartition, int]:
+        """The next offsets of the partitions from which records were read."""
+        return {row: at for row, at in self.positions.items() if at > self._starts[row]}
+
+    def read(self, consumer: Any, advance: Callable[[int], Any]) -> Iterator[Any]:
+        """The wanted records, in the consumer's form."""
+        reading = list(self.positions) if self._ends is None else list(self.left())
+        keys = dict(zip(reading, client_partitions(reading), strict=True))
+        if not keys:
+            return
+        consumer.assign(list(keys.values()))
+        for partition, key in keys.items():
+            consumer.resume(key)  # a reader before may have paused it
+            consumer.seek(key, self.positions[partition])
+        silence = consumer.waiting.silence()
+        last_answer = self._last_answer(consumer)
+        while self._ends is None or self.left():
+            polled = consumer.poll(timeout_ms=POLL_MS)
+            if last_answer != (last_answer := self._last_answer(consumer)):
+                silence.end()
+            silence.look("records")
+            for key, records in polled.items():
+                yield from self._wanted(TopicPartition(*key), records, advance)
+                if self.count == self._most:
+                    return
+            for partition, key in keys.items():  # markers and aborted records are skipped
+                position = consumer.position(key, timeout_ms=POLL_MS)
+                if position is not None:
+                    self._move(partition, position, advance)
+                if self._ends is not None and self.positions[partition] >= self._ends[partition]:
+                    consumer.pause(key)
+
+    def _wanted(
+        self, partition: TopicPartition, records: Any, advance: Callable[[int], Any]
+    ) -> Iterator[Any]:
+        """The wanted ones of the records of one answer, up to the end of the partition."""
+        for record in records:
+            if self._ends is not None and record.offset >= self._ends[partition]:
+                return
+            if (wanted := self._prepare(record)) is not None:
+                yield wanted
+                self.count += 1
+            self._move(partition, record.offset + 1, advance)
+            if self.count == self._most:
+                return
+
+    def _last_answer(self, consumer: Any) -> Any:
+        """What changes while the brokers answer.
+
+        At the end of a log they answer without records. Up to a given end, an answer that brings a
+        partition no further is none.
+        """
+        if self._ends is not None:
+            return tuple(self.positions.values())
+        return consumer.last_read()
+
+    def _move(
+        self, partition: TopicPartition, position: int, advance: Callable[[int], Any]
+    ) -> None:
+        if self._ends is not None:
+            position = min(position, max(self._ends[partition], self.positions[partition]))
+        advance(position - self.positions[partition])
+        self.positions[partition] = position
+
+
+def last_records(
+    consumer: Any,
+    starts: Offsets,
+    ends: Offsets,
+    count: int,
+    prepare: Prepare,
+    advance: Callable[[int], Any] = lambda count: None,
+) -> dict[TopicPartition, list[Any]]:
+    """The last wanted records of each partition, at most `count` of each.
+
+    Offsets do not say how many records there are: markers, aborted and compacted records, and
+    those that are not wanted count none. So a partition is read from its end backwards, in pieces
+    each of which is longer than the one that follows it, until it has given enough, or down to its
+    start.
+    """
+    tails: dict[TopicPartition, list[Any]] = {row: [] for row in starts}
+    piece_ends = dict(ends)
+    length = count + TAIL_SPARE
+    while True:
+        piece_starts = {
+            row: max(starts[row], piece_ends[row] - length)
+            for row, tail in tails.items()
+            if len(tail) < count and piece_ends[row] > starts[row]
+        }
+        if not piece_starts:
+            return tails
+        piece: dict[TopicPartition, list[Any]] = {row: [] for row in piece_starts}
+        for record in PartitionReader(piece_starts, piece_ends, None, prepare).read(
+            consumer, advance
+        ):
+            rows = piece[TopicPartition(record.topic, record.partition)]
+            rows.append(record)
+            if len(rows) > 2 * count:
+                del rows[:-count]
+        for row, records in piece.items():
+            tails[row] = (records + tails[row])[-count:]
+        piece_ends.update(piece_starts)
+        length *= TAIL_GROWTH
+
+
+def in_order_of_time(tails: Mapping[TopicPartition, list[Any]]) -> list[Any]:
+    """The records of partitions as one list, the oldest first.
+
+    Each partition keeps its order: a record whose time is before that of an earlier one has the
+    earlier one's time here.
+    """
+    rows = []
+    for partition, records in tails.items():
+        latest = -1
+        for record in records:
+            latest = max(latest, -1 if record.timestamp is None else record.timestamp)
+            rows.append((latest, partition, record.offset, record))
+    return [record for _, _, _, record in sorted(rows, key=lambda row: row[:3])]

@@ -1,0 +1,83 @@
+"""Records as `consume` prints them: decoded by schemas, and those alone that --grep wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.cli.consuming.record_search import RecordSearch
+from barnabas.cli.errors import CommandError
+from barnabas.cli.records import Decoded
+from barnabas.cli.serde.errors import SerdeError
+
+STOP, RAW, SKIP = "stop", "raw", "skip"
+ON_UNDECODABLE = (STOP, RAW, SKIP)
+
+
+class Undecodable(CommandError):
+    """A record that does not fit its schema."""
+
+
+class ShownRecord(NamedTuple):
+    """A record to print, with the fields of kafka-python's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | Decoded | None
+    value: bytes | Decoded | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class RecordPreparation:
+    """Decodes a record, and compares it with patterns. undecodable: how many did not fit.
+
+    Takes: decoders, by the name of the part; on_undecodable, what becomes of a record that does
+           not fit.
+    """
+
+    def __init__(
+        self,
+        search: RecordSearch | None,
+        decoders: Mapping[str, Any],
+        on_undecodable: str = STOP,
+    ) -> None:
+        self.undecodable = 0
+        self._search = search
+        self._decoders = decoders
+        self._on_undecodable = on_undecodable
+
+    def prepare(self, record: Any) -> Any:
+        """The record to print; None for none. Raises: Undecodable."""
+        shown = record if not self._decoders else self._decoded(record)
+        if shown is None or (self._search is not None and not self._search.has(shown)):
+            return None
+        return shown
+
+    def _decoded(self, record: Any) -> ShownRecord | None:
+        parts: dict[str, Any] = {"key": record.key, "value": record.value}
+        for name, decoder in self._decoders.items():
+            if parts[name] is None:  # as of a tombstone
+                continue
+            try:
+                parts[name] = decoder.decode(parts[name])
+            except SerdeError as error:
+                self.undecodable += 1
+                if self._on_undecodable == STOP:
+                    raise Undecodable(
+                        f"{record.topic}-{record.partition} offset {record.offset}: the {name} "
+                        f"cannot be decoded: {error}; --on-undecodable raw prints such as they "
+                        "are, and skip leaves them out"
+                    ) from error
+                if self._on_undecodable == SKIP:
+                    return None
+        return ShownRecord(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            parts["key"],
+            parts["value"],
+            record.headers or (),
+        )

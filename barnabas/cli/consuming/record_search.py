@@ -1,0 +1,65 @@
+"""The patterns of `consume --grep`: which records are printed.
+
+A pattern is a regular expression of Python, and is searched in the text that would be printed:
+bytes as UTF-8 (what is none is U+FFFD), what a schema decodes as JSON, a header as name=value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from barnabas.cli.records import shown_bytes
+
+PLACES = ("key", "value", "headers")
+
+
+class WrongPattern(ValueError):
+    """A pattern that is no regular expression: its text says what to do."""
+
+
+class RecordSearch:
+    """Whether a record has one of several patterns.
+
+    Takes:  patterns; places, those of PLACES in which they are searched; inverted, whether the
+            records without them are wanted.
+    Raises: WrongPattern.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        places: Sequence[str] = PLACES,
+        *,
+        ignore_case: bool = False,
+        inverted: bool = False,
+    ) -> None:
+        self._patterns = [_compiled(text, ignore_case) for text in patterns]
+        self._places = frozenset(places)
+        self._inverted = inverted
+
+    def has(self, record: Any) -> bool:
+        """Whether the record is wanted."""
+        is_found = any(
+            pattern.search(text) for text in self._texts(record) for pattern in self._patterns
+        )
+        return is_found is not self._inverted
+
+    def _texts(self, record: Any) -> Iterator[str]:
+        for place in ("key", "value"):
+            if place in self._places and (data := shown_bytes(getattr(record, place))) is not None:
+                yield data.decode("utf-8", "replace")
+        if "headers" in self._places:
+            for name, value in record.headers or ():
+                yield f"{name}={(value or b'').decode('utf-8', 'replace')}"
+
+
+def _compiled(text: str, ignore_case: bool) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.IGNORECASE if ignore_case else 0)
+    except re.error as error:
+        raise WrongPattern(
+            f"{text!r} is no regular expression: {error}; write {re.escape(text)!r} for the text "
+            "itself"
+        ) from error

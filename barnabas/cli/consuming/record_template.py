@@ -1,0 +1,199 @@
+r"""Templates of `consume --format`: what is printed of a record, as of kcat and rpk.
+
+field   its text                              in braces
+------  ------------------------------------  -----------------------------------------
+%t      topic
+%p      partition
+%o      offset
+%k      key; nothing for a null key           {hex}, {base64}, {json}, {text}
+%v %s   value; nothing for a null value       {hex}, {base64}, {json}, {text}
+%K      bytes of the key, -1 for null
+%V %S   bytes of the value, -1 for null
+%h      headers, as name=value,name=value     a template of one header, with %k and %v
+%T      time, in milliseconds since 1970
+%d      time, local, as ISO 8601              a format of strftime, such as {%H:%M:%S}
+%%      a percent sign
+
+\n \r \t \0 \\ and \x with two hexadecimal digits are escapes. A template adds no line end.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from barnabas.cli.records import Decoded, shown_bytes, to_json
+
+Write = Callable[[Any], bytes]
+
+FIELDS = (
+    "%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T time in ms, "
+    "%d time, %K and %V lengths of key and value, %% a percent sign"
+)
+ESCAPES = r"\n, \r, \t, \0, \\ and \x with two hexadecimal digits"
+_FORMS = ("text", "hex", "base64", "json")
+_ESCAPED = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+_HEX = re.compile(r"[0-9a-fA-F]{2}")
+
+
+class WrongTemplate(ValueError):
+    """A template that cannot be read: its text says where, and what is allowed."""
+
+
+def compile_template(template: str) -> Write:
+    """The function that gives the bytes of a record.
+
+    Raises: WrongTemplate.
+    """
+    parts = _parse(template, _record_field)
+    if all(isinstance(part, bytes) for part in parts):
+        raise WrongTemplate(f"it names no field of a record: write {FIELDS}")
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[bytes | Write]) -> Write:
+    return lambda record: b"".join(
+        part if isinstance(part, bytes) else part(record) for part in parts
+    )
+
+
+def _parse(template: str, field: Callable[[str, str | None, int], Write]) -> list[bytes | Write]:
+    """The literal parts and the fields of a template."""
+    parts: list[bytes | Write] = []
+    at = 0
+    while at < len(template):
+        letter = template[at]
+        if letter == "\\":
+            literal, at = _escape(template, at)
+            parts.append(literal)
+        elif letter != "%":
+            parts.append(letter.encode("utf-8", "surrogateescape"))
+            at += 1
+        elif template[at + 1 : at + 2] == "%":
+            parts.append(b"%")
+            at += 2
+        else:
+            name = template[at + 1 : at + 2]
+            argument, end = _argument(template, at + 2)
+            parts.append(field(name, argument, at + 1))
+            at = end
+    return parts
+
+
+def _escape(template: str, at: int) -> tuple[bytes, int]:
+    """The byte of the escape at a place, and the place after it."""
+    letter = template[at + 1 : at + 2]
+    if letter in _ESCAPED:
+        return _ESCAPED[letter], at + 2
+    if letter == "x" and (digits := _HEX.match(template, at + 2)):
+        return bytes.fromhex(digits[0]), at + 4
+    raise WrongTemplate(
+        f"{template[at : at + 2]!r} at character {at + 1} is no escape: there are {ESCAPES}"
+    )
+
+
+def _argument(template: str, at: int) -> tuple[str | None, int]:
+    """What is in the braces at a place, None without braces, and the place after them."""
+    if template[at : at + 1] != "{":
+        return None, at
+    end = template.find("}", at)
+    if end < 0:
+        raise WrongTemplate(
+            f"the brace at character {at + 1} is not closed: write }} after it, or \\x7b for a "
+            "brace as text"
+        )
+    return template[at + 1 : end], end + 1
+
+
+def _record_field(name: str, argument: str | None, character: int) -> Write:
+    """The function that gives one field of a record."""
+    if name in ("k", "v", "s"):
+        return _data("key" if name == "k" else "value", argument or "text", name, character)
+    if name == "h":
+        return _headers("%k=%v" if argument is None else argument, "," if argument is None else "")
+    if name == "d":
+        return _time(argument)
+    plain = _PLAIN.get(name)
+    if plain is None:
+        said = f"%{name}" if name else "a percent sign at the end"
+        raise WrongTemplate(f"{said}, at character {character}, is no field: there are {FIELDS}")
+    if argument is not None:
+        raise WrongTemplate(
+            f"%{name}, at character {character}, takes no braces: write \\x7b for a brace as text"
+        )
+    return plain
+
+
+def _data(attribute: str, form: str, name: str, character: int) -> Write:
+    """The function that gives a key or a value in one form."""
+    if form not in _FORMS:
+        raise WrongTemplate(
+            f"%{name}{{{form}}}, at character {character}, is no form of a {attribute}: there are "
+            f"{', '.join(f'%{name}{{{known}}}' for known in _FORMS)}"
+        )
+    if form == "json":
+        return lambda record: json.dumps(
+            to_json(getattr(record, attribute)), ensure_ascii=False
+        ).encode()
+    encode = _ENCODE[form]
+    return lambda record: encode(shown_bytes(getattr(record, attribute)) or b"")
+
+
+_ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
+    "text": lambda data: data,
+    "hex": lambda data: data.hex().encode(),
+    "base64": base64.b64encode,
+}
+
+
+def _headers(template: str, separator: str) -> Write:
+    """The function that gives the headers, each by a template of %k and %v."""
+
+    def header_field(name: str, argument: str | None, character: int) -> Write:
+        if name not in ("k", "v") or argument is not None:
+            raise WrongTemplate(
+                f"%{name} within %h{{…}} is no field of a header: there are %k, its name, and %v, "
+                "its value"
+            )
+        return lambda header: header[0].encode() if name == "k" else header[1] or b""
+
+    one = _joined(_parse(template, header_field))
+    return lambda record: separator.encode().join(one(header) for header in record.headers or ())
+
+
+def _time(form: str | None) -> Write:
+    def text(record: Any) -> bytes:
+        if record.timestamp is None or record.timestamp < 0:
+            return b""
+        try:
+            moment = datetime.datetime.fromtimestamp(record.timestamp / 1000).astimezone()
+        except (OverflowError, ValueError, OSError):  # beyond the year 9999
+            return b"%d" % record.timestamp
+        found = moment.isoformat(timespec="milliseconds") if form is None else moment.strftime(form)
+        return found.encode()
+
+    return text
+
+
+def _length(attribute: str) -> Write:
+    def text(record: Any) -> bytes:
+        data = getattr(record, attribute)
+        data = data.raw if isinstance(data, Decoded) else data
+        return b"-1" if data is None else b"%d" % len(data)
+
+    return text
+
+
+_PLAIN: dict[str, Write] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % (-1 if record.timestamp is None else record.timestamp),
+    "K": _length("key"),
+    "V": _length("value"),
+    "S": _length("value"),
+}

@@ -1,0 +1,1 @@
+"""What `barnabas produce` reads and sends: lines, JSON lines and CSV."""

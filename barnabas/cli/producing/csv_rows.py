@@ -1,0 +1,133 @@
+"""Rows of CSV as JSON objects: RFC 4180, with the columns' names in the first row.
+
+    type     a cell
+    -------  ---------------------------------------------------------------------------------
+    string   its text
+    int      a whole number
+    float    a number
+    bool     true or false, 1 or 0, in either case
+    json     JSON, such as [1, 2]
+
+A cell without text is null, but for strings. A column has the type that an option says, or the one
+that its field has in the schema of values, or is a string.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.producing.input_lines import InputFile
+
+TYPES = ("string", "int", "float", "bool", "json")
+CELL_LETTERS_MOST = 100 * 1024 * 1024
+_INT = re.compile(r"[+-]?\d+")
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class CsvOptions(NamedTuple):
+    """How CSV is read. columns: None where they are in the first row."""
+
+    delimiter: str = ","
+    columns: Sequence[str] | None = None
+    types: Mapping[str, str] = {}
+    null: str | None = None
+
+
+class Row(NamedTuple):
+    """A row. cells: its texts, None for null."""
+
+    place: str
+    cells: Mapping[str, str | None]
+
+
+def rows(file: InputFile, options: CsvOptions) -> Iterator[Row]:
+    """The rows of a file. Raises: CommandError, which names the line."""
+    csv.field_size_limit(CELL_LETTERS_MOST)
+    reader = csv.reader(_texts(file), delimiter=options.delimiter, strict=True)
+    columns = options.columns
+    at = 1
+    while True:
+        place = file.place(at)
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise CommandError(
+                f"{place} is no CSV: {error}; a cell with {options.delimiter!r}, a quote or a line "
+                'end is written in quotes, and a quote within it twice: "a ""b"", c"'
+            ) from error
+        if cells is None:
+            return
+        at = reader.line_num + 1
+        if columns is None:
+            columns = _checked_columns(place, cells, options)
+        elif cells:
+            if len(cells) != len(columns):
+                raise CommandError(
+                    f"{place} has {len(cells)} cells, and there are {len(columns)} columns: "
+                    f"{', '.join(columns)}; is {options.delimiter!r} the delimiter "
+                    "(--csv-delimiter)?"
+                )
+            pairs = zip(columns, cells, strict=True)
+            yield Row(place, {name: None if text == options.null else text for name, text in pairs})
+
+
+def typed(name: str, text: str | None, kind: str, place: str) -> Any:
+    """A cell as a JSON value. Raises: CommandError, which names line and column."""
+    if text is None or (not text and kind != "string"):
+        return None
+    if kind == "string":
+        return text
+    stripped = text.strip()
+    value: Any = None
+    if kind == "int" and _INT.fullmatch(stripped):
+        value = int(stripped)
+    elif kind == "bool":
+        value = _BOOLS.get(stripped.lower())
+    elif kind in ("float", "json"):
+        try:
+            value = float(stripped) if kind == "float" else json.loads(stripped)
+        except (ValueError, RecursionError):
+            pass
+        if isinstance(value, float) and not math.isfinite(value):
+            value = None
+        if kind == "json" and stripped == "null":
+            return None
+    if value is None:
+        raise CommandError(
+            f"{place}, column {name!r}: {text!r} is no {kind}; see --csv-type {name}=TYPE and "
+            "--csv-null"
+        )
+    return value
+
+
+def _texts(file: InputFile) -> Iterator[str]:
+    """The lines as text, with their ends, which may be within a cell."""
+    for number, line in enumerate(file.lines, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                f"{file.place(number)} is not UTF-8: byte {line[error.start]:#04x} at position "
+                f"{error.start + 1}; `iconv -f latin1 -t utf-8` converts a file"
+            ) from error
+
+
+def _checked_columns(place: str, names: Sequence[str], options: CsvOptions) -> Sequence[str]:
+    """The names of the first row. Raises: CommandError."""
+    if not any(names):
+        raise CommandError(f"{place} has no columns' names: write them there, or --csv-columns")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CommandError(f"{place} has the column {twice!r} twice")
+    for name in options.types:
+        if name not in names:
+            raise CommandError(
+                f"--csv-type {name}: {place} has no such column: there are {', '.join(names)}"
+            )
+    return names

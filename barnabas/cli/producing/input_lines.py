@@ -1,0 +1,72 @@
+"""The lines of files and of standard input."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.waiting import LOOK_EVERY_S
+
+READ_BYTES = 1 << 16
+STANDARD_INPUT = "-"
+
+
+class InputFile(NamedTuple):
+    """A file, or standard input. name: as errors have it; empty for standard input."""
+
+    name: str
+    lines: Iterator[bytes]
+
+    def place(self, number: int) -> str:
+        """A line in errors."""
+        return f"{self.name} line {number}" if self.name else f"line {number}"
+
+
+def open_input(path: str, look: Callable[[], None]) -> InputFile:
+    """The lines of a file, or of standard input, without their ends.
+
+    Takes: look, which runs while standard input has no line.
+    """
+    if path == STANDARD_INPUT:
+        return InputFile("", _standard_input(look))
+    return InputFile(path, _file(path))
+
+
+def _file(path: str) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                yield line.removesuffix(b"\n")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _standard_input(look: Callable[[], None]) -> Iterator[bytes]:
+    """The lines of standard input. `look` runs while there is none to be had.
+
+    The descriptor is read without Python's buffer, since select sees only what is not in a buffer.
+    """
+    try:
+        descriptor = sys.stdin.fileno()
+    except OSError:  # no file, as in a program that gives its own stream
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n")
+        return
+    rest: list[bytes] = []
+    while True:
+        while not select.select([descriptor], [], [], LOOK_EVERY_S)[0]:
+            look()
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            break
+        first, *others = data.split(b"\n")
+        rest.append(first)
+        for line in others:
+            yield b"".join(rest)
+            rest = [line]
+    if any(rest):
+        yield b"".join(rest)

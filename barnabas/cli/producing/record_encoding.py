@@ -1,0 +1,60 @@
+"""Records to send, from what the input says: keys and values encoded by schemas, or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.records import InputRecord, InputValue, from_json, parse_json
+from barnabas.cli.serde.errors import SerdeError
+
+
+class RecordEncoding:
+    """Encodes records. columns: the types of fields in the schemas of key and value.
+
+    Takes: encoders, by the name of the part, of those that have a schema.
+    """
+
+    def __init__(self, encoders: Mapping[str, Any]) -> None:
+        self._encoders = encoders
+        self.columns = {name: encoder.columns for name, encoder in encoders.items()}
+
+    def record(self, item: InputValue) -> InputRecord:
+        """The record to send. Raises: CommandError, which names the place."""
+        key = self._encoded("key", item.key, item.place)
+        value = self._encoded("value", item.value, item.place)
+        # What kafka-python cannot send is refused: to send another would be a silent change.
+        if key is None and value is None:
+            raise CommandError(f"{item.place}: a record without key and value cannot be sent")
+        headers = []
+        for name, one in item.headers:
+            data = _bytes(one, f"{item.place}: the header {name!r}")
+            if data is None:
+                raise CommandError(f"{item.place}: a header without a value (null) cannot be sent")
+            headers.append((name, data))
+        return InputRecord(key, value, tuple(headers), item.partition, item.timestamp_ms)
+
+    def _encoded(self, part: str, value: Any, place: str) -> bytes | None:
+        """A key or value as bytes; a null one stays null, whatever its schema."""
+        encoder = self._encoders.get(part)
+        if encoder is None:
+            return _bytes(value, f"{place}: the {part}")
+        if isinstance(value, bytes):
+            value = parse_json(value, f"{place}: the {part}")
+        if value is None:
+            return None
+        try:
+            encoded: bytes = encoder.encode(value)
+        except SerdeError as error:
+            raise CommandError(f"{place}: the {part} cannot be encoded: {error}") from error
+        return encoded
+
+
+def _bytes(value: Any, place: str) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    try:
+        return from_json(value)
+    except CommandError as error:
+        raise CommandError(f"{place}: {error}") from error

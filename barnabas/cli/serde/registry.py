@@ -1,0 +1,356 @@
+"""The client of a schema registry: the REST interface of Confluent's, which others have, too.
+
+    GET  /schemas/ids/ID                          a schema, by the id that a record has
+    GET  /subjects/SUBJECT/versions/VERSION       a schema of a subject; `latest` is a version
+    POST /subjects/SUBJECT                        the id and version of a schema, if it is there
+    POST /subjects/SUBJECT/versions               registers a schema
+
+It takes http.client rather than urllib.request, which sends a password on to where an answer
+redirects. A registry that does not answer is tried at its next address.
+
+Source: Confluent Platform, "Schema Registry API Reference".
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from barnabas.cli.cluster import OF_REGISTRY
+from barnabas.cli.errors import CommandError
+from barnabas.version import __version__
+
+OPTION = "--schema-registry"
+ANSWER_BYTES_MOST = 64 * 1024 * 1024
+REFERENCES_MOST = 1000
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+NOT_FOUND, SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND = 404, 40403, 40401
+# Names of Kafka's clients' settings for a registry, and what they are here.
+_NAMES = {
+    "schema.registry.url": "url",
+    "basic.auth.user.info": "user_info",
+    "schema.registry.basic.auth.user.info": "user_info",
+    "bearer.auth.token": "token",
+    "schema.registry.bearer.auth.token": "token",
+    "schema.registry.ssl.ca.location": "ca",
+    "schema.registry.ssl.truststore.location": "ca",
+    "schema.registry.ssl.certificate.location": "certificate",
+    "schema.registry.ssl.keystore.location": "certificate",
+    "schema.registry.ssl.key.location": "key",
+    "schema.registry.ssl.key.password": "key_password",
+}
+_PASSED_OVER = (
+    "basic.auth.credentials.source",
+    "bearer.auth.credentials.source",
+    "schema.registry.basic.auth.credentials.source",
+    "schema.registry.bearer.auth.credentials.source",
+    "schema.registry.ssl.truststore.type",
+    "schema.registry.ssl.keystore.type",
+)
+CONFIG = "in the file of --client-config"
+
+
+class RegistrySettings(NamedTuple):
+    """Where a registry is, and how a client logs in. Files are PEM files."""
+
+    url: str
+    user_info: str = ""
+    token: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    key_password: str = ""
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema of a registry. references: the texts of those that it names, by these names, each
+    after those that it names itself.
+    """
+
+    kind: str
+    text: str
+    references: Mapping[str, str]
+
+
+class Reference(NamedTuple):
+    """A schema that another one names, and where the registry has it."""
+
+    name: str
+    subject: str
+    version: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The reference as a request has it."""
+        return self._asdict()
+
+
+class RegistryError(CommandError):
+    """An error that the registry answered. status: of HTTP; code: the registry's own."""
+
+    def __init__(self, text: str, status: int, code: int) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
+    """The settings for a registry among a client's; others than these are not looked at.
+
+    Takes:  url, of the option, before that of the properties.
+    Raises: CommandError for an unknown setting, or a key store that is no PEM file.
+    """
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        if name in _NAMES:
+            found[_NAMES[name]] = value
+        elif name.startswith(OF_REGISTRY) and name not in _PASSED_OVER:
+            raise CommandError(
+                f"--client-config: {name} is unknown here; known are {', '.join(sorted(_NAMES))}"
+            )
+    for key in ("ca", "certificate"):
+        if found.get(key, "").endswith((".jks", ".p12", ".pfx")):
+            raise CommandError(f"--client-config: {found[key]}: only PEM files are read")
+    return RegistrySettings(**{"url": "", **found, **({"url": url} if url else {})})
+
+
+class SchemaRegistry:
+    """A schema registry.
+
+    Takes:  call, which runs a function that may block, as `Waiting.call` does.
+    Raises: CommandError for an address that is none, and from each method, where the registry
+            cannot be reached; RegistryError where it refuses.
+    """
+
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        timeout_s: float,
+        call: Callable[..., Any] = lambda what, function, *args: function(*args),
+    ) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._call = call
+        self._urls = [_checked(one.strip()) for one in settings.url.split(",")]
+        self._context: ssl.SSLContext | None = None
+        self.address = ", ".join(_shown(url) for url in self._urls)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id."""
+        return self._complete(self._get(f"schema {schema_id}", f"/schemas/ids/{schema_id}"))
+
+    def latest(self, subject: str) -> tuple[int, RegisteredSchema]:
+        """The newest schema of a subject, and its id."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        found = self._get(f"the newest schema of {subject}", path)
+        return int(found["id"]), self._complete(found)
+
+    def register(
+        self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()
+    ) -> tuple[int, int, bool]:
+        """The id and the version of a schema in a subject; it is registered where it is new.
+
+        Gives: and whether it is new.
+        """
+        body: dict[str, Any] = {"schema": text, "schemaType": kind}
+        if references:
+            body["references"] = [one.as_json() for one in references]
+        path = f"/subjects/{quote(subject, safe='')}"
+        try:
+            found = self._send(f"a look for the schema in {subject}", "POST", path, body)
+            return int(found["id"]), int(found["version"]), False
+        except RegistryError as error:
+            if error.code not in (NOT_FOUND, SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND):
+                raise
+        self._send(f"the schema for {subject}", "POST", f"{path}/versions", body)
+        found = self._send(f"a look for the schema in {subject}", "POST", path, body)
+        return int(found["id"]), int(found["version"]), True
+
+    def _complete(self, found: Mapping[str, Any]) -> RegisteredSchema:
+        """A schema of an answer, with all schemas that it names."""
+        references: dict[str, str] = {}
+        self._collect(found, references, 0)
+        kind = str(found.get("schemaType") or AVRO).upper()
+        return RegisteredSchema(kind, str(found["schema"]), references)
+
+    def _collect(self, found: Mapping[str, Any], references: dict[str, str], depth: int) -> None:
+        for one in found.get("references") or ():
+            name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
+            if name in references:
+                continue
+            if len(references) >= REFERENCES_MOST or depth > REFERENCES_MOST:
+                raise CommandError(f"a schema names more than {REFERENCES_MOST} others")
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            inner = self._get(f"version {version} of {subject}", path)
+            self._collect(inner, references, depth + 1)
+            references[name] = str(inner["schema"])
+
+    def _get(self, what: str, path: str) -> dict[str, Any]:
+        return self._send(what, "GET", path, None)
+
+    def _send(
+        self, what: str, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The answer of the first address that gives one."""
+        problem = ""
+        for url in self._urls:
+            try:
+                status, data = self._call(
+                    f"{what} from the schema registry", self._exchange, url, method, path, body
+                )
+            except (OSError, http.client.HTTPException) as error:
+                problem = problem or self._problem(url, error)
+                continue
+            return self._answer(url, what, status, data)
+        raise CommandError(problem)
+
+    def _exchange(
+        self, url: str, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
+        """One request and its answer. Raises: OSError, HTTPException."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=self._timeout_s, context=self._tls()
+            )
+        else:
+            connection = http.client.HTTPConnection(
+                parts.hostname, parts.port, timeout=self._timeout_s
+            )
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            target = parts.path.rstrip("/") + path
+            connection.request(method, target, data, self._headers(parts, data is not None))
+            answer = connection.getresponse()
+            read = answer.read(ANSWER_BYTES_MOST + 1)
+        finally:
+            connection.close()
+        if len(read) > ANSWER_BYTES_MOST:
+            raise CommandError(f"{_shown(url)} answered more than {ANSWER_BYTES_MOST:,} bytes")
+        return answer.status, read
+
+    def _headers(self, parts: Any, has_body: bool) -> dict[str, str]:
+        headers = {"Accept": f"{CONTENT_TYPE}, application/json"}
+        headers["User-Agent"] = f"barnabas/{__version__}"
+        if has_body:
+            headers["Content-Type"] = CONTENT_TYPE
+        user_info = self._settings.user_info
+        if parts.username is not None:
+            user_info = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        if user_info:
+            headers["Authorization"] = f"Basic {base64.b64encode(user_info.encode()).decode()}"
+        elif self._settings.token:
+            headers["Authorization"] = f"Bearer {self._settings.token}"
+        return headers
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            settings = self._settings
+            for path in (settings.ca, settings.certificate, settings.key):
+                if path and not Path(path).exists():
+                    raise CommandError(f"the schema registry's {path}: no such file")
+            try:
+                context = ssl.create_default_context(cafile=settings.ca or None)
+                if settings.certificate:
+                    context.load_cert_chain(
+                        settings.certificate, settings.key or None, settings.key_password or ""
+                    )
+            except (ssl.SSLError, OSError) as error:
+                raise CommandError(
+                    f"the schema registry's certificates cannot be read: {error}; they have to be "
+                    "PEM files"
+                ) from error
+            self._context = context
+        return self._context
+
+    def _problem(self, url: str, error: Exception) -> str:
+        """Why an address gives no answer, and what to do."""
+        where = f"{OPTION} {_shown(url)}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"{where}: its certificate is not trusted ({error.verify_message}): set "
+                "--schema-registry-ca to a PEM file with its CA"
+            )
+        if isinstance(error, ssl.SSLError):
+            reason = error.reason or "no TLS"
+            return f"{where}: TLS fails ({reason}): is it http:// there?"
+        if isinstance(error, TimeoutError):
+            return f"{where}: no answer for {self._timeout_s:g} s (--timeout)"
+        if isinstance(error, http.client.HTTPException | ConnectionResetError):
+            return f"{where}: no answer of HTTP: is it https:// there, or another port?"
+        reason = getattr(error, "strerror", None) or str(error)
+        return f"{where}: {reason}: is the registry running there?"
+
+    def _answer(self, url: str, what: str, status: int, data: bytes) -> dict[str, Any]:
+        """What an answer has. Raises: RegistryError."""
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = None
+        if status == 200 and isinstance(found, dict):
+            return found
+        where = f"{OPTION} {_shown(url)}"
+        said = str(found.get("message", "")) if isinstance(found, dict) else ""
+        code = found.get("error_code") if isinstance(found, dict) else None
+        code = code if isinstance(code, int) else status
+        raise RegistryError(f"{where}: {what}: {_refusal(status, code, said)}", status, code)
+
+
+def _refusal(status: int, code: int, said: str) -> str:
+    """What a refusal means, and what to do."""
+    detail = f" ({said})" if said else ""
+    if status == 401:
+        return (
+            f"it refuses the login{detail}: set basic.auth.user.info=USER:PASSWORD or "
+            f"bearer.auth.token {CONFIG}"
+        )
+    if status == 403:
+        return f"the user may not do that{detail}"
+    if code == SUBJECT_NOT_FOUND:
+        return (
+            f"there is no such subject{detail}: pass a file, as in registry:order.avsc, to "
+            "register its schema, or --value-subject (--key-subject) for one of another name"
+        )
+    if code == SCHEMA_NOT_FOUND:
+        return f"it has no such schema{detail}: was the record written with another registry?"
+    if status == 404:
+        return f"HTTP 404{detail}: the address may lack a path, or be no schema registry"
+    if status == 409:
+        return (
+            f"the schema is not compatible with the subject's earlier ones{detail}: change it, or "
+            "the subject's compatibility level in the registry"
+        )
+    if status == 422:
+        return f"it takes the schema for wrong{detail}"
+    if 300 <= status < 400:
+        return f"HTTP {status}: the registry is at another address"
+    return f"HTTP {status}{detail or ': is it a schema registry?'}"
+
+
+def _checked(url: str) -> str:
+    """An address. Raises: CommandError where it is none."""
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise CommandError(
+            f"{OPTION}: {url!r} is no address: write http://HOST:PORT or https://HOST:PORT"
+        )
+    return url
+
+
+def _shown(url: str) -> str:
+    """An address without user and password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

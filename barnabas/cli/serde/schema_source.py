@@ -1,0 +1,86 @@
+"""Where the schema of keys or values is: what --key-schema and --value-schema say.
+
+    registry        of a schema registry: the one that a record names; for produce the newest of
+                    the subject
+    registry:ID     for produce: of that id
+    registry:FILE   for produce: the file's, which is registered in the subject where it is new
+    FILE            of a file, and records without the registry's wire format
+
+A file's kind is that of its name's end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+REGISTRY = "registry"
+AVRO, PROTOBUF, JSON, DESCRIPTORS = "AVRO", "PROTOBUF", "JSON", "DESCRIPTORS"
+KINDS = {
+    ".avsc": AVRO,
+    ".proto": PROTOBUF,
+    ".json": JSON,
+    ".desc": DESCRIPTORS,
+    ".binpb": DESCRIPTORS,
+    ".pb": DESCRIPTORS,
+}
+KINDS_TEXT = (
+    ".avsc is Avro, .proto Protobuf, .desc, .binpb or .pb compiled Protobuf (protoc "
+    "--include_imports --descriptor_set_out), .json JSON Schema"
+)
+
+
+class SchemaSource(NamedTuple):
+    """Where a schema is. schema_id, file: None where it is not said."""
+
+    is_registered: bool
+    schema_id: int | None = None
+    file: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the file."""
+        assert self.file is not None
+        return KINDS[self.file.suffix]
+
+
+class SchemaSourceType(click.ParamType[SchemaSource]):
+    """SCHEMA of --key-schema and --value-schema."""
+
+    name = "SCHEMA"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> SchemaSource:
+        if isinstance(value, SchemaSource):
+            return value
+        text = str(value)
+        if text == REGISTRY:
+            return SchemaSource(True)
+        rest = text.removeprefix(f"{REGISTRY}:")
+        is_registered = rest != text
+        if is_registered and rest.isdigit():
+            return SchemaSource(True, int(rest))
+        file = Path(rest)
+        if not file.is_file():
+            hint = "write registry, or a file's name" if not is_registered else "or an id"
+            self.fail(f"there is no file {rest!r}: {hint}", param, ctx)
+        if file.suffix not in KINDS:
+            self.fail(f"{rest!r} has no known end: {KINDS_TEXT}", param, ctx)
+        return SchemaSource(is_registered, None, file)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """`registry`, and files."""
+        _, colon, rest = incomplete.rpartition(":")
+        found = [CompletionItem(rest if colon else incomplete, type="file")]
+        if not colon and REGISTRY.startswith(incomplete):
+            found.append(CompletionItem(REGISTRY))
+        return found
+
+
+SCHEMA_SOURCE = SchemaSourceType()

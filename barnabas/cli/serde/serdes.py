@@ -1,0 +1,241 @@
+"""Decoders and encoders of keys and values, from the options of a command.
+
+A decoder takes the schema that a record names in the wire format of registries, or that of a file;
+an encoder has one schema. Both are made once for a command, and keep what they have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from barnabas.cli.errors import CommandError
+from barnabas.cli.records import Decoded
+from barnabas.cli.serde import wire_format
+from barnabas.cli.serde.errors import SchemaError, SerdeError
+from barnabas.cli.serde.registry import Reference, RegisteredSchema, RegistryError, SchemaRegistry
+from barnabas.cli.serde.schema_source import AVRO, DESCRIPTORS, JSON, PROTOBUF, SchemaSource
+
+
+class Serde(Protocol):
+    """Data of one schema."""
+
+    def decode(self, data: bytes) -> Any:
+        """The JSON value of data. Raises: SerdeError."""
+
+    def encode(self, value: Any) -> bytes:
+        """The data of a JSON value. Raises: SerdeError."""
+
+    def columns(self) -> dict[str, str]:
+        """The types of fields, as columns of CSV have them."""
+
+
+class Part(NamedTuple):
+    """What the options say of keys, or of values.
+
+    part: key or value. message: the name of a Protobuf message. subject: empty for TOPIC-PART.
+    """
+
+    part: str
+    source: SchemaSource
+    message: str | None = None
+    subject: str = ""
+    proto_path: Sequence[Path] = ()
+
+
+class Decoder:
+    """Decodes keys or values.
+
+    Takes: registry, None where the schema is of a file.
+    """
+
+    def __init__(self, part: Part, registry: SchemaRegistry | None) -> None:
+        self._part = part
+        self._registry = registry
+        self._file_serde = None if registry is not None else _of_file(part)
+        self._schemas: dict[int, Any] = {}
+        self._serdes: dict[tuple[int, tuple[int, ...]], Serde] = {}
+
+    def decode(self, data: bytes) -> Decoded:
+        """The value of data. Raises: SerdeError; CommandError for a schema that cannot be had."""
+        if self._file_serde is not None:
+            return Decoded(self._file_serde.decode(data), data)
+        schema_id, rest = wire_format.split(data)
+        serde, rest = self._serde(schema_id, rest)
+        return Decoded(serde.decode(rest), data)
+
+    def _serde(self, schema_id: int, rest: bytes) -> tuple[Serde, bytes]:
+        """The serde of a record, and its data."""
+        schema = self._schemas.get(schema_id)
+        if schema is None:
+            assert self._registry is not None
+            try:
+                found = self._registry.schema(schema_id)
+            except RegistryError as error:
+                if error.status != 404:
+                    raise
+                raise SerdeError(str(error)) from error
+            schema = self._schemas[schema_id] = _compiled(found, f"schema {schema_id}")
+        if isinstance(schema, ProtobufOfRegistry):
+            indexes, rest = wire_format.split_indexes(rest)
+            key = (schema_id, indexes)
+            if key not in self._serdes:
+                self._serdes[key] = schema.schema.at(indexes)
+            return self._serdes[key], rest
+        return schema, rest
+
+
+class Encoder:
+    """Encodes keys or values. columns: the types of the schema's fields.
+
+    Takes: topic, for the subject; registry, None where the schema is of a file alone; tell, which
+           is given a line about a schema that was registered.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        topic: str,
+        registry: SchemaRegistry | None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._header = b""
+        self._part = part
+        subject = part.subject or f"{topic}-{part.part}"
+        if registry is None:
+            self._serde: Serde = _of_file(part)
+        elif part.source.file is not None:
+            self._serde = _of_file(part)
+            schema_id = _registered(part, subject, registry, tell)
+            self._header = _header(schema_id, self._serde)
+        else:
+            self._take(registry, subject)
+        self.columns = self._serde.columns()
+
+    def _take(self, registry: SchemaRegistry, subject: str) -> None:
+        """Take a schema that the registry has."""
+        schema_id = self._part.source.schema_id
+        if schema_id is None:
+            schema_id, found = registry.latest(subject)
+        else:
+            found = registry.schema(schema_id)
+        schema = _compiled(found, f"schema {schema_id}")
+        if isinstance(schema, ProtobufOfRegistry):
+            schema = schema.schema.named(self._part.message)
+        elif self._part.message is not None:
+            raise CommandError(
+                f"--{self._part.part}-message is for Protobuf, and schema {schema_id} is "
+                f"{found.kind}: leave it out"
+            )
+        self._serde = schema
+        self._header = _header(schema_id, schema)
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a JSON value. Raises: SerdeError."""
+        return self._header + self._serde.encode(value)
+
+
+class ProtobufOfRegistry(NamedTuple):
+    """A Protobuf schema of which each record names a message."""
+
+    schema: Any
+
+
+def _compiled(found: RegisteredSchema, origin: str) -> Any:
+    """The serde of a registry's schema; of Protobuf a ProtobufOfRegistry."""
+    if found.kind == PROTOBUF:
+        from barnabas.cli.serde.protobuf import compile_text
+
+        return ProtobufOfRegistry(compile_text(found.text, found.references, origin))
+    return _json_serde(found.kind, found.text, found.references, origin)
+
+
+def _json_serde(kind: str, text: str, references: Mapping[str, str], origin: str) -> Serde:
+    """The serde of an Avro or a JSON schema."""
+    if kind == AVRO:
+        from barnabas.cli.serde.avro import AvroSerde
+
+        return AvroSerde(text, list(references.values()), origin)
+    if kind == JSON:
+        from barnabas.cli.serde.json_schema import JsonSchemaSerde
+
+        return JsonSchemaSerde(text, references, origin)
+    raise SchemaError(f"{origin} is of the kind {kind}: AVRO, PROTOBUF and JSON are read")
+
+
+def _of_file(part: Part) -> Serde:
+    """The serde of a file's schema."""
+    file, kind = part.source.file, part.source.kind
+    assert file is not None
+    if kind in (PROTOBUF, DESCRIPTORS):
+        from barnabas.cli.serde import protobuf
+
+        if kind == PROTOBUF:
+            schema = protobuf.compile_file(file, part.proto_path, str(file))
+        else:
+            schema = protobuf.ProtobufSchema(file.read_bytes(), "", str(file))
+        return schema.named(part.message)
+    if part.message is not None:
+        raise CommandError(
+            f"--{part.part}-message is for Protobuf, and {file} is not: leave it out"
+        )
+    return _json_serde(kind, _text(file), {}, str(file))
+
+
+def _registered(
+    part: Part, subject: str, registry: SchemaRegistry, tell: Callable[[str], None]
+) -> int:
+    """The id of a file's schema in the registry; imports of Protobuf are registered before it, each
+    in the subject of the import's name, as Confluent's clients do.
+    """
+    file, kind = part.source.file, part.source.kind
+    assert file is not None
+    if kind == DESCRIPTORS:
+        raise CommandError(
+            f"--{part.part}-schema registry:{file}: a registry takes text: pass the .proto file"
+        )
+
+    def register(name: str, path: Path, references: Sequence[Reference]) -> tuple[int, int]:
+        schema_id, version, is_new = registry.register(name, kind, _text(path), references)
+        if is_new:
+            tell(f"{registry.address}: {name}: registered version {version}, schema {schema_id}")
+        return schema_id, version
+
+    references: list[Reference] = []
+    if kind == PROTOBUF:
+        folders = list(part.proto_path) or [file.parent]
+        references = _register_imports(file, folders, register, {})
+    return register(subject, file, references)[0]
+
+
+def _register_imports(
+    file: Path,
+    folders: Sequence[Path],
+    register: Callable[[str, Path, Sequence[Reference]], tuple[int, int]],
+    done: dict[str, Reference],
+) -> list[Reference]:
+    """The references of a .proto file, whose imports are registered. The compiler has read it."""
+    from barnabas.cli.serde.protobuf import compile_file
+
+    found = []
+    for name in compile_file(file, folders, str(file)).imports:
+        if name.startswith("google/protobuf/"):
+            continue
+        if name not in done:
+            path = next(folder / name for folder in folders if (folder / name).is_file())
+            inner = _register_imports(path, folders, register, done)
+            done[name] = Reference(name, name, register(name, path, inner)[1])
+        found.append(done[name])
+    return found
+
+
+def _header(schema_id: int, serde: Serde) -> bytes:
+    return wire_format.header(schema_id, getattr(serde, "indexes", None))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,271 @@
+"""What `consume` prints: templates, patterns, and the last records of partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from helpers.cli_commands import CommandLine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cli.consuming.partition_reader import in_order_of_time, last_records
+from barnabas.cli.consuming.record_search import PLACES, RecordSearch, WrongPattern
+from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
+from barnabas.cli.records import Decoded
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+class Record(NamedTuple):
+    """A record as kafka-python gives it."""
+
+    topic: str = "orders"
+    partition: int = 2
+    offset: int = 17
+    timestamp: int | None = 1_795_360_027_358
+    key: Any = b"anna"
+    value: Any = b"coffee"
+    headers: Sequence[tuple[str, bytes | None]] = (("trace", b"7"), ("lang", b"\xff"))
+
+
+@pytest.fixture
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+# The fields and their letters: `kcat -h` (-f), and `rpk topic consume --help` (--format).
+@pytest.mark.usefixtures("_in_utc")
+@pytest.mark.parametrize(
+    ("template", "written"),
+    [
+        (r"%t [%p] at %o: %k=%v\n", b"orders [2] at 17: anna=coffee\n"),
+        ("%s", b"coffee"),
+        ("%T", b"1795360027358"),
+        ("%d", b"2026-11-22T15:07:07.358+00:00"),
+        ("%d{%Y-%m-%d}T%d{%H}", b"2026-11-22T15"),
+        ("%K/%V/%S", b"4/6/6"),
+        ("%h", b"trace=7,lang=\xff"),
+        ("%h{%k: %v;}%o", b"trace: 7;lang: \xff;17"),
+        (r"%h{}%o", b"17"),
+        ("%k{hex} %v{base64} %v{json} %v{text}", b'616e6e61 Y29mZmVl "coffee" coffee'),
+        (r"100%% %o\t\\\0\x7b\x0A", b"100% 17\t\\\0{\n"),
+        ("ä%oä", "ä17ä".encode()),
+        ("{%o}", b"{17}"),
+    ],
+)
+def test_template(template: str, written: bytes) -> None:
+    assert compile_template(template)(Record()) == written
+
+
+def test_null_key_and_value_in_a_template() -> None:
+    write = compile_template("%k|%v|%K|%V|%v{hex}|%v{json}|%h|%d|%T")
+    null = Record(key=None, value=None, headers=(), timestamp=-1)
+    assert write(null) == b"||-1|-1||null|||-1"
+    assert compile_template("%h")(Record(headers=[("gone", None)])) == b"gone="
+
+
+def test_a_decoded_value_in_a_template_is_json_and_its_length_that_of_the_record() -> None:
+    record = Record(value=Decoded({"id": 1, "name": "ä"}, b"\0\0\0\0\7ab"))
+    assert compile_template("%v %V")(record) == '{"id": 1, "name": "ä"} 7'.encode()
+    assert compile_template("%v{json}")(record) == '{"id": 1, "name": "ä"}'.encode()
+
+
+def test_a_time_beyond_the_calendar_is_its_milliseconds() -> None:
+    assert compile_template("%d")(Record(timestamp=2**62)) == b"%d" % 2**62
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("%x", "%x, at character 1, is no field: there are %t topic, %p partition"),
+        ("%t %", "a percent sign at the end, at character 4, is no field"),
+        (r"%t\q", r"'\\q' at character 3 is no escape: there are \n, \r"),
+        (r"%t\x1", r"is no escape"),
+        ("%t\\", "is no escape"),
+        ("%v{bin}", r"%v{bin}, at character 1, is no form of a value: there are %v{text}, %v{hex}"),
+        ("%k{hex", "the brace at character 3 is not closed"),
+        ("%o{3}", r"%o, at character 1, takes no braces: write \x7b"),
+        ("%h{%o}", "%o within %h{…} is no field of a header: there are %k"),
+        ("{key} {value}", "it names no field of a record: write %t topic"),
+        ("", "it names no field"),
+    ],
+)
+def test_a_template_that_is_wrong_says_what_is_allowed(template: str, text: str) -> None:
+    with pytest.raises(WrongTemplate) as raised:
+        compile_template(template)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "places", "is_found"),
+    [
+        ("ann", PLACES, True),
+        ("^coffee$", PLACES, True),
+        ("trace=7", PLACES, True),
+        ("^lang=", ["headers"], True),
+        ("ann", ["value", "headers"], False),
+        ("coffee", ["key"], False),
+        ("Anna", PLACES, False),
+        ("�", PLACES, True),
+        ("anna.*coffee", PLACES, False),  # each part by itself
+    ],
+)
+def test_pattern(pattern: str, places: Sequence[str], is_found: bool) -> None:
+    assert RecordSearch([pattern], places).has(Record()) is is_found
+    assert RecordSearch([pattern], places, inverted=True).has(Record()) is not is_found
+
+
+def test_several_patterns_ignored_case_and_null_parts() -> None:
+    assert RecordSearch(["tea", "COFF"], ignore_case=True).has(Record())
+    assert not RecordSearch(["tea", "COFF"]).has(Record())
+    null = Record(key=None, value=None, headers=())
+    assert not RecordSearch([""]).has(null)
+    assert RecordSearch(["x"], inverted=True).has(null)
+    assert RecordSearch(['"id": 1']).has(Record(value=Decoded({"id": 1}, b"")))
+    with pytest.raises(WrongPattern, match=r"write '\\\\\(' for the text itself"):
+        RecordSearch(["("])
+
+
+# --- the last records ----------------------------------------------------------------------------
+
+
+class FakeSilence:
+    """A wait without a bound."""
+
+    def end(self) -> None:
+        pass
+
+    def look(self, what: str) -> None:
+        pass
+
+
+class FakeConsumer:
+    """A consumer of logs in memory. In a log None stands for an offset without a record, such as
+    that of a marker or an aborted record, over which the position moves as in a real consumer.
+    """
+
+    class waiting:
+        silence = FakeSilence
+
+    def __init__(self, logs: dict[TopicPartition, list[Record | None]]) -> None:
+        self._logs = logs
+        self._positions: dict[Any, int] = {}
+        self._paused: set[Any] = set()
+        self.read: list[tuple[int, int]] = []
+
+    def assign(self, keys: list[Any]) -> None:
+        self._positions = dict.fromkeys(keys, 0)
+
+    def resume(self, key: Any) -> None:
+        self._paused.discard(key)
+
+    def pause(self, key: Any) -> None:
+        self._paused.add(key)
+
+    def seek(self, key: Any, offset: int) -> None:
+        self._positions[key] = offset
+
+    def position(self, key: Any, timeout_ms: int) -> int:
+        return self._positions[key]
+
+    def poll(self, timeout_ms: int) -> dict[Any, list[Record]]:
+        found = {}
+        for key, at in self._positions.items():
+            if key not in self._paused:
+                rows = self._logs[TopicPartition(*key)][at : at + 3]
+                found[key] = [row for row in rows if row is not None]
+                self.read += [(key.partition, row.offset) for row in found[key]]
+                self._positions[key] = at + len(rows)
+        return found
+
+
+OFFSETS = st.lists(st.sampled_from([None, "a", "b"]), max_size=120)
+
+
+@given(st.lists(OFFSETS, min_size=1, max_size=3), st.integers(1, 8), st.integers(0, 3))
+def test_last_records_are_those_of_the_whole_log(
+    columns: list[list[str | None]], count: int, start: int
+) -> None:
+    logs: dict[TopicPartition, list[Record | None]] = {}
+    for partition, letters in enumerate(columns):
+        logs[TopicPartition("t", partition)] = [
+            letter and Record("t", partition, offset, value=letter.encode())  # type: ignore[misc]
+            for offset, letter in enumerate(letters)
+        ]
+    starts = {row: min(start, len(log)) for row, log in logs.items()}
+    ends = {row: len(log) for row, log in logs.items()}
+    consumer = FakeConsumer(logs)
+    for wanted in (b"a", None):
+        found = last_records(
+            consumer,
+            starts,
+            ends,
+            count,
+            lambda row: row if wanted in (None, row.value) else None,  # noqa: B023
+        )
+        for row, log in logs.items():
+            whole = [one for one in log[start:] if one and wanted in (None, one.value)]
+            assert found[row] == whole[-count:]
+
+
+def test_no_more_is_read_than_the_last_records_and_their_markers() -> None:
+    row = TopicPartition("t", 0)
+    log: list[Record | None] = [Record("t", 0, offset) for offset in range(10_000)]
+    consumer = FakeConsumer({row: log})
+    found = last_records(consumer, {row: 0}, {row: 10_000}, 2, lambda record: record)
+    assert [record.offset for record in found[row]] == [9998, 9999]
+    assert min(consumer.read) == (0, 10_000 - 2 - 10)
+    assert len(set(consumer.read)) == len(consumer.read)
+
+
+def test_order_of_time_keeps_the_order_of_each_partition() -> None:
+    def rows(partition: int, *times: int) -> list[Record]:
+        return [Record("t", partition, at, time_ms) for at, time_ms in enumerate(times)]
+
+    tails = {TopicPartition("t", 0): rows(0, 10, 30, 20), TopicPartition("t", 1): rows(1, 25, 40)}
+    ordered = in_order_of_time(tails)
+    assert [(row.partition, row.offset) for row in ordered] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (0, 2),
+        (1, 1),
+    ]
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--last", "3", "--count", "3"], "--count is the first N records and --last the last N"),
+        (["--last", "3", "--group", "g"], "leave --group out, or --last"),
+        (["--per-partition"], "add --last N"),
+        (["--grep-in", "key"], "--grep-in is a way of --grep"),
+        (["-v"], "--invert-match is a way of --grep"),
+        (["-i"], "--ignore-case is a way of --grep"),
+        (["--grep", "["], "--grep: '[' is no regular expression"),
+        (["--grep", "x", "--grep-in", "topic"], "'headers'"),
+        (["--format", "%q"], "--format: %q, at character 1, is no field"),
+        (["--format", "%k", "--json"], "--json and --format each say what is printed"),
+        (["--format", "%k", "-K", ":"], "--key-separator and --format each say"),
+        (["--follow", "--to", "3", "--last", "2"], "--follow has no end"),
+        (["--last", "0"], "--last"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    text: str,
+) -> None:
+    run = CommandLine(monkeypatch, capsys)("consume", "t", *arguments)
+    assert (run.code, run.out) == (2, "")
+    assert text in run.err
