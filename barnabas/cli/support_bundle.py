@@ -139,6 +139,10 @@ def support_bundle(
     the exit code is 1.
     """
     target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
+    if target.exists():
+        raise CommandError(f"{target} exists: name another file with -o")
+    if not target.parent.is_dir():
+        raise CommandError(f"{target.parent} is no directory: name another file with -o")
     properties = connection.properties()
     bundle = _Bundle(Cleaner(_secrets(properties)))
     bundle.add("client.json", lambda: _client(connection, properties))
