@@ -11,7 +11,7 @@ from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import denied_by
 from barnabas.cli.errors import ERROR, OK, RefusedError
-from barnabas.cli.options import confirm, connection_options, examples, json_option, yes_option
+from barnabas.cli.options import confirm, connection_options, ending, json_option, yes_option
 from barnabas.cli.output import Column, Output, note
 
 KINDS = {
@@ -109,7 +109,7 @@ def principal_of(text: str) -> str:
 
 @acl.command(
     "list",
-    epilog=examples(
+    epilog=ending(
         "barnabas acl list", "barnabas acl list alice", "barnabas acl list --for topic:orders",
     ),
 )  # fmt: skip
@@ -146,7 +146,7 @@ def list_acls(
 
 @acl.command(
     "add",
-    epilog=examples(
+    epilog=ending(
         "barnabas acl add alice read topic:orders group:billing",
         "barnabas acl add alice write 'topic:audit-*' transactional-id:alice",
         "barnabas acl add '*' read topic:secrets --deny",
@@ -214,7 +214,7 @@ def add(
 
 @acl.command(
     "remove",
-    epilog=examples(
+    epilog=ending(
         "barnabas acl remove alice", "barnabas acl remove alice write topic:orders --yes",
     ),
 )  # fmt: skip

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from barnabas.certificates import CertificatesError, make_certificates
-from barnabas.cli.options import examples
+from barnabas.cli.options import ending
 
 
 @click.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas certs certs",
         "barnabas certs certs --host broker.example --host 192.0.2.7 --client alice --client bob",
         "barnabas start --set listeners=SSL://127.0.0.1:9093 "

@@ -17,7 +17,7 @@ from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import CHECK_PREFIX
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
 from barnabas.cli.offsets import describe_topics, list_offsets
-from barnabas.cli.options import connection_options, examples, json_option
+from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Column, Output
 from barnabas.cli.why_stuck import owner_text, stuck_partitions
 from barnabas.protocol.api_table import APIS
@@ -34,7 +34,7 @@ class CheckError(Exception):
 
 
 @click.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas check",
         "barnabas check kafka-1:9092 --read-only",
         "barnabas check 127.0.0.1:9092 --apis",

@@ -40,9 +40,20 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+_OF_REGISTRY_AUTH = (
+    "basic.auth.credentials.source", "basic.auth.user.info", "bearer.auth.credentials.source",
+    "bearer.auth.token",
+)  # fmt: skip
+REGISTRY_NAMES = frozenset(
+    {
+        "schema.registry.url", *_OF_REGISTRY_AUTH,
+        *(f"schema.registry.{name}" for name in _OF_REGISTRY_AUTH),
+        *(f"schema.registry.{name}" for name in _DIRECT if name.startswith("ssl.")),
+    }
+)  # fmt: skip
 SETTING_NAMES = frozenset(
     {
-        *_DIRECT, "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
+        *_DIRECT, *REGISTRY_NAMES, "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
         "ssl.endpoint.identification.algorithm",
     }
 )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from barnabas.cli.options import examples
+from barnabas.cli.options import ending
 
 
 @click.command(
-    epilog=examples(
+    epilog=ending(
         'bash: eval "$(barnabas completion bash)"   # in ~/.bashrc',
         'zsh:  eval "$(barnabas completion zsh)"    # in ~/.zshrc, after compinit',
         "fish: barnabas completion fish > ~/.config/fish/completions/barnabas.fish",

@@ -15,7 +15,7 @@ from barnabas.cli.options import (
     SETTING,
     connection_options,
     dry_run_option,
-    examples,
+    ending,
     json_option,
 )
 from barnabas.cli.output import Column, Output
@@ -63,7 +63,7 @@ def config() -> None:
 
 @config.command(
     "describe",
-    epilog=examples(
+    epilog=ending(
         "barnabas config describe topic orders",
         "barnabas config describe broker 1 --all --filter retention",
     ),
@@ -118,7 +118,7 @@ def describe(
 
 @config.command(
     "set",
-    epilog=examples(
+    epilog=ending(
         "barnabas config set topic orders retention.ms=86400000 cleanup.policy=compact",
         "barnabas config set topic orders max.message.bytes=5000000 --dry-run",
     ),
@@ -143,7 +143,7 @@ def set_values(
     _tell(output, kind, name, dict(values), [], dry_run)
 
 
-@config.command("unset", epilog=examples("barnabas config unset topic orders retention.ms"))
+@config.command("unset", epilog=ending("barnabas config unset topic orders retention.ms"))
 @click.argument("kind", metavar="RESOURCE", type=click.Choice(KINDS))
 @click.argument("name")
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)

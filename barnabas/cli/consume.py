@@ -35,6 +35,7 @@ from barnabas.cli.options import (
     Place,
     connection_options,
     examples,
+    exit_codes,
     help_end,
     json_option,
     section,
@@ -69,6 +70,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
             r"%%     a percent sign                \n \r \t \0 \\ \x7e are escapes",
         ),
         section("SCHEMA of --value-schema and --key-schema", *schema_help(producing=False)),
+        exit_codes(),
         examples(
             "barnabas consume orders",
             "barnabas consume orders --follow --json",

@@ -17,7 +17,7 @@ import click
 
 from barnabas.cli import log_verify
 from barnabas.cli.errors import CommandError
-from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, examples, json_option
+from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, ending, json_option
 from barnabas.cli.output import Output, note, progress
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
@@ -46,7 +46,7 @@ ANYWHERE = ("0.0.0.0", "::", "")
 
 
 @click.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas graduate data --dry-run",
         "barnabas graduate data --config server.properties",
         "barnabas graduate data --to /var/lib/kafka --kafka 3.9 --set retention.ms=-1",
@@ -484,7 +484,7 @@ def _without_secrets(properties: str) -> str:
 
 @click.command(
     "take-over",
-    epilog=examples("barnabas take-over data --dry-run", "barnabas take-over /var/lib/kafka"),
+    epilog=ending("barnabas take-over data --dry-run", "barnabas take-over /var/lib/kafka"),
 )
 @click.argument("data_dir", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
 @dry_run_option

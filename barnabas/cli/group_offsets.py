@@ -27,7 +27,7 @@ from barnabas.cli.options import (
     confirm,
     connection_options,
     dry_run_option,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -46,7 +46,7 @@ _PLAN_COLUMNS = (
 
 @click.command(
     "reset-offsets",
-    epilog=examples(
+    epilog=ending(
         "barnabas groups reset-offsets kitchen --topic orders --to earliest --dry-run",
         "barnabas groups reset-offsets kitchen --topic orders-0 --to 1500 --yes",
         "barnabas groups reset-offsets kitchen --to 2026-11-22T14:00:00 --yes",
@@ -268,7 +268,7 @@ def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> Non
 
 @click.command(
     "export-offsets",
-    epilog=examples(
+    epilog=ending(
         "barnabas groups export-offsets kitchen > offsets.csv",
         "barnabas groups export-offsets kitchen --json",
     ),
@@ -295,7 +295,7 @@ def export_offsets(connection: Connection, output: Output, group: str) -> None:
 
 @click.command(
     "delete-offsets",
-    epilog=examples(
+    epilog=ending(
         "barnabas groups delete-offsets kitchen --topic orders --dry-run",
         "barnabas groups delete-offsets kitchen -t orders-0 -t prices --yes",
     ),

@@ -18,7 +18,7 @@ from barnabas.cli.options import (
     Command,
     confirm,
     connection_options,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -49,7 +49,7 @@ def groups() -> None:
 
 @groups.command(
     "list",
-    epilog=examples(
+    epilog=ending(
         "barnabas groups list",
         "barnabas groups list --state Empty --trend 5",
         "barnabas groups list --no-lag --json",
@@ -105,7 +105,7 @@ _OF_LAG = ("lag", "lag_change", "status")
 
 @groups.command(
     "describe",
-    epilog=examples(
+    epilog=ending(
         "barnabas groups describe kitchen",
         "barnabas groups describe kitchen --trend 5",
         "barnabas groups describe --json",
@@ -187,7 +187,7 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
 
 
 @groups.command(
-    "delete", epilog=examples("barnabas groups delete kitchen", "barnabas groups delete a b --yes")
+    "delete", epilog=ending("barnabas groups delete kitchen", "barnabas groups delete a b --yes")
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 @yes_option

@@ -15,7 +15,7 @@ from barnabas.cli import log_verify
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError
 from barnabas.cli.log_dump import Row, rows_of
 from barnabas.cli.log_verify import Fault, PartitionReport
-from barnabas.cli.options import examples, json_option
+from barnabas.cli.options import ending, json_option
 from barnabas.cli.output import Column, Output, cell, note, progress
 from barnabas.texts import count_text, time_text
 
@@ -31,7 +31,7 @@ def log() -> None:
 
 
 @log.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas log dump data/orders-0/00000000000000000000.log",
         "barnabas log dump data/orders-0/00000000000000000000.log --records --json",
         "barnabas log dump data/__consumer_offsets-12/*.log --records",
@@ -157,7 +157,7 @@ def _blob(value: Any) -> str:
 
 
 @log.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas log verify data",
         "barnabas log verify data/orders-0",
         "barnabas log verify /var/lib/kafka --json",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from barnabas.cli import errors
 from barnabas.cli.cluster import SETTING_NAMES, Connection
 from barnabas.cli.completing import complete_profile
 from barnabas.cli.denied import PRINCIPAL, denied_by
@@ -34,19 +35,38 @@ def section(title: str, *lines: str) -> str:
     return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def examples(*lines: str, not_good: str = "") -> str:
-    """The end of a command's help: examples, a line each, and the exit codes.
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples, a line each."""
+    return section("Examples", *lines)
 
-    Takes: not_good, what exit code 3 means, for a command that gives it.
+
+def exit_codes(**meanings: str) -> str:
+    """The part of a command's help on its exit codes.
+
+    Takes: meanings, what the command adds, by the names of errors.py in lower case.
     """
-    codes = ["0 done", "1 an error", "2 wrong usage", *([f"3 {not_good}"] if not_good else [])]
-    codes += ["130 ended by Ctrl-C", "141 its output was closed"]
-    return help_end(section("Examples", *lines), f"\b\nExit codes: {', '.join(codes)}")
+    texts = {
+        "ok": "success",
+        "error": "an error; a line on standard error says what to do",
+        "usage": "wrong usage",
+        "interrupted": "ended by Ctrl-C",
+        "closed_output": "standard output was closed, as `| head` does",
+    } | meanings
+    codes = {name: getattr(errors, name.upper()) for name in texts}
+    return section("Exit codes", *(f"{codes[name]:<4} {text}" for name, text in texts.items()))
 
 
 def help_end(*parts: str) -> str:
     """Several parts at the end of a command's help."""
     return "\n\n".join(parts)
+
+
+def ending(*lines: str, **meanings: str) -> str:
+    """The end of a command's help: examples, a line each, and the exit codes.
+
+    Takes: meanings, as `exit_codes` does.
+    """
+    return help_end(examples(*lines), exit_codes(**meanings))
 
 
 def json_option(command: Command) -> Command:

@@ -13,6 +13,7 @@ from barnabas.cli.options import (
     SETTING,
     connection_options,
     examples,
+    exit_codes,
     help_end,
     json_option,
     section,
@@ -54,6 +55,7 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
             '          {"base64": "..."}; times as ISO 8601, decimals as their digits',
             "Protobuf  its JSON form; names as in the .proto file or in camelCase",
         ),
+        exit_codes(),
         examples(
             "echo hello | barnabas produce greetings",
             "barnabas produce orders --key-separator : < orders.txt",

@@ -11,7 +11,7 @@ import click
 from barnabas.cli.cluster import SETTING_NAMES, Connection, client_settings, read_properties
 from barnabas.cli.completing import complete_profile
 from barnabas.cli.errors import CommandError
-from barnabas.cli.options import SETTING, confirm, examples, json_option
+from barnabas.cli.options import SETTING, confirm, ending, json_option
 from barnabas.cli.options import yes_option as with_yes
 from barnabas.cli.output import Column, Output, note
 from barnabas.cli.profiles import (
@@ -40,7 +40,7 @@ def profile() -> None:
 
 @profile.command(
     "add",
-    epilog=examples(
+    epilog=ending(
         "barnabas profile add local -b 127.0.0.1:9092 --use",
         "barnabas profile add staging -b kafka-1:9093 --client-config staging.properties",
         "barnabas profile add prod -b kafka:9093 -c security.protocol=SASL_SSL"
@@ -111,7 +111,7 @@ def add(
 
 
 @profile.command(
-    "use", epilog=examples("barnabas profile use staging", "barnabas profile use --none")
+    "use", epilog=ending("barnabas profile use staging", "barnabas profile use --none")
 )
 @click.argument("name", required=False, shell_complete=complete_profile)
 @click.option("--none", "is_none", is_flag=True, help="Have no current profile.")
@@ -132,7 +132,7 @@ def use(output: Output, name: str | None, is_none: bool) -> None:
         output.line("no profile is current" if name is None else f"{name} is current")
 
 
-@profile.command("list", epilog=examples("barnabas profile list", "barnabas profile list --json"))
+@profile.command("list", epilog=ending("barnabas profile list", "barnabas profile list --json"))
 @json_option
 def list_profiles(output: Output) -> None:
     """List profiles."""
@@ -163,7 +163,7 @@ def list_profiles(output: Output) -> None:
 
 
 @profile.command(
-    "show", epilog=examples("barnabas profile show", "barnabas profile show staging --json")
+    "show", epilog=ending("barnabas profile show", "barnabas profile show staging --json")
 )
 @click.argument("name", required=False, shell_complete=complete_profile)
 @click.option("--secrets", "with_secrets", is_flag=True, help="Passwords, too.")
@@ -203,7 +203,7 @@ def show(output: Output, name: str | None, with_secrets: bool) -> None:
     output.fields([*pairs, *settings.items(), ("environment", in_environment)])
 
 
-@profile.command("remove", epilog=examples("barnabas profile remove staging --yes"))
+@profile.command("remove", epilog=ending("barnabas profile remove staging --yes"))
 @click.argument(
     "names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_profile
 )

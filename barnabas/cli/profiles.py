@@ -36,7 +36,8 @@ from barnabas.cli.errors import CommandError
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
 NO_PROFILE = ""  # as --profile: none, also not the current one
-SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password")
+SECRETS = ("sasl.jaas.config",)
+_OF_SECRETS = ("password", "secret", "token", "user.info", "keystore.key")
 
 
 class Profile(NamedTuple):
@@ -211,4 +212,4 @@ def variable_of(setting: str) -> str:
 
 def is_secret(setting: str) -> bool:
     """Whether a setting's value is a secret."""
-    return setting in SECRETS or any(part in setting for part in ("password", "secret", "token"))
+    return setting in SECRETS or any(part in setting for part in _OF_SECRETS)

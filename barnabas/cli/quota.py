@@ -18,7 +18,7 @@ from barnabas.cli.options import (
     confirm,
     connection_options,
     dry_run_option,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -79,7 +79,7 @@ def quota() -> None:
 
 
 @quota.command(
-    "list", epilog=examples("barnabas quota list", "barnabas quota list --user alice --json")
+    "list", epilog=ending("barnabas quota list", "barnabas quota list --user alice --json")
 )
 @entity_options
 @connection_options
@@ -112,7 +112,7 @@ def list_quotas(connection: Connection, output: Output, entity: Entity) -> int:
 
 @quota.command(
     "set",
-    epilog=examples(
+    epilog=ending(
         "barnabas quota set --user alice producer_byte_rate=1048576",
         "barnabas quota set --user-defaults --client-id app request_percentage=20",
         "barnabas quota set --ip-defaults connection_creation_rate=10",
@@ -143,7 +143,7 @@ def set_quotas(
 
 @quota.command(
     "remove",
-    epilog=examples(
+    epilog=ending(
         "barnabas quota remove --user alice producer_byte_rate",
         "barnabas quota remove --user alice --yes",
     ),

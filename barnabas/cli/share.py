@@ -22,7 +22,7 @@ from barnabas.cli.cluster import Connection
 from barnabas.cli.completing import complete_group, complete_topic
 from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.offsets import describe_topics
-from barnabas.cli.options import connection_options, examples, json_option
+from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.records import json_record
 from barnabas.protocol.messages.share_acknowledge import (
@@ -61,7 +61,7 @@ def share() -> None:
 
 
 @share.command(
-    epilog=examples(
+    epilog=ending(
         "barnabas share consume orders --group workers",
         "barnabas share consume orders --group workers --count 10 --json",
         "barnabas share consume orders --group workers --as release",

@@ -27,7 +27,7 @@ import click
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
-from barnabas.cli.options import connection_options, examples, json_option
+from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.profiles import PREFIX, is_secret
 from barnabas.cli.waiting import TimeoutOver
@@ -85,7 +85,7 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 @click.command(
     "support-bundle",
-    epilog=examples(
+    epilog=ending(
         "barnabas support-bundle",
         "barnabas support-bundle -o bundle.zip --log /var/log/barnabas.log --lines 5000",
         "barnabas support-bundle --metrics http://127.0.0.1:9308/metrics --data-dir ./data",
@@ -139,6 +139,10 @@ def support_bundle(
     the exit code is 1.
     """
     target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
+    if target.exists():
+        raise CommandError(f"{target} exists: name another file with -o")
+    if not target.parent.is_dir():
+        raise CommandError(f"{target.parent} is no directory: name another file with -o")
     properties = connection.properties()
     bundle = _Bundle(Cleaner(_secrets(properties)))
     bundle.add("client.json", lambda: _client(connection, properties))

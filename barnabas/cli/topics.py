@@ -26,7 +26,7 @@ from barnabas.cli.options import (
     confirm,
     connection_options,
     dry_run_option,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -50,7 +50,7 @@ def topics() -> None:
 
 @topics.command(
     "list",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics list",
         "barnabas topics list 'orders-*' prices",
         "barnabas topics list --regex 'orders-[0-9]+' --json",
@@ -97,7 +97,7 @@ def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 
 @topics.command(
     "create",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics create orders --partitions 4",
         "barnabas topics create prices --config cleanup.policy=compact --if-not-exists",
     ),
@@ -165,7 +165,7 @@ def _print_results(
 
 @topics.command(
     "describe",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics describe orders",
         "barnabas topics describe 'orders-*'",
         "barnabas topics describe --json",
@@ -242,7 +242,7 @@ def _description(
 
 @topics.command(
     "alter",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics alter orders --partitions 8",
         "barnabas topics alter orders --config retention.ms=86400000 --unset cleanup.policy",
     ),
@@ -294,7 +294,7 @@ def alter(
 
 @topics.command(
     "delete",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics delete orders",
         "barnabas topics delete a b --yes",
         "barnabas topics delete 'load-test-*' --dry-run",
@@ -351,7 +351,7 @@ def delete(
 
 @topics.command(
     "offsets",
-    epilog=examples(
+    epilog=ending(
         "barnabas topics offsets orders",
         "barnabas topics offsets orders-0 --at 2026-11-22T14:00:00",
         "barnabas topics offsets orders --at 10m",

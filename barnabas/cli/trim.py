@@ -17,7 +17,7 @@ from barnabas.cli.options import (
     confirm,
     connection_options,
     dry_run_option,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -36,7 +36,7 @@ def records() -> None:
 
 @records.command(
     "delete",
-    epilog=examples(
+    epilog=ending(
         "barnabas records delete orders --before 7d --dry-run",
         "barnabas records delete orders-0 --before 1500",
         "barnabas records delete orders --before latest --yes",

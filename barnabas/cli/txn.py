@@ -18,7 +18,7 @@ from barnabas.cli.options import (
     TOPIC_PARTITION,
     confirm,
     connection_options,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -49,7 +49,7 @@ def txn() -> None:
     """Transactions: list, describe, abort, commit, and why a partition is stuck."""
 
 
-@txn.command("list", epilog=examples("barnabas txn list", "barnabas txn list --open --json"))
+@txn.command("list", epilog=ending("barnabas txn list", "barnabas txn list --open --json"))
 @click.option("--open", "only_open", is_flag=True, help="Only transactions that are not complete.")
 @click.option("--state", "states", multiple=True, help="Only those in that state, such as Ongoing.")
 @connection_options
@@ -99,7 +99,7 @@ def list_transactions(
     output.table(rows, columns, "no transactions")
 
 
-@txn.command("describe", epilog=examples("barnabas txn describe payments"))
+@txn.command("describe", epilog=ending("barnabas txn describe payments"))
 @click.argument(
     "names",
     metavar="TRANSACTIONAL-ID...",
@@ -151,7 +151,7 @@ def _description(transaction: Transaction) -> dict[str, Any]:
 
 @txn.command(
     "why-stuck",
-    epilog=examples(
+    epilog=ending(
         "barnabas txn why-stuck",
         "barnabas txn why-stuck orders-0",
         "barnabas txn why-stuck orders-0 --json",
@@ -227,7 +227,7 @@ def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
 
 @txn.command(
     "abort",
-    epilog=examples(
+    epilog=ending(
         "barnabas txn abort orders-0", "barnabas txn abort --transactional-id payments --yes"
     ),
 )
@@ -381,7 +381,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
     output.line(f"{name}: {what}; a producer with an epoch below {after.producer_epoch} is fenced")
 
 
-@txn.command("commit", epilog=examples("barnabas txn commit payments --state 42:7"))
+@txn.command("commit", epilog=ending("barnabas txn commit payments --state 42:7"))
 @click.argument("name", metavar="TRANSACTIONAL-ID", shell_complete=complete_transactional_id)
 @click.option(
     "--state",

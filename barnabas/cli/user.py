@@ -17,7 +17,7 @@ from barnabas.cli.options import (
     Command,
     confirm,
     connection_options,
-    examples,
+    ending,
     json_option,
     yes_option,
 )
@@ -47,7 +47,7 @@ def user() -> None:
     """
 
 
-@user.command("list", epilog=examples("barnabas user list", "barnabas user list alice --json"))
+@user.command("list", epilog=ending("barnabas user list", "barnabas user list alice --json"))
 @click.argument("names", metavar="[USER]...", nargs=-1)
 @connection_options
 @json_option
@@ -129,7 +129,7 @@ def mechanism_option(**more: Any) -> Callable[[Command], Command]:
 
 @user.command(
     "add",
-    epilog=examples(
+    epilog=ending(
         "barnabas user add alice",
         "barnabas user add alice --password-file /run/secrets/alice",
         "pwgen 24 1 | barnabas user add alice --mechanism SCRAM-SHA-256",
@@ -204,7 +204,7 @@ def _password(name: str, file: TextIO | None) -> str:
     return password
 
 
-@user.command("remove", epilog=examples("barnabas user remove alice --yes"))
+@user.command("remove", epilog=ending("barnabas user remove alice --yes"))
 @click.argument("name", metavar="USER")
 @mechanism_option(help="Only this mechanism; by default all mechanisms that the user has.")
 @yes_option

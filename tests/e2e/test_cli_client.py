@@ -4,8 +4,10 @@ broker is old, gone or another one than it was.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers.cli_commands import MOVES_RECORDS, TOPIC, VERBS, CommandLine
@@ -15,6 +17,7 @@ from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
+ROOT = Path(__file__).resolve().parents[2]
 RUN_ALL = """
 import sys
 from barnabas.broker.rim.daemon.main import main
@@ -25,7 +28,7 @@ print("LOADED", *sys.modules)
 """
 
 
-def test_no_command_that_administrates_loads_kafka_python_or_asyncio() -> None:
+def test_no_command_that_administrates_loads_kafka_python_or_asyncio(tmp_path: Path) -> None:
     names = [name for name in VERBS if name not in MOVES_RECORDS]
     more = {"share consume": ["--idle", "0.2"], "user add": ["--password-file", __file__]}
     with LocalBroker(topics=[TOPIC]) as broker:
@@ -37,6 +40,8 @@ def test_no_command_that_administrates_loads_kafka_python_or_asyncio() -> None:
             text=True,
             timeout=300,
             check=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)},
         )
     *_, loaded = done.stdout.splitlines()
     assert done.stdout.count("ENDED") == len(names), done

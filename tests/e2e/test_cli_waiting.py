@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -34,8 +35,11 @@ COMMANDS = {name: (*name.split(), *rest) for name, rest in VERBS.items()} | OTHE
 
 
 @pytest.fixture
-def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """The command line, which says soon what it waits for."""
+def barnabas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> CommandLine:
+    """The command line, which says soon what it waits for, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(waiting, "NOTE_AFTER_S", 0.05)
     return CommandLine(monkeypatch, capsys)
 
