@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 # either takes 10 ms: that many batches of one record, or that many bytes
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
+# logs that begin their leader epoch in one call: since a start, each writes a file before its batch
+EPOCHS_AT_ONCE = 50
 # of deferred batches that are checked and appended together
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
 MOST_RECORD_ERRORS = 10_000  # in one answer
@@ -136,6 +138,11 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
+
+    def begins_epoch(self, name: str, partition: int) -> bool:
+        """Whether the log's file of leader epochs has to be written before its next batch."""
+        log = self.topics.partition(name, partition)
+        return log is not None and log.files.are_made and log.files.lacks_epoch
 
     def put_off(self, batch: _Pending) -> ProducedPartition:
         """Defer the check and append of a batch to a later turn. Gives: a placeholder for its
@@ -337,8 +344,8 @@ class ProduceHandler:
         A batch whose check takes long is checked by the worker while the request is parked. It is
         then appended as if it had just arrived: everything that depends on the log, its producers
         and their transactions is checked in the call that appends (KAFKA-14884). All batches of a
-        request with more than `ROWS_AT_ONCE`, and those after the first `BYTES_AT_ONCE`, are
-        handled likewise, in turns, between which other requests are served.
+        request with more than `ROWS_AT_ONCE`, and those after the first `BYTES_AT_ONCE` or
+        `EPOCHS_AT_ONCE`, are handled likewise, in turns, between which other requests are served.
 
         Requests before version 3 have older messages, which are converted to batches
         (`message_sets.py`). From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an
@@ -391,7 +398,7 @@ class ProduceHandler:
 
         Takes: refused, the error code if the whole request is refused; else None.
         """
-        row_count = size = 0
+        row_count = size = begun = 0
         for topic in produce.request.topic_data:
             row_count += len(topic.partition_data)
         if row_count > 1:
@@ -401,11 +408,13 @@ class ProduceHandler:
             for partition in topic.partition_data:
                 if refused is not None:
                     answer = ProducedPartition(partition.index, refused)
-                elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+                elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE or begun >= EPOCHS_AT_ONCE:
                     answer = produce.put_off(_kept(row, topic, partition, produce.context))
                 else:
                     if partition.records is not None:
                         size += len(partition.records)
+                    if row_count > EPOCHS_AT_ONCE:
+                        begun += produce.begins_epoch(topic.name, partition.index)
                     answer = self._append(
                         produce, row, topic.name, partition.index, partition.records
                     )
@@ -504,17 +513,19 @@ class ProduceHandler:
     def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
         """Take the batches that are checked together; one whose check takes long is alone.
 
-        Gives: the batches, and the files to make first for logs without them, at most
-               `MADE_AT_ONCE`.
+        Gives: the batches, of which at most `EPOCHS_AT_ONCE` begin a leader epoch, and the files to
+               make first for logs without them, at most `MADE_AT_ONCE`.
         """
         pending = produce.pending
         turn: list[_Pending] = []
         new_files: list[_NewFiles] = []
-        size = 0
+        size = begun = 0
         while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
-            if (turn and pending[0].is_long) or len(new_files) == MADE_AT_ONCE:
+            is_enough = len(new_files) == MADE_AT_ONCE or begun == EPOCHS_AT_ONCE
+            if is_enough or (turn and pending[0].is_long):
                 break
             batch = pending.popleft()
+            begun += produce.begins_epoch(batch.name, batch.partition)
             log = produce.topics.partition(batch.name, batch.partition)
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
