@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
     from barnabas.broker.outbox import Answer
     from barnabas.broker.requests.routes import Route
-    from barnabas.protocol.messages.message import Message
+    from barnabas.coordinator.share.share_messages import StateRequest
     from barnabas.protocol.request_context import RequestContext
 
 # whether the request writes; a read does where the leader epoch has risen
@@ -41,7 +41,7 @@ class ShareStateEdge:
     def __init__(self, edge: CoordinatorEdge, name: str, row: Route) -> None:
         self._edge, self._handle, self._writes = edge, row.handle, STATE_REQUESTS[name]
 
-    def handle(self, request: Any, context: RequestContext) -> Answer:
+    def handle(self, request: StateRequest, context: RequestContext) -> Answer:
         """Answer a request, and refuse its rows for other brokers."""
         cluster = self._edge.cluster
         refused: dict[Code, list[Any]] = {}
@@ -72,7 +72,7 @@ class ShareStateEdge:
         ]
         if not served and results:
             return _with_results(self._refusal(request, [], Code.NONE, context), results)
-        whole = request
+        whole: Any = request
         if results:
             whole = copy.copy(request)
             whole.topics = served
@@ -89,7 +89,7 @@ class ShareStateEdge:
         return answer
 
     def _refusal(
-        self, request: Message, topics: Sequence[Any], code: Code, context: RequestContext
+        self, request: StateRequest, topics: Sequence[Any], code: Code, context: RequestContext
     ) -> Any:
         """The answer that refuses these rows of a request."""
         part: Any = copy.copy(request)
