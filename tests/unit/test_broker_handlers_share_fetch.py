@@ -682,6 +682,33 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
     assert sessions.partition_count == 4
 
 
+@pytest.mark.parametrize("end", ["last request", "connection", "begun again", "forgotten"])
+def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
+    """However one ends or shrinks: otherwise no session could begin any more some day."""
+    b = queue(1, partitions=20)
+    one, other = two(b)
+    sessions = b.broker.shares.get().sessions
+    places = [("t", index) for index in range(20)]
+    other.fetch(*places[:3])
+    for count in (5, 2, 7):
+        assert one.fetch(*places[:count]).error_code == Code.NONE
+        assert sessions.partition_count == 3 + count
+        if end == "last request":
+            one.fetch(session=-1)
+        elif end == "connection":
+            one.hang_up()
+        elif end == "begun again":
+            one.fetch(places[0], session=0)
+        else:
+            one.fetch(forgotten=tuple(places[:count]))
+        assert sessions.partition_count == sum(len(session.targets) for session in sessions)
+        one = ShareMember(b, "g", "one")
+    one.fetch(session=0)
+    one.fetch(session=-1)
+    other.fetch(session=-1)
+    assert (sessions.partition_count, len(sessions)) == (0, 0)
+
+
 def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(100)))

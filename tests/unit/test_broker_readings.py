@@ -149,6 +149,28 @@ def test_a_long_answer_is_amended_before_it_leaves(
     assert not host.broker.requests._amendments
 
 
+@pytest.mark.parametrize("end", ["hung up", "failed", "refused", "given to a part"])
+def test_nothing_stays_of_an_amendment_whose_request_is_not_answered(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A client that hangs up again and again would fill the memory."""
+    set_rows(monkeypatch, AT_ONCE)
+    host.ask(READER, MetadataRequest(None), 4)
+    requests = host.broker.requests
+    (ticket,) = requests._parked
+    requests.amend(ticket, lambda answer: None)
+    requests.amend(ticket, lambda answer: None)
+    if end == "hung up":
+        host.broker.on_closed(READER)
+    elif end == "failed":
+        requests.fail(ticket, READER, ValueError("of the broker"))
+    elif end == "refused":
+        requests.refuse(ticket, READER, "of the client")
+    else:
+        requests.on_part_over(ticket)
+    assert not requests._amendments
+
+
 def test_a_short_list_does_not_wait_for_a_long_one(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

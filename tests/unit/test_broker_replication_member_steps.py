@@ -17,7 +17,7 @@ from barnabas.broker.replication.lease_record import (
     LeaseRecordError,
     NodeAddresses,
 )
-from barnabas.broker.replication.member_steps import MemberSteps
+from barnabas.broker.replication.member_steps import MemberSteps, node_of
 from barnabas.broker.replication.standby_steps import (
     Connect,
     Copy,
@@ -28,6 +28,7 @@ from barnabas.broker.replication.standby_steps import (
     Wait,
 )
 from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.storage.files.leader_epochs import HighestEpoch
 
 ADDRESS = ("127.0.0.1", 9)
 REFUSED = ConnectionRefusedError(111, "Connection refused")
@@ -180,6 +181,28 @@ def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
     one.keeper.unchanged_ms = 1000
     one.steps.throw(TimeoutError())
     assert one.sync.begun == 1
+
+
+def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> None:
+    """All of it, also what was written since the last flush began."""
+    one = Member()
+    written = one.sync.written
+    one.member.on_caught_up()
+    assert (one.sync.written, one.sync.finished) == (written + 1, 1)
+
+
+@pytest.mark.parametrize(("epochs", "known"), [([], 0), ([7], 7), ([7, 9], 9)])
+def test_the_lease_knows_the_highest_epoch_that_a_nodes_directory_has_had(
+    epochs: list[int], known: int
+) -> None:
+    """By it an older copy of the directory is recognised, which must not lead."""
+    one = Member()
+    for epoch in epochs:
+        HighestEpoch(one.disk, "/x").write(epoch)
+    addresses = NodeAddresses("127.0.0.1:8", {})
+    node = node_of(one.disk, "/x", 1, addresses, "s1")
+    assert (node.node_id, node.addresses, node.session) == (1, addresses, "s1")
+    assert node.leader_epoch == known
 
 
 def test_a_copy_is_this_nodes_when_it_leads() -> None:

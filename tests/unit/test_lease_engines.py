@@ -152,6 +152,28 @@ def test_people_see_who_leads_in_the_lease_of_kubernetes(server: Any, tmp_path: 
     assert lease["metadata"]["annotations"][ANNOTATION].encode() == RECORDS[0]
 
 
+def test_a_lease_keeps_what_other_programs_have_written_in_it(server: Any, tmp_path: Path) -> None:
+    """Labels and notes of an operator: from before the first node, and from between two writes."""
+    (tmp_path / "token").write_text("t")
+    url = f"http://127.0.0.1:{server.server_port}"
+    settings = EngineSettings((url,), "x", 9000, 3000, token_file=str(tmp_path / "token"))
+    engine = KubernetesEngine(settings)
+    for number in range(3):
+        metadata = server.state["value"]["metadata"] if number else {"name": "x"}
+        labels = {**metadata.get("labels", {}), f"team{number}": "a"}
+        notes = {**metadata.get("annotations", {}), f"note{number}": "n"}
+        found = {**metadata, "labels": labels, "annotations": notes}
+        server.state["value"] = {"metadata": found}
+        server.state["revision"] += 1
+        version = str(server.state["revision"])
+        assert engine.ask(Read()) == Found(version, RECORDS[0] if number else b"")
+        assert isinstance(engine.ask(Write(version, RECORDS[0])), Written)
+        written = server.state["value"]["metadata"]
+        assert written["labels"] == labels
+        assert written["annotations"] == {**notes, ANNOTATION: RECORDS[0].decode()}
+    engine.close()
+
+
 def test_an_endpoint_that_refuses_the_connection_is_passed_over(server: Any) -> None:
     """One member of three is away: that is nothing to miss a renewal for, or to warn of."""
     url = f"http://127.0.0.1:{server.server_port}"

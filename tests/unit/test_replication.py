@@ -24,6 +24,7 @@ from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
+from barnabas.broker.replication.lost_partitions import LostPartitions
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim import leader_endpoint
@@ -838,6 +839,35 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
     with pytest.raises(LogDirectoryError, match="does not say of which cluster"):
         talk(leading, following)
     assert disk.is_dir("/x/t-0")
+
+
+@pytest.mark.parametrize(
+    "made_again",
+    [
+        [Operation(Kind.MAKE_DIRECTORY, "t-0"), Operation(Kind.APPEND, "t-0/new", 0, b"new")],
+        [Operation(Kind.MAKE_DIRECTORY, "t-0"), Operation(Kind.REPLACE, "t-0/new", data=b"new")],
+        [
+            Operation(Kind.MAKE_DIRECTORY, "other"),
+            Operation(Kind.APPEND, "other/new", 0, b"new"),
+            Operation(Kind.RENAME, "other", new_path="t-0"),
+        ],
+    ],
+)
+def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
+    made_again: list[Operation],
+) -> None:
+    """Otherwise the new one has files of the former, and goes with it in the end."""
+    disk = new_disk()
+    disk.mkdir("/x/t-0")
+    disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")
+    lost, replica = LostPartitions(disk, "/x", is_copy=True), Replica(disk, "/x")
+    assert lost.holds_back(Operation(Kind.REMOVE_TREE, "t-0"))
+    assert disk.is_dir("/x/t-0")
+    for operation in made_again:
+        assert not lost.holds_back(operation)
+        replica.apply(operation)
+    lost.on_caught_up()
+    assert (disk.list("/x/t-0"), disk.read("/x/t-0/new")) == (["new"], b"new")
 
 
 def test_a_copy_that_was_cut_off_before_it_says_of_which_cluster_it_is_goes_on() -> None:
