@@ -71,7 +71,10 @@ class ShareStateEdge:
             for result in self._refusal(request, topics, code, context).results
         ]
         if not served and results:
-            return _with_results(self._refusal(request, [], Code.NONE, context), results)
+            response: Answer = _with_results(
+                self._refusal(request, [], Code.NONE, context), results
+            )
+            return response
         whole: Any = request
         if results:
             whole = copy.copy(request)

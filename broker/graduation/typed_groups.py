@@ -8,6 +8,7 @@ unknown to them, and left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from barnabas.broker.graduation.kafka_versions import KafkaVersion
 from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
@@ -16,7 +17,8 @@ from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.streams.streams_group import StreamsKind
 from barnabas.protocol.records import Record
 
-_KINDS = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
+# each decodes keys of a class of its own, which its `is_group_key` takes
+_KINDS: dict[str, Any] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
 _FEATURES = {SHARE_TYPE: SHARE_VERSION, STREAMS_TYPE: STREAMS_VERSION}
 _SHOWN = 10
 

@@ -204,11 +204,11 @@ class SchemaRegistry:
             return self._answer(url, what, status, data)
         raise CommandError(problem)
 
-    def _call(self, what: str, url: str, *request: Any) -> tuple[int, bytes]:
+    def _call(self, what: str, url: str, *arguments: Any) -> tuple[int, bytes]:
         """One request and its answer. Raises: OSError, HTTPException."""
         try:
             found: tuple[int, bytes] = Waiting(_shown(url), self._timeout_s).call(
-                what, self._exchange, url, *request
+                what, self._exchange, url, *arguments
             )
         except TimeoutOver as error:  # its text is about brokers
             raise TimeoutError(str(error)) from error
