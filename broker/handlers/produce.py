@@ -69,7 +69,7 @@ ZSTD_SINCE = 7
 # either takes 10 ms: that many batches of one record, or that many bytes
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
 # logs that begin their leader epoch in one call: since a start, each writes a file before its batch
-EPOCHS_AT_ONCE = 50
+EPOCHS_AT_ONCE = 20
 # of deferred batches that are checked and appended together
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
 MOST_RECORD_ERRORS = 10_000  # in one answer

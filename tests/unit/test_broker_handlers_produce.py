@@ -931,7 +931,7 @@ def test_few_logs_begin_their_leader_epoch_in_one_call(
     """Since a start each log writes a file before its first batch: 500 in one request took 0.4 s of
     the loop.
     """
-    count = 2 * produce_handler.EPOCHS_AT_ONCE + 20
+    count = 2 * produce_handler.EPOCHS_AT_ONCE + 5
     first = CoreHost(tmp_path)
     for log in first.create("t", count):
         log.append(bytearray(encode_batch([NewRecord(None, b"1", NOW_MS)])), now_ms=NOW_MS)
@@ -955,7 +955,7 @@ def test_few_logs_begin_their_leader_epoch_in_one_call(
     while host.work:
         host.finish_work()
         in_each_call.append(len(begun) - sum(in_each_call))
-    assert in_each_call == [produce_handler.EPOCHS_AT_ONCE] * 2 + [20]
+    assert in_each_call == [produce_handler.EPOCHS_AT_ONCE] * 2 + [5]
     rows = host.answers[1][0].responses[0].partition_responses
     assert [(row.index, row.error_code, row.base_offset) for row in rows] == [
         (index, Code.NONE, 1) for index in range(count)
