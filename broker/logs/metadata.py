@@ -1,11 +1,7 @@
 """Topics, dynamic settings, users, ACLs and producer ids, stored in a journal.
 
-A journal is a file of frames, each appended by one write and flushed before it takes effect:
-
-    at  size  field
-     0   4    length of the body
-     4   4    CRC-32C of the body
-     8   n    body: a msgpack map, `kind` and what belongs to it
+A journal is a file of frames (journal_file.py), each flushed before it takes effect. The body of a
+frame is a map, `kind` and its fields:
 
     kind             fields
     header           version (1), epoch, size: the first frame; how often the journal was written
@@ -45,43 +41,40 @@ something cut it or an earlier copy was put in its place, is refused at a start.
 from __future__ import annotations
 
 import logging
-import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, starmap
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
-import msgpack
-
+from barnabas.broker.logs import journal_file
 from barnabas.broker.logs.durable_size import DurableSize
+from barnabas.broker.logs.journal_file import (
+    FRAME,
+    HEADER,
+    VERSION,
+    JournalError,
+    JournalFile,
+    Rewriting,
+    check_torn,
+    decode_frame,
+    encode_frame,
+)
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
-from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import (
     REPLACING_SUFFIX,
-    DirectorySync,
     Disk,
-    File,
     SyncSteps,
-    append_whole,
     is_out_of_resources,
     run_at_once,
 )
 
 logger = logging.getLogger("barnabas.metadata")
 
-VERSION = 1
 RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
 }  # of topics, in earlier journals
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
-ENCODED_AT_ONCE = 1000  # frames: 5 ms
-_FRAME = struct.Struct(">II")
-
-
-class JournalError(LogDirectoryError):
-    """The journal is damaged; the text says where, and what an operator can do."""
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
@@ -162,7 +155,7 @@ class ClusterMetadata:
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
-        self._rewriting: _Rewriting | None = None
+        self._rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the start of an unfinished change, until it is cut off
         self._epoch = 0  # of the journal
@@ -434,7 +427,9 @@ class ClusterMetadata:
         if not bodies:
             return
         self.cut_torn()
-        frame = _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
+        frame = encode_frame(
+            bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies}
+        )
         self._file.append(frame)
         if self._rewriting is not None and not self._rewriting.try_add(frame, len(bodies)):
             self._rewriting = None  # the old file has the change
@@ -467,7 +462,7 @@ class ClusterMetadata:
             "directories without their settings, all else in them is lost"
         )
 
-    def _open(self) -> _JournalFile:
+    def _open(self) -> JournalFile:
         self._durable_size = DurableSize(self._disk, self._path)
         if self._durable_size.noted is not None and not self._disk.exists(self._path):
             logger.error(
@@ -476,7 +471,7 @@ class ClusterMetadata:
                 self._path,
             )
             self._durable_size.forget()
-        file = _JournalFile(self._disk, self._path)
+        file = JournalFile(self._disk, self._path)
         data = file.content()
         good = self._read(data)
         self._check_size(good)
@@ -494,7 +489,7 @@ class ClusterMetadata:
             self._frames = 1
         # a kill may have come between a write and its flush, or between the file's creation and its
         # name's flush
-        file.append(b"" if good else _HEADER)
+        file.append(b"" if good else HEADER)
         self._durable_size.note(self._epoch, good or file.size)
         return file
 
@@ -502,9 +497,9 @@ class ClusterMetadata:
         """Read every frame. Gives: the end of the good ones."""
         position = 0
         while position < len(data):
-            body = _decode(data, position)
+            body = decode_frame(data, position)
             if body is None:
-                self._check_torn(data, position)
+                check_torn(self._path, data, position)
                 break
             if position == 0 and body.get("kind") != "header":
                 raise JournalError(
@@ -512,29 +507,9 @@ class ClusterMetadata:
                     "or move it away"
                 )
             self._replay(body, position)
-            position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+            position += FRAME.size + FRAME.unpack_from(data, position)[0]
             self._frames += 1
         return position
-
-    def _check_torn(self, data: bytes, position: int) -> None:
-        """Check that an unreadable frame is the torn last one: it is not if a good one follows, or
-        if it is the first of a file with more bytes.
-        """
-        if position == 0 and not _is_torn_header(data):
-            raise JournalError(
-                f"{self._path} is damaged at byte 0, or is no journal: restore the file from a "
-                "copy; or move it away, and the topics are "
-                f"taken over from their directories, without their settings"
-            )
-        for later in range(position + 1, len(data) - _FRAME.size):
-            body = _decode(data, later)
-            if isinstance(body, dict) and "kind" in body:
-                raise JournalError(
-                    f"{self._path} is damaged at byte {position}, and good changes follow at byte "
-                    f"{later}: restore the file from a copy; "
-                    "or move it away, and the topics are taken over from their directories, "
-                    "without their settings"
-                )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
         """Apply one change of the journal. It is a table, a row for each kind; those of topics,
@@ -568,7 +543,7 @@ class ClusterMetadata:
                     )
                 self._epoch = body.get("epoch", 0)
                 self._first_size = int.from_bytes(body.get("size", b""))
-            elif not self._replay_setting(kind, body):
+            elif not _replay_setting(self, kind, body):
                 raise JournalError(
                     f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
                     "use a later barnabas"
@@ -577,37 +552,6 @@ class ClusterMetadata:
             raise JournalError(
                 f"{self._path} holds a change that cannot be read at byte {position}: {error!r}"
             ) from error
-
-    def _replay_setting(self, kind: str, body: dict[str, Any]) -> bool:
-        """Apply a change of anything but topics. Gives: False for an unknown kind."""
-        if kind == "broker_configs":
-            self.broker_configs = dict(body["configs"])
-        elif kind == "broker_default_configs":
-            self.broker_default_configs = dict(body["configs"])
-        elif kind == "client_metrics":
-            self._take_client_metrics(body["name"], body["configs"])
-        elif kind == "group_configs":
-            self._take_group_configs(body["name"], body["configs"])
-        elif kind == "features":
-            self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
-            self.updated_features = dict(body.get("updated", ()))
-        elif kind == "scram_credential":
-            kept = body["credential"]
-            self._take_scram_credential(
-                (body["user"], body["mechanism"]),
-                None if kept is None else ScramCredential(*kept),
-            )
-        elif kind == "acl":
-            self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
-        elif kind == "acl_removed":
-            self.acls.pop(uuid.UUID(bytes=body["id"]), None)
-        elif kind == "client_quota":
-            self._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
-        elif kind == "producer_ids":
-            self.next_producer_id = max(self.next_producer_id, body["next"])
-        else:
-            return False
-        return True
 
     def _replay_topic(self, topic: Topic) -> None:
         existing = self.topics.get(topic.name)
@@ -638,8 +582,8 @@ class ClusterMetadata:
             SMALLEST_REWRITE, REWRITE_FACTOR * living
         ):
             return
-        self._rewriting = _Rewriting(_living_frames(self), self._epoch + 1)
-        if living <= ENCODED_AT_ONCE:
+        self._rewriting = Rewriting(_living_frames(self), self._epoch + 1)
+        if living <= journal_file.ENCODED_AT_ONCE:
             self._gone.clear()
             while self.is_rewriting:
                 self.on_tick()
@@ -655,7 +599,7 @@ class ClusterMetadata:
         if rewriting is not None and not rewriting.is_encoded and rewriting.encode_some():
             self.run_steps(self._replace_file(rewriting))
 
-    def _replace_file(self, rewriting: _Rewriting) -> SyncSteps:
+    def _replace_file(self, rewriting: Rewriting) -> SyncSteps:
         """Put the new content in the place of the journal, in steps."""
         path = self._path + REPLACING_SUFFIX
         try:
@@ -674,117 +618,36 @@ class ClusterMetadata:
         self._note_size()  # not before: a power loss may bring the former file back
 
 
-class _JournalFile:
-    """The file of a journal, which is made if it does not exist.
-
-    _is_name_durable: whether a power loss leaves this file, and not the one that it replaced.
-    """
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk, self._path = disk, path
-        self._directory = path.rsplit("/", 1)[0] or "/"
-        self._file = disk.open(path, create=True)
-        self._is_name_durable = False
-
-    def content(self) -> bytes:
-        """All that is in it."""
-        return self._file.pread(self._file.size, 0)
-
-    def truncate(self, size: int) -> None:
-        """Cut it, durably."""
-        self._file.truncate(size)
-        self._file.fsync()
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-        return self._file.size
-
-    def append(self, data: bytes) -> None:
-        """Append durably. Raises: NotWrittenError without space: nothing is written. OSError."""
-        if data:
-            append_whole(self._file, data)
-        self._file.fsync()
-        self._make_name_durable()
-
-    def _make_name_durable(self) -> None:
-        if not self._is_name_durable:
-            self._disk.fsync_dir(self._directory)
-            self._is_name_durable = True
-
-    def replace_by(self, path: str) -> SyncSteps:
-        """Replace it by another file, which is on the disk, in steps. Appends go there at once."""
-        self._disk.rename(path, self._path)
-        self._is_name_durable = False
-        self._file.close()
-        self._file = self._disk.open(self._path)
-        yield [DirectorySync(self._disk, self._directory)]
-        self._is_name_durable = True
-
-    def close(self) -> None:
-        """Close it."""
-        self._make_name_durable()
-        self._file.close()
-
-
-class _Rewriting:
-    """A journal that is being written again. epoch: of the new one. frame_count: of its frames so
-    far. is_encoded: whether all frames of the state are. file: where changes go from now on,
-    durably; None: to the content.
-    """
-
-    def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
-        self._living, self.epoch = living, epoch
-        self._encoded = bytearray()
-        self._changes: list[bytes] = []
-        self.frame_count = 1
-        self.is_encoded = False
-        self.file: File | None = None
-
-    def encode_some(self) -> bool:
-        """Encode some more frames of the state. Gives: whether they were the last ones."""
-        for count, body in enumerate(islice(self._living, ENCODED_AT_ONCE), 1):
-            self._encoded += _encode(body)
-            self.frame_count += 1
-            if count == ENCODED_AT_ONCE:
-                return False
-        self.is_encoded = True
-        return True
-
-    def try_add(self, frame: bytes, count: int) -> bool:
-        """Add a change that was made since the beginning. Gives: False where there is no space."""
-        self.frame_count += count
-        if self.file is None:
-            self._changes.append(frame)
-            return True
-        try:
-            self.file.append(frame)
-            self.file.fsync()
-        except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            return False
-        return True
-
-    def write(self, disk: Disk, path: str) -> SyncSteps:
-        """Write the new file. At the end it has all changes, durably."""
-        content = self._take_content()
-        size = len(_header(self.epoch, 0)) + len(content)
-        disk.write_atomic(path, _header(self.epoch, size) + content, sync=False)
-        file = disk.open(path)
-        yield [file]
-        changes = self._take_content()
-        if changes:  # further ones are in both files, and durable in both
-            file.append(changes)
-            self.file = file
-            yield [file]
-        file.close()
-
-    def _take_content(self) -> bytes:
-        """The content of the new file that is not in it yet."""
-        content = b"".join([self._encoded, *self._changes])
-        self._encoded, self._changes = bytearray(), []
-        return content
+def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) -> bool:
+    """Apply a change of anything but topics. Gives: False for an unknown kind."""
+    if kind == "broker_configs":
+        metadata.broker_configs = dict(body["configs"])
+    elif kind == "broker_default_configs":
+        metadata.broker_default_configs = dict(body["configs"])
+    elif kind == "client_metrics":
+        metadata._take_client_metrics(body["name"], body["configs"])
+    elif kind == "group_configs":
+        metadata._take_group_configs(body["name"], body["configs"])
+    elif kind == "features":
+        metadata.feature_levels, metadata.features_epoch = dict(body["levels"]), body["epoch"]
+        metadata.updated_features = dict(body.get("updated", ()))
+    elif kind == "scram_credential":
+        kept = body["credential"]
+        metadata._take_scram_credential(
+            (body["user"], body["mechanism"]),
+            None if kept is None else ScramCredential(*kept),
+        )
+    elif kind == "acl":
+        metadata.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
+    elif kind == "acl_removed":
+        metadata.acls.pop(uuid.UUID(bytes=body["id"]), None)
+    elif kind == "client_quota":
+        metadata._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
+    elif kind == "producer_ids":
+        metadata.next_producer_id = max(metadata.next_producer_id, body["next"])
+    else:
+        return False
+    return True
 
 
 def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
@@ -864,25 +727,11 @@ def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:
     return {"kind": "topic_deleted", "name": name, "id": topic_id.bytes}
 
 
-def _encode(body: dict[str, Any]) -> bytes:
-    data: bytes = msgpack.packb(body)
-    return _FRAME.pack(len(data), crc32c(data)) + data
-
-
-_HEADER = _encode({"kind": "header", "version": VERSION})
-
-
-def _header(epoch: int, size: int) -> bytes:
-    """The first frame of a journal that is written again, of the same length for every size."""
-    first = {"kind": "header", "version": VERSION, "epoch": epoch, "size": size.to_bytes(8)}
-    return _encode(first)
-
-
 def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(position, end, body) of the complete frames at the start of a journal, for tools."""
     position = 0
-    while (body := _decode(data, position)) is not None:
-        end = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
+    while (body := decode_frame(data, position)) is not None:
+        end = position + FRAME.size + FRAME.unpack_from(data, position)[0]
         yield position, end, body
         position = end
 
@@ -891,7 +740,7 @@ def topics_in(data: bytes) -> dict[str, Topic]:
     """The topics at the end of a journal, by name; the journal is only read."""
     topics: dict[str, Topic] = {}
     position = 0
-    while (body := _decode(data, position)) is not None:
+    while (body := decode_frame(data, position)) is not None:
         for change in body["changes"] if body["kind"] == "changes" else (body,):
             if change["kind"] == "topic":
                 topics[change["name"]] = Topic(
@@ -899,32 +748,5 @@ def topics_in(data: bytes) -> dict[str, Topic]:
                 )
             elif change["kind"] == "topic_deleted":
                 topics.pop(change["name"], None)
-        position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+        position += FRAME.size + FRAME.unpack_from(data, position)[0]
     return topics
-
-
-def _is_torn_header(data: bytes) -> bool:
-    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros
-    for bytes that did not reach the disk.
-    """
-    return len(data) <= len(_HEADER) and all(
-        actual in (0, meant) for actual, meant in zip(data, _HEADER, strict=False)
-    )
-
-
-def _decode(data: bytes, position: int) -> dict[str, Any] | None:
-    """The frame's body, or None where it is incomplete or wrong."""
-    if position + _FRAME.size > len(data):
-        return None
-    length, crc = _FRAME.unpack_from(data, position)
-    start = position + _FRAME.size
-    if length == 0 or start + length > len(data):
-        return None
-    body = data[start : start + length]
-    if crc32c(body) != crc:
-        return None
-    try:
-        decoded = msgpack.unpackb(body)
-    except (ValueError, msgpack.exceptions.ExtraData):
-        return None
-    return decoded if isinstance(decoded, dict) else None

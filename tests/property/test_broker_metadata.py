@@ -21,7 +21,8 @@ from sim.disk import Crash, SimDisk
 from barnabas.broker.logs import durable_size
 from barnabas.broker.logs import metadata as module
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError, Topic
+from barnabas.broker.logs.journal_file import JournalError
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import FlushJob, Outbox
 

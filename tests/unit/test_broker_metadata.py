@@ -18,6 +18,7 @@ from crc32c import crc32c
 from helpers.disk_broker import Worst
 from sim.disk import SimDisk
 
+from barnabas.broker.logs import journal_file
 from barnabas.broker.logs import metadata as metadata_module
 from barnabas.broker.logs.durable_size import (
     MOST_RECORDS,
@@ -25,13 +26,8 @@ from barnabas.broker.logs.durable_size import (
     SIZE_SUFFIX,
     highest_record,
 )
-from barnabas.broker.logs.metadata import (
-    ENCODED_AT_ONCE,
-    SMALLEST_REWRITE,
-    ClusterMetadata,
-    JournalError,
-    Topic,
-)
+from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError
+from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -461,13 +457,13 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
     for topic in topics:
         metadata.end_creation(topic)
     encoded: list[str] = []
-    encode = metadata_module._encode
+    encode = journal_file.encode_frame
 
     def counted(body: dict[str, Any]) -> bytes:
         encoded.append(body["kind"])
         return encode(body)
 
-    monkeypatch.setattr(metadata_module, "_encode", counted)
+    monkeypatch.setattr(journal_file, "encode_frame", counted)
     while not metadata.is_rewriting:
         metadata.set_next_producer_id(metadata.next_producer_id + 1)
     ticks = 0
@@ -500,7 +496,7 @@ def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
     """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 6)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
-    monkeypatch.setattr(metadata_module, "ENCODED_AT_ONCE", encoded_at_once)
+    monkeypatch.setattr(journal_file, "ENCODED_AT_ONCE", encoded_at_once)
     for change_count in range(12):
         path.unlink(missing_ok=True)
         metadata = opened(path)

@@ -93,6 +93,8 @@ TESTED_BY_OTHER_NAMES = (
 )  # fmt: skip
 # Modules that are a part of something, which is tested as a whole, and where.
 TESTED_AS_A_PART = {
+    "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
+    "broker/logs/journal_file.py": "unit/test_broker_metadata.py",
     "broker/rim/acceptor.py": "unit/test_broker_server.py",
     "broker/rim/closing_lines.py": "unit/test_broker_server.py",
     "broker/rim/connection.py": "unit/test_broker_server.py",

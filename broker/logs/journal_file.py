@@ -1,0 +1,213 @@
+"""The file of a journal: frames, each appended by one write and flushed before it takes effect.
+
+    at  size  field
+     0   4    length of the body
+     4   4    CRC-32C of the body
+     8   n    body: a msgpack map with a `kind`
+
+metadata.py says which kinds there are, and when a journal is written again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgpack
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import (
+    DirectorySync,
+    Disk,
+    File,
+    SyncSteps,
+    append_whole,
+    is_out_of_resources,
+)
+
+VERSION = 1
+ENCODED_AT_ONCE = 1000  # frames: 5 ms
+FRAME = struct.Struct(">II")
+
+
+class JournalError(LogDirectoryError):
+    """The journal is damaged; the text says where, and what an operator can do."""
+
+
+def encode_frame(body: dict[str, Any]) -> bytes:
+    """One frame."""
+    data: bytes = msgpack.packb(body)
+    return FRAME.pack(len(data), crc32c(data)) + data
+
+
+HEADER = encode_frame({"kind": "header", "version": VERSION})
+
+
+def header(epoch: int, size: int) -> bytes:
+    """The first frame of a journal that is written again, of the same length for every size."""
+    first = {"kind": "header", "version": VERSION, "epoch": epoch, "size": size.to_bytes(8)}
+    return encode_frame(first)
+
+
+def decode_frame(data: bytes, position: int) -> dict[str, Any] | None:
+    """The frame's body, or None where it is incomplete or wrong."""
+    if position + FRAME.size > len(data):
+        return None
+    length, crc = FRAME.unpack_from(data, position)
+    start = position + FRAME.size
+    if length == 0 or start + length > len(data):
+        return None
+    body = data[start : start + length]
+    if crc32c(body) != crc:
+        return None
+    try:
+        decoded = msgpack.unpackb(body)
+    except (ValueError, msgpack.exceptions.ExtraData):
+        return None
+    return decoded if isinstance(decoded, dict) else None
+
+
+def is_torn_header(data: bytes) -> bool:
+    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros
+    for bytes that did not reach the disk.
+    """
+    return len(data) <= len(HEADER) and all(
+        actual in (0, meant) for actual, meant in zip(data, HEADER, strict=False)
+    )
+
+
+def check_torn(path: str, data: bytes, position: int) -> None:
+    """Check that an unreadable frame is the torn last one: it is not if a good one follows, or
+    if it is the first of a file with more bytes. Takes: path, for the error. Raises: JournalError.
+    """
+    if position == 0 and not is_torn_header(data):
+        raise JournalError(
+            f"{path} is damaged at byte 0, or is no journal: restore the file from a "
+            "copy; or move it away, and the topics are "
+            f"taken over from their directories, without their settings"
+        )
+    for later in range(position + 1, len(data) - FRAME.size):
+        body = decode_frame(data, later)
+        if isinstance(body, dict) and "kind" in body:
+            raise JournalError(
+                f"{path} is damaged at byte {position}, and good changes follow at byte "
+                f"{later}: restore the file from a copy; "
+                "or move it away, and the topics are taken over from their directories, "
+                "without their settings"
+            )
+
+
+class JournalFile:
+    """The file of a journal, which is made if it does not exist.
+
+    _is_name_durable: whether a power loss leaves this file, and not the one that it replaced.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path = disk, path
+        self._directory = path.rsplit("/", 1)[0] or "/"
+        self._file = disk.open(path, create=True)
+        self._is_name_durable = False
+
+    def content(self) -> bytes:
+        """All that is in it."""
+        return self._file.pread(self._file.size, 0)
+
+    def truncate(self, size: int) -> None:
+        """Cut it, durably."""
+        self._file.truncate(size)
+        self._file.fsync()
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return self._file.size
+
+    def append(self, data: bytes) -> None:
+        """Append durably. Raises: NotWrittenError without space: nothing is written. OSError."""
+        if data:
+            append_whole(self._file, data)
+        self._file.fsync()
+        self._make_name_durable()
+
+    def _make_name_durable(self) -> None:
+        if not self._is_name_durable:
+            self._disk.fsync_dir(self._directory)
+            self._is_name_durable = True
+
+    def replace_by(self, path: str) -> SyncSteps:
+        """Replace it by another file, which is on the disk, in steps. Appends go there at once."""
+        self._disk.rename(path, self._path)
+        self._is_name_durable = False
+        self._file.close()
+        self._file = self._disk.open(self._path)
+        yield [DirectorySync(self._disk, self._directory)]
+        self._is_name_durable = True
+
+    def close(self) -> None:
+        """Close it."""
+        self._make_name_durable()
+        self._file.close()
+
+
+class Rewriting:
+    """A journal that is being written again. epoch: of the new one. frame_count: of its frames so
+    far. is_encoded: whether all frames of the state are. file: where changes go from now on,
+    durably; None: to the content.
+    """
+
+    def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
+        self._living, self.epoch = living, epoch
+        self._encoded = bytearray()
+        self._changes: list[bytes] = []
+        self.frame_count = 1
+        self.is_encoded = False
+        self.file: File | None = None
+
+    def encode_some(self) -> bool:
+        """Encode some more frames of the state. Gives: whether they were the last ones."""
+        for count, body in enumerate(islice(self._living, ENCODED_AT_ONCE), 1):
+            self._encoded += encode_frame(body)
+            self.frame_count += 1
+            if count == ENCODED_AT_ONCE:
+                return False
+        self.is_encoded = True
+        return True
+
+    def try_add(self, frame: bytes, count: int) -> bool:
+        """Add a change that was made since the beginning. Gives: False where there is no space."""
+        self.frame_count += count
+        if self.file is None:
+            self._changes.append(frame)
+            return True
+        try:
+            self.file.append(frame)
+            self.file.fsync()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            return False
+        return True
+
+    def write(self, disk: Disk, path: str) -> SyncSteps:
+        """Write the new file. At the end it has all changes, durably."""
+        content = self._take_content()
+        size = len(header(self.epoch, 0)) + len(content)
+        disk.write_atomic(path, header(self.epoch, size) + content, sync=False)
+        file = disk.open(path)
+        yield [file]
+        changes = self._take_content()
+        if changes:  # further ones are in both files, and durable in both
+            file.append(changes)
+            self.file = file
+            yield [file]
+        file.close()
+
+    def _take_content(self) -> bytes:
+        """The content of the new file that is not in it yet."""
+        content = b"".join([self._encoded, *self._changes])
+        self._encoded, self._changes = bytearray(), []
+        return content
