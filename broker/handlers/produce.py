@@ -163,12 +163,17 @@ class _Produce:
 class TransactionalBatches:
     """The checks of batches against the transactions of their producers."""
 
-    __slots__ = ("_cluster", "_coordinator", "_ends")
+    __slots__ = ("_cluster", "_coordinator", "_ends", "_without_space")
 
     def __init__(
-        self, cluster: Cluster, coordinator: TransactionCoordinator, ends: TransactionEnds
+        self,
+        cluster: Cluster,
+        coordinator: TransactionCoordinator,
+        endings: Endings,
+        ends: TransactionEnds,
     ) -> None:
         self._cluster, self._coordinator, self._ends = cluster, coordinator, ends
+        self._without_space = endings.without_space
 
     def check_connection(self, produce: _Produce) -> None:
         """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
@@ -253,6 +258,9 @@ class TransactionalBatches:
         producer_id, producer_epoch, base_sequence = producer_of(records)
         producers = log.producer_state
         if producers.has_ongoing_transaction(producer_id, producer_epoch):
+            if self._without_space and transactional_id in self._without_space:
+                is_known = api_version >= PRODUCE_ADDS
+                return Code.CONCURRENT_TRANSACTIONS if is_known else Code.NOT_ENOUGH_REPLICAS
             kept_from = self._coordinator.kept_from
             if kept_from and (producer_id, producer_epoch) in kept_from:
                 return Code.INVALID_PRODUCER_EPOCH
@@ -314,7 +322,7 @@ class ProduceHandler:
         self._flushes = flushes
         self._progress = progress
         self._transactions = transactions
-        self._batches = TransactionalBatches(cluster, transactions, transaction_ends)
+        self._batches = TransactionalBatches(cluster, transactions, endings, transaction_ends)
         self._endings = endings
         self._transaction_ends = transaction_ends
         self._files_ahead = files_ahead

@@ -254,6 +254,8 @@ class TxnOffsetCommitHandler:
         if any(self._topics.is_later(topic.name, context) for topic in request.topics):
             # the request was held back, and names earlier topics
             return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.transactional_id in self._endings.without_space:
+            return _offset_commit_refused(request, Code.CONCURRENT_TRANSACTIONS)
         self._topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
         index = partition_for(request.group_id, len(self._topics.partitions_of(OFFSETS_TOPIC)))
         producers = self._topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state

@@ -294,10 +294,15 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
 
 
 class Endings:
-    """The transactions that are ending, by transactional id, and the calls that wait for them."""
+    """The transactions that are ending, by transactional id, and the calls that wait for them.
+
+    without_space: the ids of those whose markers or records wait for space. Where a partition lacks
+    its marker nothing may be written for such an id: it would be part of the decided transaction.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[str, Ending] = {}
+        self.without_space: set[str] = set()
 
     def is_decided(self, transactional_id: str) -> bool:
         """Whether a decision on its transaction is being carried out."""
@@ -658,6 +663,7 @@ class TransactionEnds(EndsOnTopics):
         before = ending.step
         if event is None:
             actions, ending.left = ending.left, ()
+            self._endings.without_space.discard(ending.transactional_id)
         else:
             ending.step, actions = ending.law[before, event][ending.durability]
             if logger.isEnabledFor(logging.DEBUG):
@@ -692,6 +698,7 @@ class TransactionEnds(EndsOnTopics):
             self._drop(ending, now_ms)
             return
         ending.left, ending.is_again = left, True
+        self._endings.without_space.add(ending.transactional_id)
         assert ending.decision is not None
         waiting = ending.decision.waiting
         _refuse(self._requests, waiting)

@@ -66,7 +66,8 @@ from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     Offsets,
 )
-from barnabas.storage.log import broker_appends, log_reader, retention
+from barnabas.storage.log import broker_appends, log_reader, retention, segment
+from barnabas.storage.log import log as log_module
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
@@ -120,13 +121,26 @@ def defect(
 
 @contextlib.contextmanager
 def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute is another for a while."""
+    """An attribute is another for a while, in the class that has it."""
+    if isinstance(owner, type):
+        owner = next(one for one in owner.__mro__ if name in one.__dict__)
     old = owner.__dict__[name]
     setattr(owner, name, value)
     try:
         yield
     finally:
         setattr(owner, name, old)
+
+
+@contextlib.contextmanager
+def _unstored_starts() -> Iterator[None]:
+    def raise_starts(self: LogManager, starts: dict[Log, int]) -> None:
+        for log, start in starts.items():
+            log.delete_records_before(start)
+        self.write_starts()
+
+    with changed(LogManager, "raise_starts", raise_starts):
+        yield
 
 
 # --- durability ---------------------------------------------------------------------------------
@@ -623,7 +637,7 @@ def deletions_are_forgotten() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
         self.log_dir.changed_starts.clear()
 
-    with changed(LogManager, "write_starts", write_starts):
+    with changed(LogManager, "write_starts", write_starts), _unstored_starts():
         yield
 
 
@@ -928,7 +942,7 @@ def deleted_records_come_back() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
         self.log_dir.changed_starts.clear()
 
-    with changed(LogManager, "write_starts", write_starts):
+    with changed(LogManager, "write_starts", write_starts), _unstored_starts():
         yield
 
 
@@ -2170,4 +2184,33 @@ def move_leaders_in_one_epoch() -> Iterator[None]:
         return [log for log in logs if log is not None]
 
     with changed(TopicRegistry, "begin_leader_epoch", begin_leader_epoch):
+        yield
+
+
+@defect("want of room for a write ends the broker", "crashed", tweak=focuses.with_no_space)
+def no_space_is_fatal() -> Iterator[None]:
+    def same(error: OSError) -> OSError:
+        return error
+
+    with changed(segment, "not_written", same), changed(log_module, "not_written", same):
+        yield
+
+
+@defect(
+    "what is written before a marker that finds no room belongs to the decided transaction",
+    "aborted-read",
+    tweak=focuses.with_no_space,
+)
+def decided_transactions_take_batches() -> Iterator[None]:
+    class Forgetful(set[str]):
+        def add(self, element: str) -> None:
+            pass
+
+    begin = Endings.__init__
+
+    def forgetful(self: Endings) -> None:
+        begin(self)
+        self.without_space = Forgetful()
+
+    with changed(Endings, "__init__", forgetful):
         yield

@@ -136,11 +136,6 @@ DRAWN_LESSONS = (
         "with a sequence above 0",
     ),
     (
-        13000238,
-        "a member of the consumer protocol keeps its id: it may join under it after another had "
-        "its place, and was dismissed with its group",
-    ),
-    (
         13001134,
         "what a static member's former process has is shared out again from when the next one asks "
         "for its place, before that one has its answer",

@@ -199,6 +199,33 @@ def test_the_next_transaction_waits_for_the_end_of_the_last(
     assert b.read("u", committed=True) == [b"a"]
 
 
+def test_nothing_is_added_to_a_transaction_whose_markers_wait(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was ended by a request of version 1, which keeps the epoch; then a batch of version 2, or
+    offsets, come to a partition in which it is still open. There is space for them already.
+    """
+    producer = transaction(b)
+    producer.send_offset("g", "t", 1)
+    with Only(monkeypatch, "u-0/", "__consumer_offsets"):
+        assert producer.end(True) == Code.NONE
+    for version, code in ((12, Code.CONCURRENT_TRANSACTIONS), (11, Code.NOT_ENOUGH_REPLICAS)):
+        refused = b.produce(
+            "u", (b"b",), pid=producer.pid, epoch=producer.epoch, sequence=1, txn="txn",
+            connection=producer.connection, version=version,
+        )  # fmt: skip
+        assert refused[0] == code
+    assert producer.commit_offset("g", "t", 2) == Code.CONCURRENT_TRANSACTIONS
+    again(b)
+    assert b.read("u", committed=True) == [b"a"]
+    assert b.group_offset("g", "t") == (Code.NONE, 1)
+    assert b.produce(
+        "u", (b"b",), pid=producer.pid, epoch=producer.epoch, sequence=1, txn="txn",
+        connection=producer.connection, version=12,
+    )[0] == Code.NONE  # fmt: skip
+    assert b.read("u", committed=True) == [b"a"]
+
+
 def test_a_timeout_without_space_comes_later(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
