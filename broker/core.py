@@ -122,6 +122,7 @@ class Broker:
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
         self.counters, self.unwritten = counters, unwritten
         self._apis = config.release.apis
+        self._resumed: ConnectionState | None = None  # the gate has passed its request already
 
     @property
     def failover(self) -> Failover:
@@ -191,6 +192,8 @@ class Broker:
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """Process one whole request; frame: its bytes without the size field.
 
+        One long function: each further call would cost every request.
+
         The core may write to the frame's memory. It does not use the memory after the call, unless
         the frame has more than `GIVEN_AWAY_BYTES`: such memory belongs to the core from then on.
 
@@ -207,11 +210,15 @@ class Broker:
         requests.next_ticket = ticket + 1
         try:
             authentication = connection.authentication
-            if authentication is not None and (
-                now_ms >= authentication.passes_until_ms
-                or len(frame) < _API_KEY_BYTES
-                # the low byte alone, which is cheap to read: `is_served` reads the whole key
-                or frame[1] in _SASL_KEYS
+            if (
+                authentication is not None
+                and connection is not self._resumed
+                and (
+                    now_ms >= authentication.passes_until_ms
+                    or len(frame) < _API_KEY_BYTES
+                    # the low byte alone, which is cheap to read: `is_served` reads the whole key
+                    or frame[1] in _SASL_KEYS
+                )
             ):
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
@@ -268,6 +275,7 @@ class Broker:
             if self.connections.get(connection_id) is not connection:
                 return
             connection.in_flight = False
+            self._resumed = connection
             try:
                 self.on_frame(connection_id, kept, now_ms)
             except (OSError, AssertionError):
@@ -275,6 +283,8 @@ class Broker:
             except Exception as error:
                 # ends the connection, as the rim does on an error in a request handled at once
                 self.requests.give_up(connection_id, error)
+            finally:
+                self._resumed = None
 
         run = self.routes.importer_of(api)
         held_bytes = size_bytes if kept is frame else 0

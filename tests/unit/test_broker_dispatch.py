@@ -175,6 +175,19 @@ def test_a_first_request_of_a_version_to_come_is_refused_when_the_worker_is_done
     assert int.from_bytes(answer[8:10]) == Code.UNSUPPORTED_VERSION
 
 
+def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
+    """ApiVersions before a login is served once: the second would end the connection."""
+    host = CoreHost(
+        tmp_path,
+        users={"alice": "secret"},
+        listeners="SASL_PLAINTEXT://127.0.0.1:9092",
+        sasl_enabled_mechanisms="PLAIN",
+    )
+    host.broker.routes.imports_elsewhere = True
+    answer = host.call(host.connect(1), ApiVersionsRequest("a", "1"), 3)
+    assert (answer.error_code, host.closed) == (Code.NONE, {})
+
+
 def test_what_the_worker_imports_exists() -> None:
     """A module that a row names, and that is gone, would fail with the first request alone."""
     for api in APIS:
