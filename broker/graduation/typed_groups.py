@@ -14,9 +14,10 @@ from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE, type_of_version
 from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+from barnabas.coordinator.groups.typed_group import TypedKind
 from barnabas.protocol.records import Record
 
-_KINDS = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
+_KINDS: dict[str, TypedKind] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
 _FEATURES = {SHARE_TYPE: SHARE_VERSION, STREAMS_TYPE: STREAMS_VERSION}
 _SHOWN = 10
 
