@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Answer
     from barnabas.broker.requests.routes import Route
     from barnabas.coordinator.share.share_messages import StateRequest
+    from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
 # whether the request writes; a read does where the leader epoch has risen
@@ -71,10 +72,10 @@ class ShareStateEdge:
             for result in self._refusal(request, topics, code, context).results
         ]
         if not served and results:
-            response: Answer = _with_results(
+            refusal: Message = _with_results(
                 self._refusal(request, [], Code.NONE, context), results
             )
-            return response
+            return refusal
         whole: Any = request
         if results:
             whole = copy.copy(request)

@@ -8,17 +8,16 @@ unknown to them, and left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from barnabas.broker.graduation.kafka_versions import KafkaVersion
 from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE, type_of_version
 from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+from barnabas.coordinator.groups.typed_group import TypedKind
 from barnabas.protocol.records import Record
 
-# each decodes keys of a class of its own, which its `is_group_key` takes
-_KINDS: dict[str, Any] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
+_KINDS: dict[str, TypedKind] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
 _FEATURES = {SHARE_TYPE: SHARE_VERSION, STREAMS_TYPE: STREAMS_VERSION}
 _SHOWN = 10
 

@@ -27,6 +27,7 @@ BASE = {
     "auto.create.topics.enable": "false",
 }
 PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE = 0.04, 0.15, 0.15
+STREAMS_SESSION_MS = 1500
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -101,7 +102,8 @@ class Scenario:
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
     two_phase: applications whose transactions end as a database has decided (KIP-939). sharers:
-    members of each of two share groups (KIP-932), where there are topics for them. quotas: of
+    members of each of two share groups (KIP-932), where there are topics for them. streamers:
+    members of a streams group (KIP-1071). quotas: of
     all clients together, by Kafka's names; heeds_throttles: whether these wait by themselves when
     an answer demands it, as Apache Kafka's do.
     """
@@ -174,6 +176,7 @@ class Scenario:
     consumer_protocol: float = 0.0
     two_phase: int = 0
     sharers: int = 0
+    streamers: int = 0
     quotas: dict[str, float] = field(default_factory=dict)
     heeds_throttles: bool = False
 
@@ -283,6 +286,23 @@ class Scenario:
             "share.coordinator.state.topic.num.partitions": "2",
             "share.coordinator.snapshot.update.records.per.snapshot": updates_per_snapshot,
         }
+
+    def use_streamers(self, members: int) -> None:
+        """So many members of a streams group."""
+        self.streamers = members
+        self.properties |= {
+            "group.streams.min.session.timeout.ms": str(STREAMS_SESSION_MS),
+            "group.streams.session.timeout.ms": str(STREAMS_SESSION_MS),
+            "group.streams.min.heartbeat.interval.ms": "500",
+            "group.streams.heartbeat.interval.ms": "500",
+            "group.streams.assignment.interval.ms": "0",
+            "group.streams.initial.rebalance.delay.ms": "100",
+        }
+
+    @property
+    def streamed_topics(self) -> list[str]:
+        """The topics that the streams group reads: those that neither grow nor go."""
+        return [name for name in self.shared_topics if name not in self.growing]
 
     @property
     def shared_topics(self) -> list[str]:

@@ -23,7 +23,7 @@ from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_los
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
-from sim import sharers, two_phase
+from sim import sharers, streamers, two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.brokers import Bundle, Unled, move_leaders
@@ -137,6 +137,7 @@ class World:
         self._workers: list[Worker] = []
         self._consumers: list[Consumer] = []
         self.share_groups: list[sharers.Group] = []
+        self.streams_groups: list[streamers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
         self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' times are checked
         self._logs: list[tuple[Any, Any]] = []
@@ -724,6 +725,14 @@ class World:
             )
         if scenario.sharers and scenario.shared_topics:
             self._set_off_sharers()
+        if scenario.streamers and scenario.streamed_topics:
+            counts = {
+                topic: len(scenario.partitions_of(topic)) for topic in scenario.streamed_topics
+            }
+            streams_group = streamers.Group(self, "streams", counts)
+            self.streams_groups.append(streams_group)
+            for number in range(scenario.streamers):
+                self.loop.spawn(streamers.Streamer(self, number, streams_group).run())
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
@@ -929,6 +938,8 @@ class World:
             return False
         if not all(group.is_drained() for group in self.share_groups):
             return False
+        if not all(group.is_at_rest() for group in self.streams_groups):
+            return False
         for group in self.scenario.groups:
             if not self._has_read_all(
                 self._members[group.name], self.scenario.partitions_of(group.topic)
@@ -973,6 +984,11 @@ class World:
             f"{group.name} has not worked off all"
             for group in self.share_groups
             if not group.is_drained()
+        ]
+        parts += [
+            f"{group.name}: {[(m.id, m.epoch, sorted(m.active)) for m in group.members]}"
+            for group in self.streams_groups
+            if not group.is_at_rest()
         ]
         if not parts:
             members = [

@@ -1,0 +1,215 @@
+"""Stock share consumers (librdkafka's) on one topic, and the broker, killed at random.
+
+    PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7
+
+Each member is a process. It writes down what it is about to accept, and that it was answered, a
+line each, before it goes on: what a killed one knew is known. In the end every record has been
+delivered and accepted: none is lost, and the group has nothing left. What was answered as accepted
+is not delivered again, but for a record whose acknowledgement a later one of the same batch needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from helpers.processes import ROOT, environment
+
+from barnabas import LocalBroker
+
+GROUP, TOPIC = "couriers", "deliveries"
+PARTITIONS, MEMBERS = 4, 3
+LOCK_MS = 1000
+SETTINGS = {
+    "group.share.min.record.lock.duration.ms": str(LOCK_MS),
+    "group.share.record.lock.duration.ms": str(LOCK_MS),
+    "group.share.assignment.interval.ms": "0",
+    "group.share.delivery.count.limit": "10",
+    "group.share.max.delivery.count.limit": "10",
+}
+ATTEMPT, DONE = "attempt", "done"
+
+
+class Report(NamedTuple):
+    """What a run came to. missing: values that no member has tried to accept. left: by partition,
+    what the group has not finished.
+    """
+
+    records: int
+    accepted: int
+    kills: int
+    broker_kills: int
+    missing: list[str]
+    left: int
+
+
+def work(servers: str, path: str, seed: int) -> None:
+    """One member, until it is killed."""
+    from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
+
+    rng = random.Random(seed)
+    member = ShareConsumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": GROUP,
+            "share.acknowledgement.mode": "explicit",
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+    member.subscribe([TOPIC])
+    with open(path, "a", buffering=1, encoding="utf-8") as diary:
+        while True:
+            try:
+                records = [one for one in member.poll(timeout=0.5) if not one.error()]
+                accepted = []
+                for record in records:
+                    kind = AcknowledgeType.RELEASE if rng.random() < 0.1 else AcknowledgeType.ACCEPT
+                    if kind == AcknowledgeType.ACCEPT:
+                        accepted.append([record.partition(), record.value().decode()])
+                    member.acknowledge(record, kind)
+                diary.write(json.dumps([ATTEMPT, accepted]) + "\n")
+                answers = member.commit_sync(10)
+                failed = {at.partition for at, error in answers.items() if error is not None}
+                done = [value for partition, value in accepted if partition not in failed]
+                diary.write(json.dumps([DONE, done]) + "\n")
+            except KafkaException as error:
+                diary.write(json.dumps(["failed", str(error)]) + "\n")
+
+
+class Run:
+    """Members and a broker, and what is done to them."""
+
+    def __init__(self, broker: LocalBroker, directory: str, seed: int) -> None:
+        self.broker, self.directory, self.random = broker, Path(directory), random.Random(seed)
+        self.members: list[subprocess.Popen[bytes]] = []
+        self.started = self.kills = self.broker_kills = 0
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        self.started += 1
+        command = [
+            sys.executable, "-m", "torture.sharing", "--worker", self.broker.bootstrap_servers,
+            str(self.directory / f"{self.started}.diary"), "--seed", str(self.random.random()),
+        ]  # fmt: skip
+        return subprocess.Popen(command, cwd=ROOT, env=environment())
+
+    def produce(self, first: int, count: int) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "log_level": 0,
+            }
+        )
+        for number in range(first, first + count):
+            producer.produce(TOPIC, f"{number}".encode())
+        assert producer.flush(60) == 0
+
+    def torture(self, seconds: float) -> int:
+        """Kill members and the broker. Gives: how many records were written."""
+        records, end = 0, time.monotonic() + seconds
+        self.members = [self.spawn() for _ in range(MEMBERS)]
+        while time.monotonic() < end:
+            self.produce(records, 200)
+            records += 200
+            time.sleep(self.random.uniform(0.5, 2))
+            if self.random.random() < 0.3:
+                self.broker.kill()
+                self.broker.start()
+                self.broker_kills += 1
+            else:
+                rank = self.random.randrange(MEMBERS)
+                self.members[rank].kill()
+                self.members[rank].wait()
+                self.members[rank] = self.spawn()
+                self.kills += 1
+        return records
+
+    def rows(self, kind: str) -> Iterator[Any]:
+        for path in self.directory.glob("*.diary"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue  # a line that a kill has cut
+                if row[0] == kind:
+                    yield from row[1]
+
+    def missing(self, records: int) -> list[str]:
+        tried = {value for _, value in self.rows(ATTEMPT)}
+        return sorted({str(number) for number in range(records)} - tried, key=int)
+
+    def left(self) -> int:
+        """What the group has not finished; unknown parts count as one."""
+        command = [
+            sys.executable, "-m", "barnabas", "groups", "describe", GROUP, "--json",
+            "--bootstrap-server", self.broker.bootstrap_servers,
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=True)
+        (row,) = json.loads(done.stdout)
+        lags = [one["lag"] for one in row["partitions"]]
+        return sum(1 if lag is None else lag for lag in lags) + PARTITIONS - len(lags)
+
+    def heal(self, records: int, patience_s: float) -> Report:
+        """Wait until all is done."""
+        end = time.monotonic() + patience_s
+        while (missing := self.missing(records)) or (left := self.left()):
+            if time.monotonic() > end:
+                left = self.left()
+                break
+            time.sleep(0.5)
+        accepted = len(set(self.rows(DONE)))
+        return Report(records, accepted, self.kills, self.broker_kills, missing, left)
+
+    def end(self) -> None:
+        for member in self.members:
+            member.kill()
+            member.wait()
+
+
+def run(seconds: float, seed: int, patience_s: float = 90) -> Report:
+    """One run with a broker of its own."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalBroker(settings=SETTINGS, topics={TOPIC: PARTITIONS}) as broker,
+    ):
+        command = [
+            sys.executable, "-m", "barnabas", "config", "set", "group", GROUP,
+            "share.auto.offset.reset=earliest", "--bootstrap-server", broker.bootstrap_servers,
+        ]  # fmt: skip
+        subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=True)
+        one = Run(broker, directory, seed)
+        try:
+            return one.heal(one.torture(seconds), patience_s)
+        finally:
+            one.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torture.sharing", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", default=str(os.getpid()))
+    parser.add_argument("--worker", nargs=2)
+    options = parser.parse_args()
+    if options.worker:
+        work(*options.worker, seed=hash(options.seed))
+    report = run(options.seconds, int(options.seed))
+    print(report)
+    return 1 if report.missing or report.left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
