@@ -97,6 +97,21 @@ def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
     assert limits().pause_ms(0) == 0
 
 
+def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
+    """Also of one that was connected before there were limits; hosts come from any address."""
+    bound = limits(addresses=(HERE, HERE))
+    for number in range(300):
+        assert bound.on_connected(f"198.51.100.{number}", 0) is None
+    assert len(bound._counts) == 301
+    for number in range(300):
+        bound.on_closed(f"198.51.100.{number}")
+    assert bound._counts == {HERE: 2}
+    bound.on_closed(HERE)
+    assert bound._counts == {HERE: 1}
+    bound.on_closed(HERE)
+    assert bound._counts == {}
+
+
 def test_what_is_kept_of_addresses_is_bounded() -> None:
     bound = limits(quotas=rate_of(None, 5.0))
     for number in range(3 * FEWEST_KEPT):

@@ -709,6 +709,18 @@ def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
     assert (sessions.partition_count, len(sessions)) == (0, 0)
 
 
+def test_nothing_stays_of_the_limits_of_a_group_without_sessions() -> None:
+    b = queue(3)
+    one, other = two(b)
+    one.take("t")
+    other.take("t")
+    partitions = b.broker.shares.get().partitions
+    one.hang_up()
+    assert list(partitions._limits) == ["g"]
+    other.hang_up()
+    assert (len(partitions), partitions._limits) == (0, {})
+
+
 def test_locks_that_were_renewed_or_released_take_no_memory() -> None:
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(100)))

@@ -86,6 +86,17 @@ def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
     assert log is not None and log.log_end_offset == 1
 
 
+def test_the_first_quota_holds_for_requests_of_a_kind_that_was_sent_before(host: CoreHost) -> None:
+    """And the last one that goes holds for none any more."""
+    for _ in range(2):
+        assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
+        assert mutes(host) == []
+        put(host, producer_byte_rate=1000.0)
+        assert host.call(1, produce("t", VALUE), 9).throttle_time_ms > 2000
+        assert [connection for connection, _ in mutes(host)] == [1]
+        assert put(host) is None
+
+
 def test_a_produce_without_an_answer_waits_as_long(host: CoreHost) -> None:
     put(host, producer_byte_rate=1000.0)
     request = produce("t", VALUE, acks=0)

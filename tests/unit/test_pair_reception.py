@@ -200,6 +200,32 @@ def test_the_broker_gets_the_connections_when_it_leads(
     listening.close()
 
 
+def test_a_request_under_way_is_answered_before_the_broker_gets_its_connection(
+    node: Node, new_leader: Callable[..., Leader]
+) -> None:
+    """It waited for a leader, which this node is now."""
+    handed: list[socket.socket] = []
+    is_handed = threading.Event()
+
+    def heir(name: str, sock: socket.socket) -> None:
+        handed.append(sock)
+        is_handed.set()
+
+    with node.connect() as client:
+        client.sendall(frame(METADATA))
+        client.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(PATIENCE_S)
+        (listening,) = node.reception.take()
+        node.reception.hand_over(heir)
+        node.leader = new_leader(b"one").address
+        assert receive(client, 7)[4:] == b"one"
+        assert is_handed.wait(PATIENCE_S)
+        handed[0].close()
+    listening.close()
+
+
 @pytest.mark.parametrize(
     ("listener", "settings", "is_carried"),
     [

@@ -643,6 +643,19 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
     assert operations == [Operation(Kind.REPLACE, "f", data=b"1")]
 
 
+def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
+    """One that is there may be with the standby: by the mark its last copy would go."""
+    inner = new_disk()
+    inner.mkdir("/x/t-0")
+    disk = ReplicatedDisk(inner, "/x")
+    disk.mkdir("/x/t-0")
+    disk.mkdir("/x/t-1")
+    disk.mkdir("/x/t-1/below")
+    assert [
+        path for path in ("t-0", "t-1", "t-1/below") if inner.exists(f"/x/{path}/{NOT_SENT_NAME}")
+    ] == ["t-1"]
+
+
 def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
     """A standby that has the name alone would serve an empty segment for the cleaned one."""
     operations: list[Operation] = []
