@@ -9,6 +9,7 @@ until a bound, and is sent while it is made, a line of JSON for each record, as
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ SEARCH_S = 0.4
 WORK_S, LONGEST_PAUSE_S = 0.004, 0.05
 FOUND_AT_ONCE = 50
 MOST_DOWNLOADED = 100_000
+DOWNLOADS_AT_ONCE = 2
 LONGEST_TEXT = 1000
 _LONGEST_DOWNLOAD_S = 600.0
 REPLAY_S = 20.0
@@ -73,6 +75,7 @@ class RecordViews:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._downloads = threading.Semaphore(DOWNLOADS_AT_ONCE)
 
     def records(self, viewer: Viewer, query: Query) -> Any:
         """The records of one partition from an offset on."""
@@ -200,7 +203,8 @@ class RecordViews:
     def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
-            result = self._part(search, left)
+            with self._downloads:  # for each part: a slow client does not hold others up
+                result = self._part(search, left)
             values = [json_line_value(topic, row.partition, row.record) for row in result.found]
             lines = [json.dumps(value, ensure_ascii=False) for value in values]
             left -= len(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -215,6 +216,7 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     from barnabas.broker.rim.http_server import LOOPBACK
 
     console, host = Console(server, sock), sock.getsockname()[0]
+    gc.freeze()  # its modules: else the first collection, during a request, would traverse them
     if host not in LOOPBACK:
         if console.needs_login:
             what = "without TLS: its users' passwords cross the network readable"
