@@ -45,7 +45,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.logs import journal_file
 from barnabas.broker.logs.durable_size import DurableSize
@@ -77,6 +77,7 @@ RENAMED_CONFIGS = {
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 
 
+_Key, _Value = TypeVar("_Key"), TypeVar("_Value")
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Whom quotas are for (KIP-546): pairs of a type and a name, by type; the name None is the default
 of its type.
@@ -300,7 +301,7 @@ class ClusterMetadata:
     def set_client_metrics(self, name: str, configs: dict[str, str]) -> None:
         """Store a subscription; without configs it is deleted."""
         self._append(_client_metrics_frame(name, configs))
-        self._take_client_metrics(name, configs)
+        _store(self.client_metrics, name, dict(configs))
         self._maybe_rewrite()
 
     def set_scram_credentials(
@@ -310,7 +311,7 @@ class ClusterMetadata:
         one."""
         self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
         for key, credential in changes.items():
-            self._take_scram_credential(key, credential)
+            _store(self.scram_credentials, key, credential)
         self._maybe_rewrite()
 
     def add_acls(self, acls: Mapping[uuid.UUID, Acl]) -> None:
@@ -330,13 +331,13 @@ class ClusterMetadata:
         """Store all quotas of entities, with one flush; an empty mapping deletes them."""
         self._append(*(_client_quota_frame(entity, quotas) for entity, quotas in changes.items()))
         for entity, quotas in changes.items():
-            self._take_client_quotas(entity, quotas)
+            _store(self.client_quotas, entity, dict(quotas))
         self._maybe_rewrite()
 
     def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
         """Store all settings of a group; an empty mapping deletes them."""
         self._append(_group_configs_frame(name, configs))
-        self._take_group_configs(name, configs)
+        _store(self.group_configs, name, dict(configs))
         self._maybe_rewrite()
 
     def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None:
@@ -384,32 +385,6 @@ class ClusterMetadata:
 
     def _take(self, topic: Topic) -> None:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic
-
-    def _take_scram_credential(
-        self, key: tuple[str, int], credential: ScramCredential | None
-    ) -> None:
-        if credential is None:
-            self.scram_credentials.pop(key, None)
-        else:
-            self.scram_credentials[key] = credential
-
-    def _take_client_metrics(self, name: str, configs: dict[str, str]) -> None:
-        if configs:
-            self.client_metrics[name] = dict(configs)
-        else:
-            self.client_metrics.pop(name, None)
-
-    def _take_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
-        if quotas:
-            self.client_quotas[entity] = dict(quotas)
-        else:
-            self.client_quotas.pop(entity, None)
-
-    def _take_group_configs(self, name: str, configs: dict[str, str]) -> None:
-        if configs:
-            self.group_configs[name] = dict(configs)
-        else:
-            self.group_configs.pop(name, None)
 
     def _drop(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -618,6 +593,14 @@ class ClusterMetadata:
         self._note_size()  # not before: a power loss may bring the former file back
 
 
+def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Store a value, or, if it is None or empty, remove the key."""
+    if value:
+        table[key] = value
+    else:
+        table.pop(key, None)
+
+
 def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) -> bool:
     """Apply a change of anything but topics. Gives: False for an unknown kind."""
     if kind == "broker_configs":
@@ -625,15 +608,16 @@ def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) 
     elif kind == "broker_default_configs":
         metadata.broker_default_configs = dict(body["configs"])
     elif kind == "client_metrics":
-        metadata._take_client_metrics(body["name"], body["configs"])
+        _store(metadata.client_metrics, body["name"], dict(body["configs"]))
     elif kind == "group_configs":
-        metadata._take_group_configs(body["name"], body["configs"])
+        _store(metadata.group_configs, body["name"], dict(body["configs"]))
     elif kind == "features":
         metadata.feature_levels, metadata.features_epoch = dict(body["levels"]), body["epoch"]
         metadata.updated_features = dict(body.get("updated", ()))
     elif kind == "scram_credential":
         kept = body["credential"]
-        metadata._take_scram_credential(
+        _store(
+            metadata.scram_credentials,
             (body["user"], body["mechanism"]),
             None if kept is None else ScramCredential(*kept),
         )
@@ -642,7 +626,7 @@ def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) 
     elif kind == "acl_removed":
         metadata.acls.pop(uuid.UUID(bytes=body["id"]), None)
     elif kind == "client_quota":
-        metadata._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
+        _store(metadata.client_quotas, tuple(sorted(body["entity"].items())), dict(body["quotas"]))
     elif kind == "producer_ids":
         metadata.next_producer_id = max(metadata.next_producer_id, body["next"])
     else:

@@ -9,6 +9,7 @@ until a bound, and is sent while it is made, a line of JSON for each record, as
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -39,13 +40,34 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log.time_search import Searched, SearchTakesLong
 
-SEARCH_S = 0.25
+SEARCH_S = 0.4
 """How long one request's part of a search takes at most, but for its last batch."""
+WORK_S, LONGEST_PAUSE_S = 0.004, 0.05
 FOUND_AT_ONCE = 50
 MOST_DOWNLOADED = 100_000
+DOWNLOADS_AT_ONCE = 2
 LONGEST_TEXT = 1000
 _LONGEST_DOWNLOAD_S = 600.0
 REPLAY_S = 20.0
+
+
+class Pace:
+    """Whether a part of a search has lasted for SEARCH_S; and pauses in it.
+
+    The search and the broker's loop share the interpreter. With pauses as long as the work between
+    them, requests of clients wait for it half of the time at most.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._until_s = self._began_s + SEARCH_S
+
+    def __call__(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._began_s >= WORK_S:
+            time.sleep(min(now_s - self._began_s, LONGEST_PAUSE_S))
+            self._began_s = now_s = time.monotonic()
+        return now_s >= self._until_s
 
 
 class RecordViews:
@@ -53,6 +75,7 @@ class RecordViews:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._downloads = threading.Semaphore(DOWNLOADS_AT_ONCE)
 
     def records(self, viewer: Viewer, query: Query) -> Any:
         """The records of one partition from an offset on."""
@@ -77,9 +100,8 @@ class RecordViews:
         topic = query.get("topic", "")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
         search, ends = self._new_search(topic, query)
-        until_s = time.monotonic() + SEARCH_S
         count = min(number(query, "count", FOUND_AT_ONCE), MOST_RECORDS)
-        result = search.run(count, lambda: time.monotonic() >= until_s)
+        result = search.run(count, Pace())
         return {
             "topic": topic,
             "rows": [found_value(found) for found in result.found],
@@ -181,7 +203,8 @@ class RecordViews:
     def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
-            result = self._part(search, left)
+            with self._downloads:  # for each part: a slow client does not hold others up
+                result = self._part(search, left)
             values = [json_line_value(topic, row.partition, row.record) for row in result.found]
             lines = [json.dumps(value, ensure_ascii=False) for value in values]
             left -= len(lines)
@@ -215,8 +238,7 @@ class RecordViews:
             search, _ = self._new_search(topic, asked)
 
     def _part(self, search: Search, left: int) -> Result:
-        until_s = time.monotonic() + SEARCH_S
-        return search.run(min(left, 1000), lambda: time.monotonic() >= until_s)
+        return search.run(min(left, 1000), Pace())
 
 
 def _condition(query: Query) -> Condition | None:

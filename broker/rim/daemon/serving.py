@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -235,6 +236,7 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     from barnabas.broker.rim.http_server import LOOPBACK
 
     console, host = Console(server, sock), sock.getsockname()[0]
+    gc.freeze()  # its modules: else the first collection, during a request, would traverse them
     if host not in LOOPBACK:
         if console.needs_login:
             what = "without TLS: its users' passwords cross the network readable"
