@@ -21,7 +21,6 @@ from barnabas.cli.consuming.record_decoding import (
     SKIP,
     STOP,
     RecordPreparation,
-    Undecodable,
 )
 from barnabas.cli.consuming.record_search import RecordSearch
 from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
@@ -49,7 +48,7 @@ from barnabas.cli.serde.schema_options import (
     schema_help,
     schema_options,
 )
-from barnabas.cli.waiting import TimeoutOver, Waiting
+from barnabas.cli.waiting import Waiting
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
@@ -185,7 +184,7 @@ def consume(
                 reader = PartitionReader(after, None, None, prepare)
             if last is None or follow:
                 printer.print_all(reader, consumer)
-        except (KeyboardInterrupt, TimeoutOver, Undecodable):
+        except (KeyboardInterrupt, CommandError):
             _end_early(connection, consumer, reader, printer, ", ".join(names), group)
             raise
         if group is not None:

@@ -36,3 +36,28 @@ def _loaded(source: str) -> set[str]:
 def test_the_package_and_its_help_load_nothing_heavy(source: str) -> None:
     bare = _loaded("")
     assert sorted(set(HEAVY) & (_loaded(source) - bare)) == []
+
+
+OF_SCHEMAS = ("fastavro", "google.protobuf", "grpc_tools", "jsonschema", "referencing")
+SCHEMAS = {
+    "from barnabas.cli.serde.avro import AvroSerde; AvroSerde('\"long\"')": {"fastavro"},
+    "from barnabas.cli.serde.json_schema import JsonSchemaSerde; JsonSchemaSerde('true')": {
+        "jsonschema",
+        "referencing",
+    },
+    "from barnabas.cli.serde.protobuf import compile_text; compile_text('', {}, '')": {
+        "google.protobuf",
+        "grpc_tools",
+    },
+}
+
+
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_commands_load_no_library_of_schemas(command: str) -> None:
+    found = _loaded(COMMAND.format(arguments=[command, "--help"]))
+    assert found & {*OF_SCHEMAS, "http.client"} == set()
+
+
+@pytest.mark.parametrize("source", SCHEMAS)
+def test_a_schema_loads_the_library_of_its_kind(source: str) -> None:
+    assert _loaded(source) & set(OF_SCHEMAS) == SCHEMAS[source]

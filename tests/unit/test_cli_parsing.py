@@ -243,6 +243,10 @@ def test_completion_script(barnabas: CommandLine, shell: str) -> None:
         ("barnabas txn why", {"why-stuck"}),
         ("barnabas start --da", {"--data-dir"}),
         ("barnabas consume --isol", {"--isolation-level"}),
+        ("barnabas consume --gre", {"--grep", "--grep-in"}),
+        ("barnabas consume t --grep-in v", {"value"}),
+        ("barnabas produce t --value-schema reg", {"registry", "reg"}),
+        ("barnabas produce t --input c", {"csv"}),
     ],
 )
 def test_completion(

@@ -17,13 +17,14 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from barnabas.cli.cluster import OF_REGISTRY
 from barnabas.cli.errors import CommandError
+from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.version import __version__
 
 OPTION = "--schema-registry"
@@ -123,20 +124,15 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 class SchemaRegistry:
     """A schema registry.
 
-    Takes:  call, which runs a function that may block, as `Waiting.call` does.
+    A request waits as `Waiting` has it: a line says what for, and Ctrl-C ends it.
+
     Raises: CommandError for an address that is none, and from each method, where the registry
             cannot be reached; RegistryError where it refuses.
     """
 
-    def __init__(
-        self,
-        settings: RegistrySettings,
-        timeout_s: float,
-        call: Callable[..., Any] = lambda what, function, *args: function(*args),
-    ) -> None:
+    def __init__(self, settings: RegistrySettings, timeout_s: float) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._call = call
         self._urls = [_checked(one.strip()) for one in settings.url.split(",")]
         self._context: ssl.SSLContext | None = None
         self.address = ", ".join(_shown(url) for url in self._urls)
@@ -201,14 +197,22 @@ class SchemaRegistry:
         problem = ""
         for url in self._urls:
             try:
-                status, data = self._call(
-                    f"{what} from the schema registry", self._exchange, url, method, path, body
-                )
+                status, data = self._call(what, url, method, path, body)
             except (OSError, http.client.HTTPException) as error:
                 problem = problem or self._problem(url, error)
                 continue
             return self._answer(url, what, status, data)
         raise CommandError(problem)
+
+    def _call(self, what: str, url: str, *request: Any) -> tuple[int, bytes]:
+        """One request and its answer. Raises: OSError, HTTPException."""
+        try:
+            found: tuple[int, bytes] = Waiting(_shown(url), self._timeout_s).call(
+                what, self._exchange, url, *request
+            )
+        except TimeoutOver as error:  # its text is about brokers
+            raise TimeoutError(str(error)) from error
+        return found
 
     def _exchange(
         self, url: str, method: str, path: str, body: Mapping[str, Any] | None

@@ -62,7 +62,7 @@ class SchemaOptions(NamedTuple):
                 "`registry` needs to know where that is: pass --schema-registry "
                 f"http://HOST:PORT, or set the environment's {ENVIRONMENT}"
             )
-        return SchemaRegistry(settings, connection.timeout_s, connection.waiting.call)
+        return SchemaRegistry(settings, connection.timeout_s)
 
 
 def schema_options(*, producing: bool) -> Callable[[Command], Command]:
