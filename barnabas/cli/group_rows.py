@@ -10,7 +10,7 @@ has no lag.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli.client import groups as requests
@@ -28,35 +28,51 @@ def committed_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, 
 
 
 def describe_groups(
-    admin: ClusterClient, names: Sequence[str], *, trend_s: float = 0.0
+    admin: ClusterClient,
+    names: Sequence[str],
+    *,
+    trend_s: float = 0.0,
+    empty: Collection[str] = (),
+    missing_ok: bool = False,
 ) -> list[dict[str, Any]]:
     """State, members, partitions, lag and status of groups.
 
     Takes:  trend_s, where above 0: look twice, so long apart, to see whether the lag grows.
+            empty, groups that are known to have no members, and are not asked for any.
+            missing_ok: leave out groups that do not exist, or not any more.
     Raises: CommandError for an unknown group.
     """
-    rows = _describe_groups(admin, names)
+    rows = _describe_groups(admin, names, empty, missing_ok)
     before = {row["group"]: row["lag"] for row in rows}
     if trend_s > 0:
         time.sleep(trend_s)
-        rows = _describe_groups(admin, names)
+        rows = _describe_groups(admin, names, empty, missing_ok)
     for row in rows:
-        row["lag_change"] = row["lag"] - before[row["group"]] if trend_s > 0 else None
+        row["lag_change"] = row["lag"] - before.get(row["group"], 0) if trend_s > 0 else None
         row["status"] = status(row, trend_s)
     return rows
 
 
-def _describe_groups(admin: ClusterClient, names: Sequence[str]) -> list[dict[str, Any]]:
-    described = [requests.describe_group(admin, name) for name in names]
+def _describe_groups(
+    admin: ClusterClient, names: Sequence[str], empty: Collection[str], missing_ok: bool
+) -> list[dict[str, Any]]:
+    asked = [
+        Group(name, "Empty", "", "") if name in empty else requests.describe_group(admin, name)
+        for name in names
+    ]
+    described = []
     committed: dict[str, dict[TopicPartition, Committed]] = {}
-    for group in described:
-        if group.protocol == SHARE:
-            continue
-        committed[group.group] = requests.committed(admin, group.group)
-        if group.state == "Dead" and not committed[group.group]:
-            raise CommandError(
-                f"there is no group {group.group!r}: `barnabas groups list` shows all groups"
-            )
+    for group in asked:
+        if group.protocol != SHARE:
+            found = requests.committed(admin, group.group)
+            if group.state == "Dead" and not found:
+                if missing_ok:
+                    continue
+                raise CommandError(
+                    f"there is no group {group.group!r}: `barnabas groups list` shows all groups"
+                )
+            committed[group.group] = found
+        described.append(group)
     topics = describe_topics(admin) if committed else []
     existing = set(partitions_of(topics))
     shown = {

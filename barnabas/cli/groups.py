@@ -75,7 +75,9 @@ def list_groups(
             if not wanted or str(row.state).lower() in wanted
         ]
         names = [] if no_lag else [row.group for row in listed]
-        described = {row["group"]: row for row in describe_groups(admin, names, trend_s=trend_s)}
+        empty = {row.group for row in listed if row.state == "Empty" and row.type in _COMMITTING}
+        found = describe_groups(admin, names, trend_s=trend_s, empty=empty, missing_ok=True)
+        described = {row["group"]: row for row in found}
     rows: list[dict[str, Any]] = [
         {
             "group": row.group,
@@ -100,6 +102,7 @@ def list_groups(
     output.table(rows, columns, "no groups")
 
 
+_COMMITTING = ("classic", "consumer", "Classic", "Consumer")  # types of groups that commit offsets
 _OF_LAG = ("lag", "lag_change", "status")
 
 

@@ -350,7 +350,8 @@ def _groups(admin: ClusterClient) -> list[dict[str, Any]]:
     from barnabas.cli.client.groups import list_groups
     from barnabas.cli.group_rows import describe_groups
 
-    return describe_groups(admin, [row.group for row in list_groups(admin)])
+    names = [row.group for row in list_groups(admin)]
+    return describe_groups(admin, names, missing_ok=True)
 
 
 def _transactions(admin: ClusterClient) -> dict[str, Any]:
