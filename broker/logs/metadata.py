@@ -77,7 +77,8 @@ RENAMED_CONFIGS = {
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 
 
-_Key, _Value = TypeVar("_Key"), TypeVar("_Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Whom quotas are for (KIP-546): pairs of a type and a name, by type; the name None is the default
 of its type.
