@@ -174,9 +174,12 @@ class ShareSessions:
                 partitions; the session is as it was then, or ended where it had none.
         """
         added, forgotten = list(added), list(forgotten)
-        places = {(topic_id.bytes, index) for topic_id, index in added} - session.targets.keys()
+        had = session.targets  # not as a set: that would copy all of its partitions
+        places = {(topic_id.bytes, index) for topic_id, index in added}
         left = {(topic_id.bytes, index) for topic_id, index in forgotten}
-        more = len(places - left) - len(left & session.targets.keys())
+        more = sum(place not in had for place in places - left) - sum(
+            place in had for place in left
+        )
         if more > 0 and self.partition_count + more > MOST_PARTITIONS:
             if not session.targets:
                 self.remove(session.key)
