@@ -183,11 +183,6 @@ class GroupRuntime:
 
     # --- without space ---------------------------------------------------------------------------
 
-    @property
-    def holds_deadlines(self) -> bool:
-        """Whether Results wait for space."""
-        return bool(self._kept)
-
     def check_writable(self, group_id: str) -> None:
         """Check that a Result of a group may be written, before it is decided.
 

@@ -18,7 +18,6 @@ from barnabas.cli.profiles import read_profiles
 
 PATIENCE_S = 1.0
 MOST_NAMES = 1000
-Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

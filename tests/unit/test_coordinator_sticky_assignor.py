@@ -10,11 +10,25 @@ import pytest
 from barnabas.coordinator.groups.streams.sticky_assignor import (
     MemberToAssign,
     SubtopologyToAssign,
-    assign_sticky,
+    sticky_in_slices,
 )
 from barnabas.coordinator.groups.streams.tasks import TaskSet, each, tasks_of
 
 NEW: dict[str, tuple[int, ...]] = {}
+
+
+def assign_sticky(
+    members: dict[str, MemberToAssign],
+    subtopologies: dict[str, SubtopologyToAssign],
+    standby_count: int,
+) -> dict[str, TaskSet]:
+    """The target assignment of each member, without a break."""
+    work = sticky_in_slices(members, subtopologies, standby_count)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return dict(end.value)
 
 
 def members(*names: str) -> dict[str, MemberToAssign]:

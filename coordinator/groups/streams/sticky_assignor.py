@@ -63,21 +63,6 @@ def sticky_in_slices(
     return (yield from _Sticky(members, subtopologies, standby_count).assign())
 
 
-def assign_sticky(
-    members: Mapping[str, MemberToAssign],
-    subtopologies: Mapping[str, SubtopologyToAssign],
-    standby_count: int,
-) -> dict[str, TaskSet]:
-    """The target assignment of each member, without a break."""
-    work = sticky_in_slices(members, subtopologies, standby_count)
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            targets: dict[str, TaskSet] = end.value
-            return targets
-
-
 class _Share:
     """How many tasks a member may take before the others have theirs."""
 
