@@ -13,6 +13,7 @@ answered with v0, so that any client can read it (KIP-511). Source: the protocol
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
@@ -35,6 +36,7 @@ SMALL_BYTES = 64 * 1024  # a connection that holds no more than this never has t
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
 GIVEN_AWAY_BYTES = 8 * 1024 * 1024  # the memory of a larger frame is not received into again
+Buffer = bytearray | mmap.mmap
 
 
 class RequestHeader(NamedTuple):
@@ -85,24 +87,29 @@ class ReceiveMemory:
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
-    def take(self, size: int) -> bytearray:
+    def take(self, size: int) -> Buffer:
         """A buffer of at least that size."""
         # A kept buffer is reused if it is large enough, but not many times too large: else a
         # small request would hold megabytes.
         buffer = next(
             (kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None
         )
-        if buffer is None:
-            buffer = bytearray(size)
-        else:
+        if buffer is not None:
             self._kept.remove(buffer)
-        self.held_bytes += len(buffer)
-        return buffer
+            self.held_bytes += len(buffer)
+            return buffer
+        self.held_bytes += size
+        if size <= KEPT_BYTES:
+            return bytearray(size)
+        # A bytearray of 100 MB is filled with zeros at once, which takes 50 ms; the system makes
+        # the pages of a mapping when bytes are received into them.
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def give(self, buffer: bytearray) -> None:
+    def give(self, buffer: Buffer) -> None:
         """Return a buffer. A few of middle size are kept for `take`."""
         self.held_bytes -= len(buffer)
-        if SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS:
+        is_kept = SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS
+        if is_kept and isinstance(buffer, bytearray):
             self._kept.append(buffer)
 
 
@@ -136,7 +143,7 @@ class FrameBuffer:
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
-        self.own: bytearray | None = None
+        self.own: Buffer | None = None
         self._view = memory.shared
         self._start = self._end = 0
 
