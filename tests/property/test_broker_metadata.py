@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
-from barnabas.broker.logs import durable_size
+from barnabas.broker.logs import durable_size, journal_file
 from barnabas.broker.logs import metadata as module
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.journal_file import JournalError
@@ -267,7 +267,9 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
     is_at_once = data.draw(st.booleans(), label="flushes end at once")
     chance = random.Random(seed)
     with (
-        mock.patch.object(module, "ENCODED_AT_ONCE", data.draw(st.sampled_from([1000, 1, 3]))),
+        mock.patch.object(
+            journal_file, "ENCODED_AT_ONCE", data.draw(st.sampled_from([1000, 1, 3]))
+        ),
         mock.patch.object(module, "SMALLEST_REWRITE", 6),
         mock.patch.object(module, "REWRITE_FACTOR", 1),
     ):
