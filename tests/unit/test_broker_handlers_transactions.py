@@ -19,7 +19,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from barnabas.storage.directory.new_files import NewFiles
+from barnabas.storage.disk import NotWrittenError
 
 
 def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: Path) -> None:
@@ -198,24 +198,21 @@ def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
 def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
     has_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the log has files, what was written of it is not known: the broker ends."""
+    """What is left of a write is not known after any other error: the broker ends."""
     b = DiskBroker()
     b.topic("t")
     if has_files:
         b.make_files("t")
-    log = b.broker.topics.partition("t", 0)
-    assert log is not None
+    error: OSError = NotWrittenError(errno.ENOSPC, "no space")
 
-    def is_full(**_: Any) -> None:
-        raise OSError(errno.ENOSPC, "no space")
+    def is_full(log: Any, **_: Any) -> None:
+        raise error
 
-    monkeypatch.setattr(transactions, "append_marker", lambda log, **known: is_full(**known))
-    monkeypatch.setattr(NewFiles, "make", lambda files: None)
-    if has_files:
-        with pytest.raises(OSError, match="no space"):
-            b.write_marker(7, 0, "t", commit=True)
-    else:
-        assert b.write_marker(7, 0, "t", commit=True) == Code.KAFKA_STORAGE_ERROR
+    monkeypatch.setattr(transactions, "append_marker", is_full)
+    assert b.write_marker(7, 0, "t", commit=True) == Code.KAFKA_STORAGE_ERROR
+    error = OSError(errno.EIO, "an error of the disk")
+    with pytest.raises(OSError, match="an error of the disk"):
+        b.write_marker(7, 0, "t", commit=True)
 
 
 # --- DescribeProducers ---------------------------------------------------------------------------
