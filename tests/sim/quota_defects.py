@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from barnabas.broker.logs import metadata
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.quotas.client_quotas import ClientQuotas
 from barnabas.broker.quotas.rates import Rate, _Sample
@@ -72,20 +73,10 @@ def empty_fetches_are_counted() -> Iterator[None]:
 
 @defect("quotas do not outlive the process", "quota", tweak=focuses.with_produce_quotas_and_kills)
 def quotas_end_with_the_process() -> Iterator[None]:
-    take, set_quotas = ClusterMetadata._take_client_quotas, ClusterMetadata.set_client_quotas
-    setting: list[bool] = []
+    replay = metadata._replay_setting
 
-    def take_if_set(self: ClusterMetadata, entity: Any, quotas: Any) -> None:
-        if setting:
-            take(self, entity, quotas)
+    def replay_others(state: ClusterMetadata, kind: str, body: Any) -> bool:
+        return kind == "client_quota" or replay(state, kind, body)
 
-    def set_client_quotas(self: ClusterMetadata, changes: Any) -> None:
-        setting.append(True)
-        set_quotas(self, changes)
-        setting.clear()
-
-    with (
-        changed(ClusterMetadata, "_take_client_quotas", take_if_set),
-        changed(ClusterMetadata, "set_client_quotas", set_client_quotas),
-    ):
+    with changed(metadata, "_replay_setting", replay_others):
         yield
