@@ -231,7 +231,7 @@ def right_from_the_answers_time() -> Iterator[None]:
         yield
 
 
-@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=21)
+@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=70)
 def no_margin() -> Iterator[None]:
     may_answer = Leadership.may_answer
 
@@ -550,7 +550,7 @@ def cleaned_bytes_come_late() -> Iterator[None]:
 
 
 @defect("a file that takes another one's name is compared as that one", "diverged",
-        tweak=with_kills, seed=1005)  # fmt: skip
+        tweak=with_kills, seed=1126)  # fmt: skip
 def names_are_compared_and_not_files() -> Iterator[None]:
     def move(self: CatchUp, path: str, new_path: str | None) -> None:
         if path in self._pending:
