@@ -31,8 +31,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.cleaning.clean_plan import assess, plan
-from barnabas.storage.cleaning.cleaner import CleanJob, clean
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log.log import Log

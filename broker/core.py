@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+    from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 
 DECODED_AT_ONCE_BYTES = 128 * 1024  # of a request; decoding takes 20 ms if all elements are small
 NARROW_BYTES = 1024  # a request up to this size is too small to count its elements

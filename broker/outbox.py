@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
-from barnabas.storage.cleaning.cleaner import CleanJob
+from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.disk import Syncable
 from barnabas.storage.log.durability import FlushToken
 

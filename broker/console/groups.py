@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
@@ -126,11 +127,11 @@ def _classic_members(group: Group) -> list[dict[str, Any]]:
             "client_host": member.client_host.removeprefix("/"),
             "assignment": [
                 [topic, index]
-                for topic, indexes in (read_assignment(member.member_assignment) or {}).items()
+                for topic, indexes in (read_assignment(member.assignment) or {}).items()
                 for index in indexes
             ],
         }
-        for member in group.classic.describe().members[:MOST_MEMBERS]
+        for member in islice(group.classic.members.values(), MOST_MEMBERS)
     ]
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NO_LEADER, led_partition, led_partition_of_pair
+from barnabas.broker.brokers.cluster import NO_LEADER
+from barnabas.broker.brokers.led_partitions import led_partition, led_partition_of_pair
 from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import led_partitions
+from barnabas.broker.brokers.led_partitions import led_partitions
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer, Encoded

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import Outbox
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
-from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
 from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (

@@ -230,8 +230,8 @@ def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int
         for partitions in groups.streams_requests.assigned_partitions(group).values():
             yield from partitions
         return
-    for member in group.classic.describe().members:
-        for name, indexes in (read_assignment(member.member_assignment) or {}).items():
+    for member in group.classic.members.values():
+        for name, indexes in (read_assignment(member.assignment) or {}).items():
             yield from ((name, index) for index in indexes)
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 import msgpack
 
 from barnabas.protocol.compression import Levels
-from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import TxnIndex
@@ -129,6 +129,8 @@ class CleanerProcess:
 
 def serve() -> None:
     """The main function of the process: runs one job after the other, until its input ends."""
+    from barnabas.storage.cleaning.cleaner import clean  # the broker does not need it
+
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal sends it to both: the broker handles it, and ends this process

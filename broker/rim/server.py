@@ -38,7 +38,7 @@ from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
 from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.framing import ReceiveMemory
-from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.disk import OsDisk, sync_file_system
 from barnabas.storage.pooled_disk import disk_below
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.classic.rebalance import DEAD
+from barnabas.coordinator.groups.classic.rebalance import DEAD, State
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
@@ -17,11 +17,16 @@ from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
 from barnabas.coordinator.result import Reply, Result, ResultsByPartition
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from barnabas.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.groups.group import Group
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -75,7 +80,7 @@ class GroupAdministration:
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == CLASSIC_TYPE:
-            return group.classic.describe()
+            return _described(group)
         has_error = api_version >= _FIRST_DESCRIBE_VERSION_WITH_ERRORS
         return DescribedGroup(
             error_code=Code.GROUP_ID_NOT_FOUND if has_error else Code.NONE,
@@ -139,3 +144,31 @@ class GroupAdministration:
         ]
         results.add(group.partition, [*tombstones, *group.tombstones()])
         return Code.NONE
+
+
+def _described(group: Group) -> DescribedGroup:
+    """The row of a classic group.
+
+    Assignments of the former generation are listed until there are new ones.
+    """
+    rebalance = group.classic.rebalance
+    selected = rebalance.protocol_name if rebalance.state is State.STABLE else None
+    return DescribedGroup(
+        error_code=Code.NONE,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=rebalance.state.value,
+        protocol_type=rebalance.protocol_type or "",
+        protocol_data=selected or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if selected is None else member.protocols.get(selected, b""),
+                member_assignment=member.assignment,
+            )
+            for member in group.classic.members.values()
+        ],
+    )

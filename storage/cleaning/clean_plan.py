@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.records import HEADER_SIZE
-from barnabas.storage.cleaning.cleaner import CleanJob
+from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.files.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE

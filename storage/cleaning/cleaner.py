@@ -30,9 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
-from barnabas.protocol.compression import Levels, compress, decompress
+from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import (
     CODEC_MASK,
@@ -48,14 +47,19 @@ from barnabas.protocol.records import (
     has_right_crc,
     read_header,
 )
+from barnabas.storage.cleaning.clean_job import (
+    CleanedSegment,
+    CleanJob,
+    CleanResult,
+    cleaned_path,
+    discard,
+)
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.segment_files import (
-    CLEANED_SUFFIX,
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
     TIME_SUFFIX,
     TXN_SUFFIX,
     CorruptLog,
@@ -75,58 +79,6 @@ _WRITE_BYTES = 1 << 20
 Data = bytes | bytearray | memoryview
 
 
-class CleanJob(NamedTuple):
-    """The input of a cleaning, taken from a log at one moment.
-
-    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
-    group become one. first_dirty_offset: below it each key occurs once. end_offset: of the last
-    group, exclusive. aborted: all entries that overlap [0, end_offset), by their markers' offsets.
-    last_batches: producer id -> (offset of its last data, -1 without data; its epoch), of known
-    producers whose last data are not above the groups. levels: of the codecs, for rewritten
-    batches. max_decompressed_bytes: a batch that decompresses to more cannot be read, and is kept
-    unchanged.
-    """
-
-    job_id: int
-    directory: str
-    groups: tuple[tuple[tuple[int, int], ...], ...]
-    first_dirty_offset: int
-    end_offset: int
-    aborted: tuple[AbortedEntry, ...]
-    last_batches: dict[int, tuple[int, int]]
-    wall_ms: int
-    delete_retention_ms: int
-    index_interval_bytes: int
-    map_bytes: int
-    levels: Levels
-    max_decompressed_bytes: int
-
-
-class CleanedSegment(NamedTuple):
-    """A new segment in `.cleaned` files. replaces: the base offsets of the old ones."""
-
-    base_offset: int
-    replaces: tuple[int, ...]
-    size: int
-    max_timestamp: int
-    max_timestamp_offset: int
-
-
-class CleanResult(NamedTuple):
-    """The result of a job.
-
-    segments: the new ones, in order; an unchanged segment is not among them. next_dirty_offset:
-    everything below is clean. unreadable: base offsets of batches with unreadable records and a
-    right checksum: they were written so, and are kept.
-    """
-
-    segments: tuple[CleanedSegment, ...]
-    next_dirty_offset: int
-    read_bytes: int
-    written_bytes: int
-    unreadable: tuple[int, ...] = ()
-
-
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
     """Do the job. The new segments are durable on return, under names that no reader uses.
 
@@ -139,16 +91,6 @@ def clean(disk: Disk, job: CleanJob) -> CleanResult:
     except BaseException:
         cleaner.give_up()
         raise
-
-
-def cleaned_path(directory: str, base_offset: int, suffix: str) -> str:
-    return f"{directory}/{offset_name(base_offset)}{suffix}{CLEANED_SUFFIX}"
-
-
-def discard(disk: Disk, directory: str, base_offset: int) -> None:
-    """Remove the files of a new segment."""
-    for suffix in SEGMENT_SUFFIXES:
-        disk.unlink(cleaned_path(directory, base_offset, suffix))
 
 
 # --- the records of a batch ---------------------------------------------------------------------

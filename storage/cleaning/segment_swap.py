@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
-from barnabas.storage.cleaning.cleaner import CleanedSegment, cleaned_path, discard
+from barnabas.storage.cleaning.clean_job import CleanedSegment, cleaned_path, discard
 from barnabas.storage.disk import NotWrittenError, not_written
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,

@@ -16,6 +16,7 @@ A standby gets the directory when it has its final name (`replicated_disk`).
 
 from __future__ import annotations
 
+import hashlib  # noqa: F401 # for uuid.uuid5 in LogManager.begin_files, on the loop
 import logging
 import re
 import uuid

@@ -60,7 +60,7 @@ def test_topics_are_listed_described_and_deleted_by_pattern(barnabas: CommandLin
     assert dry.out.splitlines() == [f"{name}: would be deleted" for name in names[:2]]
     refused = barnabas("topics", "delete", f"{prefix}-*")
     assert (refused.code, "Delete 2 topics" in refused.err) == (2, True)
-    assert names[0] in refused.err, "what it stands for is shown before"
+    assert names[0] in refused.err, "the topics that it matches are shown before"
     barnabas.ok("topics", "delete", "-e", f"{prefix}-.", "--yes")
     assert listed(f"{prefix}*") == names[2:]
     assert barnabas("topics", "delete", f"{prefix}-*", "--yes").code == 1

@@ -56,7 +56,7 @@ def test_a_task_reads_after_the_broker_restarted() -> None:
 
 
 def test_a_task_sees_that_the_topic_was_made_again() -> None:
-    """What the earlier task was told of the topic is not used again."""
+    """Metadata of an earlier task is not used again."""
     with LocalBroker() as broker:
         servers = broker.bootstrap_servers
         topic = create_topic(servers, "made-again")

@@ -5,8 +5,9 @@ found in a log then.
 from __future__ import annotations
 
 from barnabas.protocol.records import BatchHeader, records_of
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, plan
-from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Disk

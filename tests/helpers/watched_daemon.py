@@ -208,7 +208,7 @@ class LoopWatch:
 
 
 class ImportWatch:
-    """The first finder of modules, which finds none, and tells the watch what is looked for."""
+    """The first finder of modules, which finds none, and reports each name to the watch."""
 
     def __init__(self, watch: LoopWatch) -> None:
         self._watch = watch

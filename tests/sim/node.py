@@ -23,7 +23,8 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
-from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.log_directory import DamagedFlushJournalError
 from barnabas.storage.disk import is_out_of_resources

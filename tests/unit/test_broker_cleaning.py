@@ -25,7 +25,8 @@ from barnabas.broker.rim.cleaning import (
     _unpack_job,
 )
 from barnabas.protocol.compression import Levels
-from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.txn_index import AbortedEntry

@@ -33,7 +33,8 @@ from barnabas.coordinator.internal_topics import (
     TRANSACTIONS_TOPIC,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.cleaning.cleaner import CleanResult, clean
+from barnabas.storage.cleaning.clean_job import CleanResult
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import decode_offsets
 from barnabas.storage.log.batch_file import BatchFile

@@ -146,7 +146,7 @@ class FakeSilence:
 
 
 class FakeConsumer:
-    """A consumer of logs in memory. In a log None stands for an offset without a record, such as
+    """A consumer of logs in memory. In a log None is an offset without a record, such as
     that of a marker or an aborted record, over which the position moves as in a real consumer.
     """
 

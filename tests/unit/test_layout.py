@@ -93,6 +93,7 @@ TESTED_BY_OTHER_NAMES = (
 )  # fmt: skip
 # Modules that are a part of something, which is tested as a whole, and where.
 TESTED_AS_A_PART = {
+    "broker/brokers/led_partitions.py": "unit/test_broker_handlers_metadata.py",
     "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
     "broker/logs/journal_file.py": "unit/test_broker_metadata.py",
     "broker/rim/acceptor.py": "unit/test_broker_server.py",

@@ -21,16 +21,8 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.storage.cleaning import cleaner
-from barnabas.storage.cleaning.cleaner import (
-    KEY_BYTES,
-    CleanJob,
-    CleanResult,
-    _emptied,
-    _Output,
-    _with_times_from,
-    clean,
-    cleaned_path,
-)
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult, cleaned_path
+from barnabas.storage.cleaning.cleaner import KEY_BYTES, _emptied, _Output, _with_times_from, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import (
     HIGHEST_RELATIVE_OFFSET,

@@ -29,7 +29,6 @@ from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -180,34 +179,6 @@ class ClassicGroup:
         if self.state is State.EMPTY or self.uses_consumer_protocol:
             return Code.NONE
         return Code.NON_EMPTY_GROUP
-
-    def describe(self) -> DescribedGroup:
-        """The row of DescribeGroups.
-
-        Assignments of the former generation are listed until there are new ones.
-        """
-        selected = self.rebalance.protocol_name if self.state is State.STABLE else None
-        return DescribedGroup(
-            error_code=Code.NONE,
-            error_message=None,
-            group_id=self._members.group_id,
-            group_state=self.state.value,
-            protocol_type=self.rebalance.protocol_type or "",
-            protocol_data=selected or "",
-            members=[
-                DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=b""
-                    if selected is None
-                    else member.protocols.get(selected, b""),
-                    member_assignment=member.assignment,
-                )
-                for member in self._members.by_id.values()
-            ],
-        )
 
     # --- joining ---------------------------------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""The job of a compaction and its result: what goes to the process that cleans, and comes back.
+
+`clean_plan` makes a job, `cleaner` does it, and `segment_swap` uses its result. The broker itself
+needs only this module of the two: it starts without the cleaner's code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.protocol.compression import Levels
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.segment_files import CLEANED_SUFFIX, SEGMENT_SUFFIXES, offset_name
+from barnabas.storage.files.txn_index import AbortedEntry
+
+
+class CleanJob(NamedTuple):
+    """The input of a cleaning, taken from a log at one moment.
+
+    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
+    group become one. first_dirty_offset: below it each key occurs once. end_offset: of the last
+    group, exclusive. aborted: all entries that overlap [0, end_offset), by their markers' offsets.
+    last_batches: producer id -> (offset of its last data, -1 without data; its epoch), of known
+    producers whose last data are not above the groups. levels: of the codecs, for rewritten
+    batches. max_decompressed_bytes: a batch that decompresses to more cannot be read, and is kept
+    unchanged.
+    """
+
+    job_id: int
+    directory: str
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+    first_dirty_offset: int
+    end_offset: int
+    aborted: tuple[AbortedEntry, ...]
+    last_batches: dict[int, tuple[int, int]]
+    wall_ms: int
+    delete_retention_ms: int
+    index_interval_bytes: int
+    map_bytes: int
+    levels: Levels
+    max_decompressed_bytes: int
+
+
+class CleanedSegment(NamedTuple):
+    """A new segment in `.cleaned` files. replaces: the base offsets of the old ones."""
+
+    base_offset: int
+    replaces: tuple[int, ...]
+    size: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+class CleanResult(NamedTuple):
+    """The result of a job.
+
+    segments: the new ones, in order; an unchanged segment is not among them. next_dirty_offset:
+    everything below is clean. unreadable: base offsets of batches with unreadable records and a
+    right checksum: they were written so, and are kept.
+    """
+
+    segments: tuple[CleanedSegment, ...]
+    next_dirty_offset: int
+    read_bytes: int
+    written_bytes: int
+    unreadable: tuple[int, ...] = ()
+
+
+def cleaned_path(directory: str, base_offset: int, suffix: str) -> str:
+    """The path of a file of a new segment, before the swap."""
+    return f"{directory}/{offset_name(base_offset)}{suffix}{CLEANED_SUFFIX}"
+
+
+def discard(disk: Disk, directory: str, base_offset: int) -> None:
+    """Remove the files of a new segment."""
+    for suffix in SEGMENT_SUFFIXES:
+        disk.unlink(cleaned_path(directory, base_offset, suffix))
