@@ -22,7 +22,7 @@ from barnabas.protocol.primitives import write_uvarint
 from barnabas.protocol.records import NewRecord, encode_batch
 
 MOST_S = 0.1
-ATTEMPTS = 8
+ATTEMPTS = 4
 LARGEST_BYTES, HUGE_BYTES = 100 << 20, 32 << 20
 HALF = MOST_PRODUCE_ELEMENTS // 2 - 1
 
