@@ -20,7 +20,7 @@ from barnabas import LocalBroker
 from helpers import watched_daemon
 
 BOUND_MS = 50
-CI_FACTOR = 2  # a hosted machine of CI is slower than a desk's, and others use its caches
+CI_FACTOR = 2  # other guests of a hosted machine use its caches
 _UNWATCHED = ("-P", "-m", "barnabas")
 _WATCHED = ("-P", watched_daemon.__file__)
 

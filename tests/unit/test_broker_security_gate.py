@@ -11,6 +11,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.our_messages import request_class
 from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
+from helpers.slowness import at_desk_s
 
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code
@@ -206,7 +207,7 @@ def test_what_a_stranger_sends_takes_little_time(
         frame = memoryview(bytearray(sent))
         before = time.thread_time()
         host.broker.on_frame(connection, frame, host.event_ms())
-        longest = min(longest, time.thread_time() - before)
+        longest = min(longest, at_desk_s(time.thread_time() - before))
         host.broker.outbox.sends.clear()
     host.broker.on_closed(1)
     assert longest < MOST_S

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from helpers.slowness import at_desk_s
 
 from barnabas.coordinator.groups.consumer.topic_patterns import (
     LETTERS,
@@ -245,7 +246,7 @@ def test_what_a_backtracking_matcher_never_ends_with_takes_no_time() -> None:
     began = time.process_time()
     for pattern in ("(a+)+$", "(a|aa)+", "(a|a?)+b", "(.*)*x", ".*.*.*.*=.*"):
         assert not TopicPattern(pattern).matches("a" * 248 + "!")
-    assert time.process_time() - began < 2
+    assert at_desk_s(time.process_time() - began) < 2
 
 
 def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
@@ -255,7 +256,7 @@ def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
     several = "(" + "()" * 10_000 + "){0,1000}"
     for pattern in (empty, never, several, f"a{empty}|(x{{0}}{empty}){{1000}}"):
         assert TopicPattern(pattern).matches("a" if pattern.startswith("a") else "")
-    assert time.process_time() - began < 2
+    assert at_desk_s(time.process_time() - began) < 2
 
 
 @pytest.mark.parametrize(
@@ -343,7 +344,7 @@ def test_what_is_read_at_once_takes_little_time(part: str) -> None:
     for _ in range(5):
         began = time.thread_time()
         read_pattern(text)
-        longest = min(longest, time.thread_time() - began)
+        longest = min(longest, at_desk_s(time.thread_time() - began))
     assert longest < 0.02
 
 

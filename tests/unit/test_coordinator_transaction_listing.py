@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
+from helpers.slowness import at_desk_s
 
 from barnabas.broker.logs.metadata import Acl
 from barnabas.coordinator.transactions import transaction_listing
@@ -147,7 +148,7 @@ def test_no_pattern_keeps_the_core_for_long(pattern: str, code: Code, tmp_path: 
     for _ in range(4):
         answer, spent = asked(host, transactional_id_pattern=pattern)
         assert answer.error_code == code
-        longest = min(longest, spent)
+        longest = min(longest, at_desk_s(spent))
     assert longest < MOST_S
 
 
@@ -177,7 +178,7 @@ def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> N
     for pattern in (None, None, "[xy]-.*", "[xy]-[0-9]{1,6}"):
         answer, spent = asked(host, transactional_id_pattern=pattern)
         assert len(ids(answer)) == visible
-        longest = min(longest, spent)
+        longest = min(longest, at_desk_s(spent))
     assert longest < MOST_S
 
 
