@@ -131,7 +131,11 @@ def until_shared(*members: confluent_kafka.Consumer, partitions: int) -> None:
         shares = sorted(map(len, held))
         return sum(shares) == len(together) == partitions and shares[-1] - shares[0] <= 1
 
-    eventually(is_shared, what="each partition has one owner, and all have as many")
+    try:
+        eventually(is_shared, what="each partition has one owner, and all have as many")
+    except AssertionError as error:
+        error.add_note(f"the members have {[sorted(owned(one)) for one in members]}")
+        raise
 
 
 def described(servers: str, group: str) -> Any:
