@@ -315,7 +315,7 @@ class LogManager(LogStarts):
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
         """Begin an epoch in these logs that is above all earlier ones. It is durable on return, or
-        where there is no space for that, before one of them gets a batch.
+        where its file can be neither written nor cut, before one of them gets a batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
