@@ -194,9 +194,10 @@ def assemble(
         topics, groups, transactions, producer_ids, group_runtime, shares, transaction_ends,
         recovery, deletion,
     )  # fmt: skip
+    unwritten.may_wait = not logs.may_lack_acknowledged
     start.resume(now_ms, sync)
     logs.run_steps = metadata.run_steps = syncs.run
-    unwritten.is_serving = True
+    unwritten.may_wait = True
 
     new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
     streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))

@@ -205,7 +205,7 @@ class GroupRuntime:
             try:
                 self.run(one, now_ms)
             except NotWrittenError:
-                if not self._unwritten.is_serving:
+                if not self._unwritten.may_wait:
                     raise
                 self._keep(one, now_ms)
                 is_kept = True

@@ -44,6 +44,15 @@ def is_out_of_descriptors(error: OSError) -> bool:
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
+def is_out_of_space(error: OSError) -> bool:
+    """Whether there was no space, inode or quota for something that was not written."""
+    return (
+        is_out_of_resources(error)
+        and not is_out_of_descriptors(error)
+        and not isinstance(error, FailedFsync)
+    )
+
+
 class FailedFsync(OSError):
     """A failed fsync, whatever the error: the kernel may have dropped the pages."""
 

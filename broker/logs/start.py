@@ -126,7 +126,7 @@ class Start:
         self._transactions.is_loaded = True
         self._recovery.redo_decisions(self._logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
-        self._group_runtime.run(self._groups.on_loaded(now_ms), now_ms)
+        self._group_runtime.run_or_keep(self._groups.on_loaded(now_ms), now_ms)
         self._recovery.complete_transactions(now_ms)
         self._logs.decisions = []
         if self._logs.config.may_lack_acknowledged:

@@ -338,22 +338,25 @@ class TopicRegistry:
             )
             for index in range(topic.partition_count)
         ]
-        if topic.internal:
-            for log in self.logs_of(topic.name):
-                log.files.make()  # so that a coordinator's write does not find the disk full
+        if topic.internal:  # so that a coordinator's write does not find the disk full
+            self._make_files_of(topic.name)
 
     def make_internal_files(self) -> None:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
         what reads the directory afterwards expects them. Without space the next start makes them.
         """
         for name in INTERNAL_TOPICS:
-            for log in self.logs_of(name):
-                try:
-                    log.files.make()
-                except OSError as error:
-                    if not is_out_of_resources(error):
-                        raise
-                    logger.warning("%r has no files: %s", log, error)
+            self._make_files_of(name)
+
+    def _make_files_of(self, name: str) -> None:
+        """Make the files of a topic's logs; without space a log makes them with its first batch."""
+        for log in self.logs_of(name):
+            try:
+                log.files.make()
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+                logger.warning("%r has no files: %s", log, error)
 
     def _loaded_or_new_log(
         self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0

@@ -34,13 +34,14 @@ MOST_LINES_OF_A_LOG = 1  # a minute, about what found no space
 class UnwrittenWork:
     """The calls that wait for space.
 
-    is_serving: whether the broker serves clients; before that an error ends the start.
+    may_wait: not during a start that has to write something before the first client, as after a
+    power loss: there an error ends it.
     """
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[int], None]] = deque()
         self._due_ms = 0
-        self.is_serving = False
+        self.may_wait = False
         self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
 
     def __len__(self) -> int:

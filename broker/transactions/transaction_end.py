@@ -690,7 +690,7 @@ class TransactionEnds(EndsOnTopics):
         """An action found no space. Before anything of the decision is written it is dropped; after
         that its rest is done again until it is written.
         """
-        if not self._unwritten.is_serving:
+        if not self._unwritten.may_wait:
             raise error
         self._unwritten.note("the end of a transaction", error, now_ms)
         is_framed = ending.durability is CommitDurability.JOURNAL
@@ -1010,7 +1010,7 @@ class TransactionEnds(EndsOnTopics):
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)
         except NotWrittenError as error:
-            if not self._unwritten.is_serving:
+            if not self._unwritten.may_wait:
                 raise
             self._unwritten.note("the session of a producer", error, now_ms)
             _refuse(self._requests, waiting)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
-from barnabas.storage.disk import Disk, is_out_of_resources
+from barnabas.storage.disk import Disk, NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.log.segment import Segment
@@ -76,7 +76,15 @@ class LogDirectory:
     def store_epoch(self) -> None:
         """Store the highest leader epoch, durably, before a log gets its first batch of it."""
         if self.unstored_epoch is not None:
-            HighestEpoch(self.disk, self.data_dir).write(self.unstored_epoch)
+            highest = HighestEpoch(self.disk, self.data_dir)
+            try:
+                highest.write(self.unstored_epoch)
+            except OSError as error:
+                if not (
+                    isinstance(not_written(error), NotWrittenError)
+                    and highest.raise_without_space(self.unstored_epoch)
+                ):
+                    raise
             self.unstored_epoch = None
 
     def path(self, name: str) -> str:

@@ -127,6 +127,7 @@ class LogManager(LogStarts):
         self._removed: set[str] = set()
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._deletion_count = self._new_files_count = 0
+        self._lacks_note = False
 
     @property
     def lost_power(self) -> bool:
@@ -184,7 +185,10 @@ class LogManager(LogStarts):
         self._upkeep.hasten_checkpoints(now_ms)
         self._report_lost(points or {}, topics)
         self._begin_leader_epoch()
-        self.write_checkpoints()
+        try:
+            self.write_checkpoints()
+        except OSError as error:
+            self._wait_for_space("the checkpoint", error)  # the last one holds as well
         is_clean = self.last_run is LastRun.CLEAN
         # After a power loss, too, data of a log may be only in the page cache: a start before this
         # one may have written them again and been killed before its flush. So the journals stay
@@ -315,7 +319,7 @@ class LogManager(LogStarts):
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
         """Begin an epoch in these logs that is above all earlier ones. It is durable on return, or
-        where there is no space for that, before one of them gets a batch.
+        where its file can be neither written nor cut, before one of them gets a batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
@@ -329,8 +333,22 @@ class LogManager(LogStarts):
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that all consequences of a power loss are done and durable in this run."""
-        self._run_note.write()
+        """Note that all consequences of a power loss are done and durable in this run.
+
+        Without space that is noted later: a kill until then counts as a power loss.
+        """
+        try:
+            self._run_note.write()
+            self._lacks_note = False
+        except OSError as error:
+            self._wait_for_space("the note of this run", error)
+            self._lacks_note = True
+
+    def _wait_for_space(self, what: str, error: OSError) -> None:
+        """Log that something is written later. Raises: the error, if it is another one."""
+        if not isinstance(not_written(error), NotWrittenError):
+            raise error
+        logger.warning("%s of %s waits for space: %s", what, self.data_dir, error)
 
     def note_failure(self) -> None:
         """Note that the disk failed: the kernel may have dropped what was written."""
@@ -527,12 +545,12 @@ class LogManager(LogStarts):
         )
 
     def _periodic_checkpoint(self) -> SyncSteps:
+        if self._lacks_note:
+            self.note_boot()
         try:
             yield from self.checkpoint_steps()
         except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            logger.warning("the checkpoint of %s waits for space: %s", self.data_dir, error)
+            self._wait_for_space("the checkpoint", error)
 
     def _recovery_points(self) -> Offsets:
         return {

@@ -7,6 +7,10 @@ power loss cut off.
 `barnabas-leader-epoch` has the highest epoch that clients may have seen in any partition:
 
     <number> <CRC-32C of the number, 8 hex digits>
+    1000 dots, from whose end one is cut off for each epoch above the number
+
+A file is shortened where the disk has no space to write another one: else an epoch that clients
+have seen would be given again after a restart.
 
 `begin` writes nothing, since ten thousand partitions begin an epoch at a start. The file gets the
 epoch before the log gets a batch of it. An epoch without a batch is forgotten, and no client has
@@ -25,6 +29,7 @@ from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, decode_epochs,
 
 UNDEFINED = (-1, -1)
 HIGHEST_EPOCH_NAME = "barnabas-leader-epoch"
+DOTS = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -118,20 +123,40 @@ class HighestEpoch:
 
     def read(self) -> int:
         """The epoch; -1 where the file is missing or damaged."""
+        number, dots = self._read()
+        return number + DOTS - dots if 0 < dots < DOTS else number
+
+    def _read(self) -> tuple[int, int]:
+        """The number and the count of dots; (-1, 0) where the file is missing or damaged."""
         try:
-            number, _, crc = self._disk.read(self._path).rstrip(b"\n").partition(b" ")
+            line, _, dots = self._disk.read(self._path).partition(b"\n")
         except FileNotFoundError:
-            return -1
+            return -1, 0
+        number, _, crc = line.partition(b" ")
         if crc != b"%08x" % crc32c(number):
             logger.warning(
                 "%s cannot be used (its checksum is wrong): the highest leader epoch is that of "
                 "the logs",
                 self._path,
             )
-            return -1
-        return int(number)
+            return -1, 0
+        return int(number), len(dots)
 
     def write(self, epoch: int) -> None:
         """Write the epoch durably."""
         number = b"%d" % epoch
-        self._disk.write_atomic(self._path, b"%s %08x\n" % (number, crc32c(number)))
+        self._disk.write_atomic(self._path, b"%s %08x\n" % (number, crc32c(number)) + b"." * DOTS)
+
+    def raise_without_space(self, epoch: int) -> bool:
+        """Store an epoch, durably, by cutting the file. Gives: whether it is stored."""
+        number, dots = self._read()
+        left = DOTS - (epoch - number)
+        if not 0 < left <= dots:
+            return False
+        file = self._disk.open(self._path)
+        try:
+            file.truncate(file.size - dots + left)
+            file.fsync()
+        finally:
+            file.close()
+        return True

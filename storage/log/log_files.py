@@ -127,7 +127,11 @@ class LogFiles:
         epochs.write()
 
     def adopt(self, partition: TopicIdPartition) -> None:
-        """Store the topic's id of a partition, durably. Raises: OSError; nothing changed then."""
-        path = f"{self._directory}/{PARTITION_METADATA_NAME}"
-        self._disk.write_atomic(path, encode_partition_metadata(partition.topic_id))
+        """Store the topic's id of a partition, durably; of a log without files `make` does it.
+
+        Raises: OSError; nothing changed then.
+        """
+        if self.are_made:
+            path = f"{self._directory}/{PARTITION_METADATA_NAME}"
+            self._disk.write_atomic(path, encode_partition_metadata(partition.topic_id))
         self.partition = partition

@@ -23,6 +23,7 @@ from barnabas.protocol.records import (
     base_offset_of,
     leader_epoch_of,
 )
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     CorruptCheckpoint,
@@ -71,7 +72,12 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
     for epoch, start_offset in _epochs_of_batches(files.segments, end_offset):
         if epoch > epochs.latest:
             epochs.begin(epoch, start_offset)
-    epochs.write()  # also without epochs: otherwise an empty log's damaged file would stay
+    try:
+        epochs.write()  # also without epochs: otherwise an empty log's damaged file would stay
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        logger.warning("the leader epochs of %s wait for space: %s", files.directory, error)
     return epochs
 
 

@@ -25,6 +25,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, has_right_crc, read_header
 from barnabas.storage.directory.flush_journal import Redo
 from barnabas.storage.directory.last_run import TRUST, LastRun
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.files.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, TXN_SUFFIX
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES
 from barnabas.storage.log.segment import Segment
@@ -61,7 +62,8 @@ class Opening(NamedTuple):
 class LogLoader:
     """The pass over one log. It changes the segments and snapshots of `files`, and the files.
 
-    trusted_point: the offset below which all is trusted. was_closed: by a clean stop. read_bytes:
+    trusted_point: the offset below which all is trusted. was_closed: by a clean stop, with all its
+    files. read_bytes:
     the amount that was read for lack of a checkpoint, as in `Log.unread_bytes`. has_kept_gap:
     whether there are gaps before segments at or above the recovery point, which compaction left.
     """
@@ -205,9 +207,19 @@ class LogLoader:
         self._remove_left_over(segment, state.end_offset)
         if segment is not self.segments[-1]:
             segment.close_for_appends()
-        elif self.was_closed:  # unchanged, the log can be closed without a write
-            segment.indexes.write()
+        elif self.was_closed:
+            self._write_indexes(segment)
         # otherwise the untrusted index files are written with the next checkpoint
+
+    def _write_indexes(self, segment: Segment) -> None:
+        """Write the index files, with which an unchanged log can be closed without a write."""
+        try:
+            segment.indexes.write()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            self.was_closed = False
+            logger.warning("the indexes of %s wait for space: %s", self.files.directory, error)
 
     def _check_batches(
         self, segment: Segment, position: int, state: ProducerStateManager

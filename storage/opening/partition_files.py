@@ -18,6 +18,7 @@ import uuid
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.cleaning.segment_swap import complete_swaps
 from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -50,7 +51,7 @@ class PartitionFiles:
     """The files of one partition, sorted by kind.
 
     bases: the base offsets of its segments. manifest: None where it is missing or damaged.
-    segments: empty until `open_segments`.
+    segments: empty until `open_segments`. has_files: whether there is a segment.
     """
 
     def __init__(self, log_dir: LogDirectory, topic: str, partition: int) -> None:
@@ -60,7 +61,8 @@ class PartitionFiles:
         self.bases: list[int] = []
         self.segments: list[Segment] = []
         self.snapshots = ProducerSnapshots(self.disk, self.directory, [])
-        names = set(complete_swaps(self.disk, self.directory))
+        names = self._names = set(complete_swaps(self.disk, self.directory))
+        self.has_files = True
         self._sort_names(names)
         self.manifest = self._read_manifest() if MANIFEST_NAME in names else None
         self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
@@ -158,16 +160,28 @@ class PartitionFiles:
             self.segments = [self._segment(base, config, now_ms) for base in self.bases]
             return
         base = self.manifest.log_end_offset if self.manifest is not None else log_start_offset
-        self.segments = [
-            Segment.create(
-                self.disk,
-                self.directory,
-                base,
-                now_ms=now_ms,
-                cache=self.log_dir.cache,
-                index_interval_bytes=config.index_interval_bytes,
-            )
-        ]
+        segment = Segment.without_files(
+            self.disk,
+            self.directory,
+            base,
+            now_ms=now_ms,
+            cache=self.log_dir.cache,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        try:
+            segment.make_files()
+        except OSError as error:
+            if not is_out_of_resources(error) or not self._is_dispensable():
+                raise
+            logger.warning("the files of %s wait for space: %s", self.directory, error)
+            self.has_files = False
+        self.segments = [segment]
+
+    def _is_dispensable(self) -> bool:
+        """Whether nothing in the directory is needed: with its first batch the log makes all of it
+        again, as a new one does.
+        """
+        return self.manifest is None and not any(SET_ASIDE_SUFFIX in name for name in self._names)
 
     def _check_none_missing(self) -> None:
         if self.manifest is None:

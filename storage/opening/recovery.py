@@ -78,6 +78,7 @@ def load_log(
         epochs=epochs,
         snapshots=files.snapshots,
         names_are_durable=trust.all_flushed,
+        has_files=files.has_files,
     )
     log = Log(log_dir, files.partition, config, contents)
     if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
@@ -95,6 +96,6 @@ def load_log(
     log.set_opened(
         loader.read_bytes,
         opening.now_ms,
-        as_closed=trust.all_flushed and is_at_end and files.is_as_noted(),
+        as_closed=loader.was_closed and is_at_end and files.is_as_noted(),
     )
     return log

@@ -146,6 +146,7 @@ class PairNode(Node):
         """The directory is what was saved; is_new_mount: whether the system
         distinguishes it from the other.
         """
+        self.ended_ms = None
         self.disk.replace(copy.deepcopy(self._saved), is_new_mount=is_new_mount)
 
     def is_serving(self) -> bool:
@@ -269,6 +270,7 @@ class PairNode(Node):
         super()._gone()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
+        self.ended_ms = None  # its files need not be those of its end any more
         self._end_stream(is_notified=False)
         self._end_greeting(is_notified=False)
         super().lose_power(damages_journal=damages_journal)

@@ -136,6 +136,10 @@ DRAWN_LESSONS = (
         "with a sequence above 0",
     ),
     (
+        13000238,
+        "classic members alone in a consumer group have no leader that notices a topic that grew",
+    ),
+    (
         13001134,
         "what a static member's former process has is shared out again from when the next one asks "
         "for its place, before that one has its answer",

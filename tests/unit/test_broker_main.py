@@ -12,9 +12,11 @@ from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.rim.daemon.main import main
 from barnabas.broker.rim.daemon.modes import _unusable_data_directory
+from barnabas.broker.rim.daemon.serving import _explain
 from barnabas.broker.rim.daemon.signals import SIGNALS, Signals
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
+from barnabas.storage.disk import FailedFsync
 
 
 @pytest.fixture
@@ -93,6 +95,25 @@ def test_a_data_directory_that_cannot_be_used(error: OSError, why: str) -> None:
     assert str(refusal) == (
         f"cannot use the data directory /d: {why}; --data-dir DIR names another"
     )
+
+
+def test_a_data_directory_without_space_is_to_get_some() -> None:
+    error = OSError(28, "No space left on device")
+    refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
+    assert str(refusal) == (
+        "the data directory /d has no space for what this start has to write before it serves: No "
+        "space left on device; free some, and start again: nothing is lost by that"
+    )
+
+
+def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
+    """Also where the disk refused another write before; a failed fsync is not of that kind."""
+    error = OSError(28, "No space left on device")
+    as_kill = "as after a kill, and has all that was answered"
+    assert as_kill in _explain(error, "/d", is_stopping=True)
+    assert as_kill not in _explain(error, "/d", is_stopping=False)
+    assert as_kill not in _explain(FailedFsync(28, "No space"), "/d", is_stopping=True)
+    assert as_kill not in _explain(OSError(5, "I/O error"), "/d", is_stopping=True)
 
 
 def test_a_release_to_be_emulated_is_a_setting() -> None:

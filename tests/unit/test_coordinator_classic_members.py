@@ -352,6 +352,71 @@ def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
     assert old.heartbeat() == Code.NONE
 
 
+@pytest.mark.parametrize(
+    ("change", "assigned"),
+    [({"t": 3}, {"t": [0, 1, 2]}), ({"u": 1}, {"t": [0, 1], "u": [0]}), ({"t": 0}, {})],
+    ids=["grows", "is created", "is deleted"],
+)
+def test_classic_members_alone_join_again_when_a_topic_of_theirs_changes(
+    change: dict[str, int], assigned: dict[str, list[int]]
+) -> None:
+    """None of them is a leader, which in a classic group notices it. Their heartbeats say so at
+    once, and alike until one has joined; after a change of other topics they do not.
+    """
+    host = GroupHost(
+        topics={"t": 2, "v": 1},
+        consumer_settings=ConsumerGroupSettings(
+            assignment_interval_ms=1000, migration_policy="upgrade"
+        ),
+    )
+    host.consumer_heartbeat("m")
+    members = [GroupMember(host, topics=["t", "u"]) for _ in range(2)]
+    for member in members:
+        member.join()
+    host.consumer_heartbeat("m", LEAVE)
+    host.pass_time(1000)
+    for member in members:
+        member.join()
+        member.sync()
+    host.pass_time(1000)
+    host.topics["v"] = 4
+    assert [member.heartbeat() for member in members] == [Code.NONE, Code.NONE]
+    for name, count in change.items():
+        host.topics[name] = count
+        if not count:
+            del host.topics[name]
+    both = [Code.REBALANCE_IN_PROGRESS] * 2
+    assert [member.heartbeat() for member in members] == both
+    assert [member.heartbeat() for member in members] == both
+    given: dict[str, list[int]] = {}
+    for _ in range(2):
+        for member in members:
+            member.join()
+    for member in members:
+        read = read_assignment(member.sync().assignment)
+        assert read is not None
+        for name, numbers in read.items():
+            given[name] = sorted([*given.get(name, []), *numbers])
+    assert given == assigned
+    assert [member.heartbeat() for member in members] == [Code.NONE, Code.NONE]
+
+
+def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host)
+    kept = host.assigned(host.consumer_heartbeat("m", 2))
+    host.consumer_heartbeat("m", 2, owned=kept)
+    old.join()
+    assert len(parts(old)) == 2
+    host.topics["t"] = 6
+    assert old.heartbeat() == Code.NONE
+    host.consumer_heartbeat("m", 3)
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    old.join()
+    assert len(parts(old)) == 3
+
+
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     """Also while its former self is there: only of two that speak the consumer protocol has the
     former to leave first, as with Apache Kafka 4.3.

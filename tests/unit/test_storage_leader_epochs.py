@@ -127,7 +127,41 @@ def test_the_highest_epoch_is_read_as_it_was_written(tmp_path):
     assert highest.read() == 17
     assert HighestEpoch(OsDisk(), str(tmp_path)).read() == 17
     # the CRC-32C of "17", by another implementation
-    assert (tmp_path / "barnabas-leader-epoch").read_bytes() == b"17 46a4d07c\n"
+    assert (tmp_path / "barnabas-leader-epoch").read_bytes() == b"17 46a4d07c\n" + b"." * 1000
+
+
+def test_without_space_an_epoch_is_stored_by_cutting_its_file(tmp_path):
+    """Which needs no space. More epochs than the file has bytes for are refused."""
+    highest = HighestEpoch(OsDisk(), str(tmp_path))
+    assert not highest.raise_without_space(0)
+    assert not (tmp_path / "barnabas-leader-epoch").exists()
+    highest.write(17)
+    assert highest.raise_without_space(17)
+    assert highest.read() == 17
+    assert highest.raise_without_space(18)
+    assert highest.raise_without_space(20)
+    assert HighestEpoch(OsDisk(), str(tmp_path)).read() == 20
+    assert (tmp_path / "barnabas-leader-epoch").read_bytes() == b"17 46a4d07c\n" + b"." * 997
+    assert not highest.raise_without_space(17 + 1000)
+    assert highest.read() == 20
+    assert highest.raise_without_space(17 + 999)
+    assert highest.read() == 17 + 999
+    highest.write(2000)
+    assert highest.read() == 2000
+
+
+def test_a_highest_epoch_of_an_earlier_version_has_no_bytes_to_cut(tmp_path):
+    (tmp_path / "barnabas-leader-epoch").write_bytes(b"17 46a4d07c\n")
+    highest = HighestEpoch(OsDisk(), str(tmp_path))
+    assert not highest.raise_without_space(18)
+    assert highest.read() == 17
+
+
+def test_a_damaged_highest_epoch_is_not_cut(tmp_path):
+    (tmp_path / "barnabas-leader-epoch").write_bytes(b"27 46a4d07c\n" + b"." * 1000)
+    highest = HighestEpoch(OsDisk(), str(tmp_path))
+    assert not highest.raise_without_space(28)
+    assert (tmp_path / "barnabas-leader-epoch").stat().st_size == 1012
 
 
 def test_a_highest_epoch_with_a_wrong_checksum_is_not_believed(tmp_path, caplog):

@@ -36,7 +36,17 @@ GC_THRESHOLDS = (25_000, 1, 1250)
 
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
-    """The refusal of a data directory that the system does not let the broker use."""
+    """The refusal of a data directory that the system does not let the broker use, or that has no
+    space for what the start has to write.
+    """
+    from barnabas.storage.disk import is_out_of_space
+
+    if is_out_of_space(error):
+        return StartError(
+            f"the data directory {config.data_dir} has no space for what this start has to write "
+            f"before it serves: {error.strerror or error}; free some, and start again: nothing is "
+            "lost by that"
+        )
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     why = "it is a file" if is_file else error.strerror or str(error)
     return StartError(

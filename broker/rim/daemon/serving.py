@@ -59,7 +59,7 @@ class Daemon:
         self._measuring = _measuring() if "--metrics-port" in side_sockets else None
         self._leader: Leader | None = None
         self._leased_leader: LeasedLeader | None = None  # the same one, if a lease lets it lead
-        self._input_has_ended = False
+        self._input_has_ended = self._is_stopping = False
 
     async def run(self) -> int:
         """Serve; gives the exit code."""
@@ -84,6 +84,7 @@ class Daemon:
             self._leased_leader.on_deposed(asked_to_end.set)
             self._member.reception.hand_over(self._leased_leader.adopt)
         await _until_either(asked_to_end, server.failure)
+        self._is_stopping = not server.failed
         if console is not None:
             console.close()
         if self._leader is None:
@@ -158,7 +159,7 @@ class Daemon:
 
         logger.critical(
             "stopping: %s",
-            _explain(error, self._broker),
+            _explain(error, self._broker.config.data_dir, is_stopping=self._is_stopping),
             exc_info=None if isinstance(error, OSError) else error,
         )
         if isinstance(error, OSError) and may_have_lost_pages(error):
@@ -285,10 +286,22 @@ def _log_in_a_thread() -> LogOutput:
     return output
 
 
-def _explain(error: Exception, broker: Broker) -> str:
+def _explain(error: Exception, data_dir: str, *, is_stopping: bool) -> str:
+    """The line about an error that ends the daemon.
+
+    Takes: is_stopping, whether it came from what a clean stop writes.
+    """
+    from barnabas.storage.disk import is_out_of_space
+
+    if isinstance(error, OSError) and is_stopping and is_out_of_space(error):
+        return (
+            f"the data directory {data_dir} has no space for the files of a clean stop "
+            f"({error.strerror}): the next start reads the logs as after a kill, and has all that "
+            "was answered"
+        )
     if isinstance(error, OSError):
         return (
-            f"the data directory {broker.config.data_dir} failed: {error.strerror or error}"
+            f"the data directory {data_dir} failed: {error.strerror or error}"
             f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after "
             "that. Start again when the disk is well"
         )

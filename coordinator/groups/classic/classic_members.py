@@ -219,7 +219,7 @@ class ClassicMembers:
         """Restart the session; REBALANCE_IN_PROGRESS where the member has to join again.
 
         That is so where its target has changed, or is to change and all members are classic: their
-        heartbeats do not compute a new one.
+        heartbeats neither raise the group's epoch nor compute a new target.
         """
         consumer = group.require_consumer()
         try:
@@ -303,12 +303,15 @@ class ClassicMembers:
         """Whether a new target is due that only the join of a classic member can compute.
 
         In a group with members of the consumer protocol Apache Kafka 4.3 answers NONE, and waits
-        for their heartbeats.
+        for their heartbeats; where a topic changes, also without such members.
         """
         return (
-            consumer.epoch > consumer.target_epoch
-            and consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)
+            consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)
             and all(member.classic is not None for member in consumer.members.values())
+            and (
+                consumer.epoch > consumer.target_epoch
+                or consumer.notices_topics(self._context.topics)
+            )
         )
 
     def _assignment_interval_ms(self, group_id: str) -> int:

@@ -28,7 +28,11 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
-from barnabas.coordinator.groups.topic_directory import IsVisible
+from barnabas.coordinator.groups.topic_directory import (
+    IsVisible,
+    TopicDirectory,
+    hash_of_topics,
+)
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -151,6 +155,18 @@ class ConsumerGroup:
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
         """Whether the last target assignment is old enough for another. Source: KIP-1263."""
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
+
+    def notices_topics(self, topics: TopicDirectory) -> bool:
+        """Whether a topic of the group was created, grew or was deleted since its epoch was raised.
+
+        After: topics_version is current where none was, so that they are read once a version.
+        """
+        if self.topics_version == topics.version:
+            return False
+        has_changed = hash_of_topics(self.subscribed_topics, topics) != self.metadata_hash
+        if not has_changed:
+            self.topics_version = topics.version
+        return has_changed
 
     def waits_for_others(self, member_id: str) -> bool:
         """Whether other members still have a partition of the member's target."""
