@@ -18,6 +18,7 @@ from helpers.admin_host import creatable
 from helpers.core_host import CoreHost, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.leftovers import KEPT_OF_CONNECTIONS, KEPT_OF_TOPICS, places_of
+from helpers.share_member import SHARED, ShareMember, acquired, begin_group
 
 from barnabas.broker.logs.metadata import Acl
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
@@ -25,6 +26,11 @@ from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.storage.directory.flush_journal import JournalDecision, Redo
@@ -32,11 +38,16 @@ from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 CLIENT = 7_000_000_001  # a number that nothing else has
+TICKETS = range(8_000_000_000, 8_000_100_000)  # nor one of these
 NAME = "one-that-goes"
 
 
 def is_client(value: Any) -> bool:
     return type(value) is int and value == CLIENT
+
+
+def is_ticket(value: Any) -> bool:
+    return type(value) is int and value in TICKETS
 
 
 def is_name(value: Any) -> bool:
@@ -79,7 +90,7 @@ LAST_REQUESTS: dict[str, tuple[Message, int]] = {
     "Produce without an answer": (produce("t", acks=0), 7),
     "Produce that waits for the disk": (produce("flushed"), 7),
     "Fetch": (fetch({"t": {0: 0}}), 11),
-    "Fetch that waits": (fetch({"t": {0: 5}}, max_wait_ms=60_000, min_bytes=100), 11),
+    "Fetch that waits": (fetch({"t": {0: 1}}, max_wait_ms=60_000, min_bytes=100), 11),
     "Fetch with a session": (fetch({"t": {0: 0}}, session=(0, 0)), 11),
     "JoinGroup that waits": (JOIN, 2),
     "CreateTopics in slices": (MANY, 5),
@@ -108,6 +119,7 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         super_users="User:ANONYMOUS",
         barnabas_audit_log="/dev/null",
+        group_initial_rebalance_delay_ms="3000",
     )
     host.create("t")
     host.create("wide", 300)
@@ -117,6 +129,7 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
     request, version = LAST_REQUESTS[name]
     host.call(CLIENT, produce("t"), 7)
     host.ask(CLIENT, request, version)
+    assert "waits" not in name or not host.answers[CLIENT][1:]
     for _ in range(200 if is_answered else 0):
         if host.answers[CLIENT][1:]:
             break
@@ -139,6 +152,69 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
     host.tick(120_000)  # a fetch that has ended is kept until its time is over
     host.tick(120_000)
     assert places_of(host.broker, is_client, KEPT_OF_CONNECTIONS) == []
+
+
+# --- a request -----------------------------------------------------------------------------------
+
+MANY_OFFSETS = ListOffsetsRequest(
+    -1, 0,
+    [ListOffsetsTopic("wide", [ListOffsetsPartition(index, -1, -1) for index in range(300)] * 2)],
+    1000,
+)  # fmt: skip
+THAT_WAIT = {
+    **{name: one for name, one in LAST_REQUESTS.items() if "waits" in name},
+    "DeleteTopics in slices": LAST_REQUESTS["DeleteTopics in slices"],
+    "ListOffsets in parts": (MANY_OFFSETS, 5),
+}
+KEPT_OF_REQUESTS = ("next_ticket",)
+
+
+@pytest.mark.parametrize("name", THAT_WAIT)
+def test_nothing_is_kept_of_a_request_that_is_answered(
+    new_host: Callable[..., CoreHost], name: str
+) -> None:
+    """It has waited, for data, the disk or its turn, and its connection stays."""
+    host = new_host(group_initial_rebalance_delay_ms="3000")
+    host.create("t")
+    host.create("wide", 300)
+    host.create("flushed", 1, flush_messages="1")
+    host.connect(1)
+    host.call(1, produce("t"), 7)
+    host.broker.requests.next_ticket = TICKETS[0]
+    host.ask(1, *THAT_WAIT[name])
+    assert places_of(host.broker, is_ticket, KEPT_OF_REQUESTS), "it waits"
+    for _ in range(200):
+        if host.answers[1][1:]:
+            break
+        if host.work:
+            host.finish_work()
+        elif host.flushes:
+            host.flush()
+        else:
+            host.tick(1_000)
+    assert host.answers[1][1:], "it is answered when its time is up at the latest"
+    host.broker.requests.next_ticket = 1
+    host.ask(1, produce("t"), 7)
+    host.tick(120_000)  # a fetch that has ended is kept until its time is over
+    host.tick(120_000)
+    assert places_of(host.broker, is_ticket) == []
+
+
+def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
+    b = DiskBroker(**SHARED)
+    b.topic("t")
+    begin_group(b, "g", "t")
+    member = ShareMember(b, "g", "m")
+    assert member.take("t") == []
+    b.broker.requests.next_ticket = TICKETS[0]
+    member.send_fetch(max_wait_ms=10_000)
+    assert member.answer() is None and places_of(b.broker, is_ticket, KEPT_OF_REQUESTS)
+    b.broker.requests.next_ticket = 1
+    assert b.produce("t", (b"a",))[0] == 0
+    assert acquired(member.answer()) == [(0, 0, 1)]
+    for _ in range(4):
+        b.tick(10_000)
+    assert places_of(b.broker, is_ticket) == []
 
 
 # --- a topic -------------------------------------------------------------------------------------

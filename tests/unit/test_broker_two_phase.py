@@ -6,10 +6,13 @@ InitProducerId 6 where two-phase commit is off.
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
+from helpers.full_disk import ALL
+from sim.disk import Refusal
 
 from barnabas.broker.logs.start import UNHEARD_PRODUCER_IDS
 from barnabas.broker.replication.following import StandbyNote
@@ -209,6 +212,22 @@ def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
     p.reconnect()
     assert p.finish(True) == 0
     assert b.read("t", committed=True) == [b"a"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_finds_no_space_gives_it_no_timeout(
+    b: DiskBroker, version: int, commit: bool
+) -> None:
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    assert p.finish(commit) == Code.COORDINATOR_NOT_AVAILABLE
+    b.disk.refuse(None)
+    for _ in range(3):
+        b.tick(MONTH_MS)
+    assert b.state("txn") == ("Ongoing", *p.pair)
+    assert p.finish(commit) == 0
+    assert b.read("t", committed=True) == ([b"a"] if commit else [])
 
 
 @each_flush
@@ -613,7 +632,8 @@ def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
     kept = b.answer(late)
     assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == p.pair
     assert b.answer(p.connection).error_code == Code.PRODUCER_FENCED
-    assert b.state("txn")[0] == "Ongoing"
+    b.tick(MONTH_MS)
+    assert b.state("txn")[0] == "Ongoing", "it has no timeout after that either"
 
 
 def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:

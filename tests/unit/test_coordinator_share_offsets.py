@@ -174,6 +174,21 @@ def test_a_kill_before_the_states_are_deleted_leaves_the_deletion_to_be_done_aga
     assert starts(host) == {}
 
 
+def test_states_that_were_initialised_before_a_kill_go_with_their_group(host: GroupHost) -> None:
+    """The share coordinator has initialised them, and the group's record does not say so yet."""
+    host.share_states.at_once = False
+    host.share_heartbeat("m")
+    (change,) = host.share_states.pending
+    assert host.share_states.carry_out(change, host.directory) == [Code.NONE] * 2
+    host.share_states.pending.clear()
+    host.restart()
+    host.share_states.at_once = True
+    host.share_heartbeat("m", -1)
+    assert len(starts(host)) == 2
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    assert starts(host) == {}
+
+
 def test_a_group_that_is_deleted_while_its_states_are_set_stays_deleted(host: GroupHost) -> None:
     read_once(host)
     host.share_states.at_once = False

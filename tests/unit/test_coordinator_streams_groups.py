@@ -27,12 +27,14 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
     CopartitionGroup,
     Endpoint,
     KeyValue,
+    StreamsGroupHeartbeatRequest,
     Subtopology,
     TaskIds,
     TaskOffset,
     TopicInfo,
     Topology,
 )
+from barnabas.protocol.request_context import RequestContext
 
 SESSION_MS, INTERVAL_MS, REBALANCE_MS = 45_000, 5_000, 10_000
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
@@ -727,18 +729,34 @@ def test_a_description_has_the_members_and_their_tasks() -> None:
     }
 
 
-def test_records_that_are_not_written_are_decided_again() -> None:
-    host = new_host()
-    host.streams_heartbeat("m")
-    host.topics["t"] = 5
-    dropped = host.coordinator.streams_requests
-    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
-
+def drop_heartbeat(host: GroupHost) -> None:
+    """A heartbeat of member m in epoch 2, for the records of which there is no space."""
     request = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=2)
-    result = dropped.on_heartbeat(
+    result = host.coordinator.streams_requests.on_heartbeat(
         request, RequestContext(0, 0, "client", "/192.0.2.7"), host.now_ms
     )
     assert result.records
     host.coordinator.on_records_dropped("g")
+
+
+def test_records_that_are_not_written_are_decided_again() -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.topics["t"] = 5
+    drop_heartbeat(host)
     assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": [0, 1, 2, 3, 4]})
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_an_assignment_for_records_that_are_not_written_is_dropped_with_them() -> None:
+    """The epoch of which it is has another meaning when it is reached."""
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.pass_time(0)
+    host.streams_heartbeat("m", 1)
+    host.topics["t"] = 5
+    drop_heartbeat(host)
+    host.topics["t"] = 7
+    host.streams_heartbeat("m", 2)
+    host.pass_time(0)
+    assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": list(range(7))})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 import struct
 import threading
@@ -64,10 +66,23 @@ class Leader:
         self._listening.close()
 
 
-class Node:
-    """A reception, and who leads as far as it knows."""
+class Scarce(socket.socket):
+    """A listening socket that finds no descriptor for its first connections."""
 
-    def __init__(self, **properties: str) -> None:
+    refusals, asked = 3, 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.asked += 1
+        if self.asked <= self.refusals:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+class Node:
+    """A reception, and who leads as far as it knows. is_scarce: whether descriptors are wanting."""
+
+    def __init__(self, *, is_scarce: bool = False, **properties: str) -> None:
+        self._is_scarce = is_scarce
         self.leader: tuple[str, int] | None = None
         config = BrokerConfig.from_properties(
             {name.replace("_", "."): text for name, text in properties.items()}
@@ -78,6 +93,8 @@ class Node:
 
     def _listen(self, listeners: list[Any]) -> list[socket.socket]:
         made = [socket.create_server(("127.0.0.1", 0)) for _ in listeners]
+        if self._is_scarce:
+            made = [Scarce(fileno=sock.detach()) for sock in made]
         for sock in made:
             sock.setblocking(False)
         self.listening += made
@@ -133,6 +150,20 @@ def test_a_request_waits_until_somebody_leads(
         node.leader = new_leader(b"one").address
         client.settimeout(PATIENCE_S)
         assert receive(client, 7)[4:] == b"one"
+
+
+def test_without_descriptors_a_client_waits_until_there_are_some(
+    new_leader: Callable[..., Leader],
+) -> None:
+    """Its socket stays readable: the loop would try it again and again."""
+    node = Node(is_scarce=True)
+    node.leader = new_leader(b"one").address
+    with node.connect() as client:
+        client.sendall(frame(METADATA))
+        assert receive(client, 7)[4:] == b"one"
+    (listening,) = node.listening
+    assert isinstance(listening, Scarce) and listening.asked == listening.refusals + 1
+    node.reception.close()
 
 
 @pytest.mark.parametrize(("api_key", "is_asked_again"), [(METADATA, True), (END_TXN, False)])

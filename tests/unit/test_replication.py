@@ -43,7 +43,7 @@ from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.files.checkpoints import NOT_SENT_NAME
+from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME, NOT_SENT_NAME
 
 NONCE = b"n" * NONCE_BYTES
 
@@ -533,6 +533,17 @@ def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
     assert note.read() == "following"
 
 
+def test_a_copy_that_lacks_nothing_is_not_left_as_one_that_stopped_cleanly() -> None:
+    """What follows is written to it without a flush, and a start would trust all of it."""
+    leading, _ = new_leading()
+    disk = new_disk()
+    disk.write_atomic(f"/x/{CLEAN_SHUTDOWN_NAME}", b"")
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(disk, "/x", SECRET, NONCE, disk.sync_all))
+    assert leading.follows
+    assert not disk.exists(f"/x/{CLEAN_SHUTDOWN_NAME}")
+
+
 def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
     """A note that came back with a loss of power would take what was written since for a copy's."""
     disk = new_disk()
@@ -1007,6 +1018,22 @@ def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     if is_restarted:
         pair.leader.kill()
     pair.connect()
+    pair.deliver_all()
+    assert not any(name.endswith(NOT_SENT_NAME) for name in files_of(pair.leader.disk))
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
+
+
+def test_the_mark_of_a_directory_that_is_made_during_a_catch_up_goes_with_it() -> None:
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    link = pair.leader.leading.link
+    assert link is not None
+    while link.state is not State.CATCHING_UP:
+        pair.deliver(1 << 20)
+    pair.leader.produce("t", (b"b",), partition=1)
+    assert link.not_sent
     pair.deliver_all()
     assert not any(name.endswith(NOT_SENT_NAME) for name in files_of(pair.leader.disk))
     assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)

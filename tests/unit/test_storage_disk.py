@@ -7,18 +7,22 @@ import errno
 import fcntl
 import gc
 import os
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sim.disk import Refusal, SimDisk
 
 from barnabas.storage import disk as disk_module
 from barnabas.storage.disk import (
     DirectorySync,
     FailedFsync,
+    NotWrittenError,
     OsDisk,
+    append_whole,
     is_out_of_resources,
     may_have_lost_pages,
 )
@@ -124,6 +128,21 @@ def test_what_finds_no_space_is_not_left_half_written(
     with pytest.raises(OSError, match="no space"):
         disk.write_atomic(f"{tmp_path}/f", b"two")
     assert disk.list(str(tmp_path)) == ["f"] and disk.read(f"{tmp_path}/f") == b"one"
+
+
+def test_of_an_append_that_finds_no_space_nothing_is_left() -> None:
+    """Its part would be taken for the beginning of a change that a kill has cut off."""
+    for seed in range(8):
+        disk = SimDisk(random.Random(seed), lambda: 0)
+        disk.mkdir("/data")
+        file = disk.open("/data/f", create=True)
+        assert append_whole(file, b"whole") == 0
+        disk.refuse(Refusal(frozenset({"write"}), errno.ENOSPC))
+        with pytest.raises(NotWrittenError):
+            append_whole(file, b"of this a part may be written")
+        disk.refuse(None)
+        assert disk.read("/data/f") == b"whole"
+        assert append_whole(file, b".") == 5
 
 
 def test_a_second_process_finds_the_lock_taken(tmp_path: Path) -> None:

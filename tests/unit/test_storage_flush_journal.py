@@ -4,6 +4,7 @@ again.
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import struct
@@ -25,7 +26,7 @@ from helpers.storage_logs import (
     open_manager,
     values_of,
 )
-from sim.disk import SimDisk
+from sim.disk import Refusal, SimDisk
 
 from barnabas.storage.directory.flush_journal import (
     FlushJournal,
@@ -38,7 +39,7 @@ from barnabas.storage.directory.flush_journal import (
 )
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import LogManager
-from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
+from barnabas.storage.disk import DirectorySync, NotWrittenError, OsDisk, Syncable
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
@@ -669,3 +670,20 @@ def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
         assert FlushJournal(disk, "/data").read().decisions == decisions(3)
         disk.lose_power()
         assert FlushJournal(disk, "/data").read().decisions == decisions(3)
+
+
+def test_a_frame_that_found_no_space_leaves_nothing_before_the_next_journal() -> None:
+    """All of a journal is on the disk when the next one is begun: a rest would be damage."""
+    for seed in range(8):
+        disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+        disk.mkdir("/data")
+        journal = FlushJournal(disk, "/data")
+        sync(journal.append([], decisions(1)))
+        disk.refuse(Refusal(frozenset({"write"}), errno.ENOSPC))
+        with pytest.raises(NotWrittenError):
+            journal.append([], decisions(3))
+        disk.refuse(None)
+        journal.begin_next()
+        sync(journal.append([], decisions(2)))
+        disk.kill()
+        assert FlushJournal(disk, "/data").read().decisions == decisions(1) + decisions(2)
