@@ -50,6 +50,7 @@ from barnabas.cli.serde.schema_options import (
 )
 from barnabas.cli.waiting import Waiting
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.schemas.errors import SchemaError
 from barnabas.texts import count_text
 
 NAMED_MOST = 10  # partitions named in a line
@@ -184,7 +185,7 @@ def consume(
                 reader = PartitionReader(after, None, None, prepare)
             if last is None or follow:
                 printer.print_all(reader, consumer)
-        except (KeyboardInterrupt, CommandError):
+        except (KeyboardInterrupt, CommandError, SchemaError):
             _end_early(connection, consumer, reader, printer, ", ".join(names), group)
             raise
         if group is not None:

@@ -11,11 +11,11 @@ that is another JSON value is sent as JSON.
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
+from barnabas.schemas.json_bytes import bytes_from_json, bytes_to_json
 
 
 class Decoded(NamedTuple):
@@ -63,23 +63,19 @@ def to_json(data: bytes | Decoded | None) -> Any:
         return None
     if isinstance(data, Decoded):
         return data.data
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    return bytes_to_json(data)
 
 
 def from_json(value: Any) -> bytes | None:
     """A JSON value as bytes. Raises CommandError for wrong base64."""
     if value is None:
         return None
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and list(value) == ["base64"]:
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (ValueError, TypeError) as error:
-            raise CommandError(f"{value['base64']!r} is not base64: {error}") from error
+    try:
+        data = bytes_from_json(value)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    if isinstance(data, bytes):
+        return data
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 

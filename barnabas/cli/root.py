@@ -37,6 +37,7 @@ from barnabas.cli.errors import (
     RefusedError,
     explain,
 )
+from barnabas.schemas.errors import SchemaError
 from barnabas.version import __version__
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -148,7 +149,7 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 1)  # the interpreter flushes there when it ends
         return CLOSED_OUTPUT
-    except CommandError as error:
+    except (CommandError, SchemaError) as error:
         click.echo(f"barnabas: {error}", err=True)
         return ERROR
     except Exception as error:

@@ -12,7 +12,8 @@
     literal     "text" | 'text' | number | true | false | null
 
     field           what is compared
-    key value       the bytes, as UTF-8; with a path (`value.items[0].id`) a part of them as JSON
+    key value       the bytes, as UTF-8; with a path (`value.items[0].id`) a part of them as JSON.
+                    Where a schema decodes them: that value
     headers         `headers.trace`: a header's value; `headers contains "x"`: any name or value
     partition offset size    numbers; size: bytes of key and value
     time            milliseconds since 1970, or a text as "2026-11-26T10:00:00Z"
@@ -32,6 +33,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from barnabas.broker.console.decoding import NOT_DECODED, Values, has_schema_id
 from barnabas.protocol.records import Record
 
 LONGEST_FILTER, DEEPEST = 1000, 20
@@ -67,30 +69,65 @@ class FilterError(ValueError):
 
 
 class Facts:
-    """What a filter may ask of one record. JSON is parsed when it is first asked for."""
+    """What a filter may ask of one record. JSON is parsed, and a key or value is decoded by its
+    schema, when that is first asked for.
 
-    __slots__ = ("_key_json", "_value_json", "partition", "record", "state")
+    Takes: decode, which decodes the record.
+    """
 
-    def __init__(self, record: Record, partition: int, state: str) -> None:
+    __slots__ = ("_decode", "_decoded", "_key_json", "_value_json", "partition", "record", "state")
+
+    def __init__(
+        self,
+        record: Record,
+        partition: int,
+        state: str,
+        decode: Callable[[Record], Values] = lambda record: NOT_DECODED,
+    ) -> None:
         self.record, self.partition, self.state = record, partition, state
+        self._decode, self._decoded = decode, NOT_DECODED
         self._key_json = self._value_json = _NOT_PARSED
 
     def key_json(self) -> Any:
         if self._key_json is _NOT_PARSED:
-            self._key_json = _parsed(self.record.key)
+            self._key_json = _parsed(self.key_text())
         return self._key_json
 
     def value_json(self) -> Any:
         if self._value_json is _NOT_PARSED:
-            self._value_json = _parsed(self.record.value)
+            self._value_json = _parsed(self.value_text())
         return self._value_json
 
+    def key_text(self) -> bytes | str | None:
+        """The JSON of the key that its schema decoded; otherwise its bytes."""
+        return self._text(self.record.key, 0)
 
-def _parsed(data: bytes | None) -> Any:
+    def value_text(self) -> bytes | str | None:
+        """The JSON of the value that its schema decoded; otherwise its bytes."""
+        return self._text(self.record.value, 1)
+
+    def _text(self, data: bytes | None, place: int) -> bytes | str | None:
+        if not has_schema_id(data):
+            return data
+        if self._decoded is NOT_DECODED:
+            self._decoded = self._decode(self.record)
+        decoded = self._decoded[place]
+        return data if decoded is None or decoded.error else decoded.text
+
+    def key(self) -> Any:
+        """The decoded key, or its bytes."""
+        return self.key_json() if isinstance(self.key_text(), str) else self.record.key
+
+    def value(self) -> Any:
+        """The decoded value, or its bytes."""
+        return self.value_json() if isinstance(self.value_text(), str) else self.record.value
+
+
+def _parsed(data: bytes | str | None) -> Any:
     if data is None or len(data) > MOST_JSON_BYTES:
         return MISSING
     try:
-        return json.loads(data.decode())
+        return json.loads(data.decode() if isinstance(data, bytes) else data)
     except (ValueError, RecursionError):
         return MISSING
 
@@ -114,9 +151,15 @@ def contains_text(text: str) -> Condition:
             or any(
                 _has(name.encode(), needle) or _has(data, needle) for name, data in record.headers
             )
+            or _has_text(facts.key_text(), needle)
+            or _has_text(facts.value_text(), needle)
         )
 
     return holds
+
+
+def _has_text(text: bytes | str | None, needle: str) -> bool:
+    return isinstance(text, str) and needle in text.casefold()
 
 
 def _has(data: bytes | None, needle: str) -> bool:
@@ -362,8 +405,8 @@ def _header(name: str) -> Callable[[Facts], Any]:
 
 
 _READERS: dict[str, Callable[[Facts], Any]] = {
-    "key": lambda facts: facts.record.key,
-    "value": lambda facts: facts.record.value,
+    "key": Facts.key,
+    "value": Facts.value,
     "partition": lambda facts: facts.partition,
     "offset": lambda facts: facts.record.offset,
     "time": lambda facts: facts.record.timestamp,

@@ -7,9 +7,17 @@ files; `read_records` runs in another thread, reads the slices and decompresses 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.console.decoding import (
+    NOT_DECODED,
+    Decode,
+    Decoded,
+    Values,
+    decoded_value,
+)
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -53,15 +61,17 @@ def take_records(log: Log, offset: int) -> Place:
     return Place(data.slice, offset, log.high_watermark, log.log_start_offset)
 
 
-def read_records(place: Place, count: int) -> dict[str, Any]:
+def read_records(place: Place, count: int, decode: Decode | None = None) -> dict[str, Any]:
     """The records from a place on, as plain values for JSON.
 
+    Takes:  decode, which adds what a schema decodes.
     Gives:  a dict. records: at most `count` rows; next_offset: where the next call continues, None
             at the end, or at a batch too large to read here; problem: why a batch was not read,
             empty if all were.
     Raises: OSError.
     """
     rows: list[dict[str, Any]] = []
+    records: list[tuple[dict[str, Any], Record]] = []
     if place.slice is None:
         return {"records": rows, "next_offset": None, "problem": ""}
     file, position, size = place.slice
@@ -78,8 +88,10 @@ def read_records(place: Place, count: int) -> dict[str, Any]:
     for start, header in batches_in(data):
         batch = memoryview(data)[start : start + header.size_bytes]
         try:
-            for row in _rows(batch, header, place.offset):
+            for row, record in _rows(batch, header, place.offset):
                 rows.append(row)
+                if record is not None:
+                    records.append((row, record))
                 next_offset = row["offset"] + 1
                 if len(rows) >= count:
                     break
@@ -92,11 +104,17 @@ def read_records(place: Place, count: int) -> dict[str, Any]:
         next_offset = header.next_offset
     if next_offset is not None and next_offset >= place.end_offset:
         next_offset = None
+    if decode is not None:
+        values = decode([record for _, record in records])
+        for (row, _), one in zip(records, values, strict=True):
+            row["decoded"] = decoded_value(one)
     return {"records": rows, "next_offset": next_offset, "problem": problem}
 
 
-def _rows(batch: memoryview, header: BatchHeader, offset: int) -> Iterator[dict[str, Any]]:
-    """The records of one batch from an offset on. Raises: KafkaError."""
+def _rows(
+    batch: memoryview, header: BatchHeader, offset: int
+) -> Iterator[tuple[dict[str, Any], Record | None]]:
+    """The records of one batch from an offset on; a marker has none. Raises: KafkaError."""
     if not has_right_crc(batch, header):
         raise KafkaError(Code.CORRUPT_MESSAGE, "its CRC is wrong")
     of_batch = {
@@ -107,17 +125,18 @@ def _rows(batch: memoryview, header: BatchHeader, offset: int) -> Iterator[dict[
     }
     if header.is_control:
         marker = decode_marker(batch)
-        yield {
+        row = {
             "offset": header.base_offset,
             "timestamp": header.max_timestamp,
             "marker": "commit" if marker.commit else "abort",
             "coordinator_epoch": marker.coordinator_epoch,
             **of_batch,
         }
+        yield row, None
         return
     for record in open_records(batch, MOST_DECOMPRESSED_BYTES):
         if record.offset >= offset:
-            yield {**record_value(record), **of_batch}
+            yield {**record_value(record), **of_batch}, record
 
 
 def record_value(record: Record) -> dict[str, Any]:
@@ -142,17 +161,26 @@ def _blob(data: bytes | None) -> dict[str, Any] | None:
     return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}
 
 
-def json_line_value(topic: str, partition: int, record: Record) -> dict[str, Any]:
-    """A record in the form of `barnabas consume --json`, which `barnabas produce --json` reads."""
+def json_line_value(
+    topic: str, partition: int, record: Record, values: Values = NOT_DECODED
+) -> dict[str, Any]:
+    """A record in the form of `barnabas consume --json`, which `barnabas produce --json` reads.
+
+    Takes: values, the decoded key and value, which are written as `--value-schema` does.
+    """
     return {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
-        "key": _text(record.key),
-        "value": _text(record.value),
+        "key": _decoded_or(values.key, record.key),
+        "value": _decoded_or(values.value, record.value),
         "headers": [[name, _text(data)] for name, data in record.headers],
     }
+
+
+def _decoded_or(decoded: Decoded | None, data: bytes | None) -> Any:
+    return _text(data) if decoded is None or decoded.error else json.loads(decoded.text)
 
 
 def _text(data: bytes | None) -> Any:

@@ -14,6 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from barnabas.broker.console.decoding import (
+    MOST_AT_ONCE,
+    NOT_DECODED,
+    Decode,
+    Values,
+    decoded_value,
+    first_part,
+)
 from barnabas.broker.console.filters import Condition, Facts
 from barnabas.broker.console.records import (
     MOST_DECOMPRESSED_BYTES,
@@ -87,8 +95,12 @@ class _Reader:
     current window wait in `_batches`.
     """
 
-    def __init__(self, partition: int, bounds: Bounds, from_ms: int | None) -> None:
+    def __init__(
+        self, partition: int, bounds: Bounds, from_ms: int | None, decode: Decode | None
+    ) -> None:
         self.partition, self.before = partition, bounds.before
+        self._decode = decode
+        self._decoded: dict[int, Values] = {}  # by offset
         self._from_offset, self._from_ms = bounds.from_offset, from_ms
         self.records: list[Record] = []
         self.header: BatchHeader | None = None
@@ -152,6 +164,20 @@ class _Reader:
         if not self.records:
             self.before = min(before, max(header.base_offset, bound))
 
+    def decoded(self, record: Record) -> Values:
+        """The decoded key and value of the record that was popped last; those before it in the
+        batch are decoded with it, since the search looks at them next.
+        """
+        if self._decode is None:
+            return NOT_DECODED
+        values = self._decoded.get(record.offset)
+        if values is None:
+            part = first_part([record, *reversed(self.records[1 - MOST_AT_ONCE :])])
+            found = self._decode(part)
+            self._decoded = {row.offset: one for row, one in zip(part, found, strict=True)}
+            values = self._decoded[record.offset]
+        return values
+
     def pop(self) -> Record:
         record = self.records.pop()
         self.before = record.offset
@@ -179,7 +205,8 @@ class Search:
     """One request's part of a search.
 
     Takes: bounds, by partition; condition: None: every record; from_ms: batches whose records are
-           all older are skipped by their headers.
+           all older are skipped by their headers; decode: decodes keys and values by their
+           schemas, where the condition asks for them.
     """
 
     def __init__(
@@ -188,9 +215,10 @@ class Search:
         bounds: Mapping[int, Bounds],
         condition: Condition | None = None,
         from_ms: int | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._take, self._condition = take, condition
-        self._readers = [_Reader(index, row, from_ms) for index, row in bounds.items()]
+        self._readers = [_Reader(index, row, from_ms, decode) for index, row in bounds.items()]
         self._problems: list[str] = []
 
     def run(self, count: int, is_over: Callable[[], bool]) -> Result:
@@ -205,7 +233,8 @@ class Search:
             record, header, state = reader.pop(), reader.header, reader.state
             scanned += 1
             assert header is not None
-            if self._condition is None or self._condition(Facts(record, partition, state)):
+            facts = Facts(record, partition, state, reader.decoded)
+            if self._condition is None or self._condition(facts):
                 found.append(Found(partition, record, header, state))
             if reader.records:
                 heapq.heapreplace(heap, (-reader.records[-1].timestamp, partition, reader))
@@ -248,13 +277,17 @@ class Search:
         return heads
 
 
-def found_value(found: Found) -> dict[str, Any]:
-    """One record for JSON, with its partition, its state and its producer."""
+def found_value(found: Found, values: Values | None = None) -> dict[str, Any]:
+    """One record for JSON, with its partition, its state and its producer.
+
+    Takes: values, the decoded key and value; None: nothing is decoded here.
+    """
     header = found.header
     return {
         "partition": found.partition,
         "state": found.state,
         **record_value(found.record),
+        **({} if values is None else {"decoded": decoded_value(values)}),
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "transactional": header.is_transactional,

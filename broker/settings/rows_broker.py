@@ -800,6 +800,18 @@ class ObservationRows:
         "Whether the page may produce and replay records (--console-writes), with the rights of "
         "its user.",
     )
+    barnabas_console_registry = string(
+        "",
+        "The schema registry, as http://HOST:PORT, by which the page decodes keys and values "
+        "(--console-registry); several addresses have commas between. Empty: none is decoded. It "
+        "needs the extra `schemas`.",
+    )
+    barnabas_console_registry_user = string("", "The user of that registry; empty: none.")
+    barnabas_console_registry_password = password("The password of barnabas.console.registry.user.")
+    barnabas_console_registry_ca_file = string(
+        "",
+        "A PEM file with the CA of that registry's certificate; empty: those of the system.",
+    )
 
 
 class StandbyRows:

@@ -40,12 +40,12 @@ def test_the_package_and_its_help_load_nothing_heavy(source: str) -> None:
 
 OF_SCHEMAS = ("fastavro", "google.protobuf", "grpc_tools", "jsonschema", "referencing")
 SCHEMAS = {
-    "from barnabas.cli.serde.avro import AvroSerde; AvroSerde('\"long\"')": {"fastavro"},
-    "from barnabas.cli.serde.json_schema import JsonSchemaSerde; JsonSchemaSerde('true')": {
+    "from barnabas.schemas.avro import AvroSerde; AvroSerde('\"long\"')": {"fastavro"},
+    "from barnabas.schemas.json_schema import JsonSchemaSerde; JsonSchemaSerde('true')": {
         "jsonschema",
         "referencing",
     },
-    "from barnabas.cli.serde.protobuf import compile_text; compile_text('', {}, '')": {
+    "from barnabas.schemas.protobuf import compile_text; compile_text('', {}, '')": {
         "google.protobuf",
         "grpc_tools",
     },
@@ -61,3 +61,9 @@ def test_commands_load_no_library_of_schemas(command: str) -> None:
 @pytest.mark.parametrize("source", SCHEMAS)
 def test_a_schema_loads_the_library_of_its_kind(source: str) -> None:
     assert _loaded(source) & set(OF_SCHEMAS) == SCHEMAS[source]
+
+
+def test_the_broker_loads_no_library_of_schemas_for_its_console() -> None:
+    rim = "barnabas.broker.console.rim"
+    found = _loaded(f"import {rim}.endpoint, {rim}.decoder")
+    assert found & {*OF_SCHEMAS, "barnabas.schemas.registry"} == set()

@@ -20,7 +20,7 @@ from barnabas.cli.producing.input_lines import InputFile, open_input
 from barnabas.cli.producing.input_values import FieldOptions
 from barnabas.cli.producing.record_encoding import RecordEncoding
 from barnabas.cli.records import InputRecord
-from barnabas.cli.serde.errors import SerdeError
+from barnabas.schemas.errors import SerdeError
 
 
 def file(text: str | bytes, name: str = "orders.csv") -> InputFile:

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.errors import CommandError
-from barnabas.cli.serde import wire_format
-from barnabas.cli.serde.avro import AvroSerde
-from barnabas.cli.serde.errors import SchemaError, SerdeError
-from barnabas.cli.serde.json_schema import JsonSchemaSerde
-from barnabas.cli.serde.protobuf import ProtobufSchema, compile_file, compile_text
+from barnabas.schemas import wire_format
+from barnabas.schemas.avro import AvroSerde
+from barnabas.schemas.errors import SchemaError, SerdeError
+from barnabas.schemas.json_schema import JsonSchemaSerde
+from barnabas.schemas.protobuf import ProtobufSchema, compile_file, compile_text
 
 ORDER = {
     "type": "record",
@@ -488,6 +487,6 @@ def test_json_schema_that_is_none_and_references() -> None:
     with pytest.raises(SerdeError, match="the field a does not fit"):
         known.decode(b'{"a": 5}')
     with pytest.raises(
-        CommandError, match=r"refers to 'http://127\.0\.0\.1:1/inner\.json', which is"
+        SchemaError, match=r"refers to 'http://127\.0\.0\.1:1/inner\.json', which is"
     ):
         JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # and it is not loaded from there

@@ -124,6 +124,7 @@ TESTED_AS_A_PART = {
     "barnabas/version.py": "e2e/test_distributions.py",
     "broker/console/groups.py": "e2e/test_console.py",
     "broker/console/rim/admin_views.py": "e2e/test_console_logins.py",
+    "broker/console/rim/decoder.py": "unit/test_broker_console_decoding.py",
     "broker/console/rim/group_views.py": "e2e/test_console.py",
     "broker/console/rim/inner_client.py": "e2e/test_console_logins.py",
     "broker/console/rim/log_views.py": "e2e/test_console.py",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from barnabas.cli.consuming.record_search import RecordSearch
 from barnabas.cli.errors import CommandError
 from barnabas.cli.records import Decoded
-from barnabas.cli.serde.errors import SerdeError
+from barnabas.schemas.errors import SerdeError
 
 STOP, RAW, SKIP = "stop", "raw", "skip"
 ON_UNDECODABLE = (STOP, RAW, SKIP)

@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas.cli.errors import CommandError
 from barnabas.cli.records import InputRecord, InputValue, from_json, parse_json
-from barnabas.cli.serde.errors import SerdeError
+from barnabas.schemas.errors import SerdeError
 
 
 class RecordEncoding:

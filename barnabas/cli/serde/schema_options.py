@@ -52,7 +52,7 @@ class SchemaOptions(NamedTuple):
         """The registry, None where nothing is of one. Raises: click.UsageError."""
         if not self.needs_registry():
             return None
-        from barnabas.cli.serde.registry import SchemaRegistry, registry_settings
+        from barnabas.cli.serde.registry_client import registry_client, registry_settings
 
         settings = registry_settings(connection.registry_properties(), self.registry_url)
         if self.registry_ca:
@@ -62,7 +62,7 @@ class SchemaOptions(NamedTuple):
                 "`registry` needs to know where that is: pass --schema-registry "
                 f"http://HOST:PORT, or set the environment's {ENVIRONMENT}"
             )
-        return SchemaRegistry(settings, connection.timeout_s)
+        return registry_client(settings, connection.timeout_s)
 
 
 def schema_options(*, producing: bool) -> Callable[[Command], Command]:

@@ -6,29 +6,23 @@ an encoder has one schema. Both are made once for a command, and keep what they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
 from barnabas.cli.records import Decoded
-from barnabas.cli.serde import wire_format
-from barnabas.cli.serde.errors import SchemaError, SerdeError
-from barnabas.cli.serde.registry import Reference, RegisteredSchema, RegistryError, SchemaRegistry
-from barnabas.cli.serde.schema_source import AVRO, DESCRIPTORS, JSON, PROTOBUF, SchemaSource
-
-
-class Serde(Protocol):
-    """Data of one schema."""
-
-    def decode(self, data: bytes) -> Any:
-        """The JSON value of data. Raises: SerdeError."""
-
-    def encode(self, value: Any) -> bytes:
-        """The data of a JSON value. Raises: SerdeError."""
-
-    def columns(self) -> dict[str, str]:
-        """The types of fields, as columns of CSV have them."""
+from barnabas.cli.serde.schema_source import DESCRIPTORS, PROTOBUF, SchemaSource
+from barnabas.schemas import wire_format
+from barnabas.schemas.errors import SchemaError
+from barnabas.schemas.registry import Reference, SchemaRegistry
+from barnabas.schemas.serdes import (
+    ProtobufOfRegistry,
+    RegisteredSerdes,
+    Serde,
+    compiled,
+    json_serde,
+)
 
 
 class Part(NamedTuple):
@@ -51,39 +45,14 @@ class Decoder:
     """
 
     def __init__(self, part: Part, registry: SchemaRegistry | None) -> None:
-        self._part = part
-        self._registry = registry
         self._file_serde = None if registry is not None else _of_file(part)
-        self._schemas: dict[int, Any] = {}
-        self._serdes: dict[tuple[int, tuple[int, ...]], Serde] = {}
+        self._serdes = None if registry is None else RegisteredSerdes(registry)
 
     def decode(self, data: bytes) -> Decoded:
-        """The value of data. Raises: SerdeError; CommandError for a schema that cannot be had."""
-        if self._file_serde is not None:
-            return Decoded(self._file_serde.decode(data), data)
-        schema_id, rest = wire_format.split(data)
-        serde, rest = self._serde(schema_id, rest)
-        return Decoded(serde.decode(rest), data)
-
-    def _serde(self, schema_id: int, rest: bytes) -> tuple[Serde, bytes]:
-        """The serde of a record, and its data."""
-        schema = self._schemas.get(schema_id)
-        if schema is None:
-            assert self._registry is not None
-            try:
-                found = self._registry.schema(schema_id)
-            except RegistryError as error:
-                if error.status != 404:
-                    raise
-                raise SerdeError(str(error)) from error
-            schema = self._schemas[schema_id] = _compiled(found, f"schema {schema_id}")
-        if isinstance(schema, ProtobufOfRegistry):
-            indexes, rest = wire_format.split_indexes(rest)
-            key = (schema_id, indexes)
-            if key not in self._serdes:
-                self._serdes[key] = schema.schema.at(indexes)
-            return self._serdes[key], rest
-        return schema, rest
+        """The value of data. Raises: SerdeError; SchemaError for a schema that cannot be had."""
+        serde = self._file_serde or self._serdes
+        assert serde is not None
+        return Decoded(serde.decode(data), data)
 
 
 class Encoder:
@@ -120,7 +89,7 @@ class Encoder:
             schema_id, found = registry.latest(subject)
         else:
             found = registry.schema(schema_id)
-        schema = _compiled(found, f"schema {schema_id}")
+        schema = compiled(found, f"schema {schema_id}")
         if isinstance(schema, ProtobufOfRegistry):
             schema = schema.schema.named(self._part.message)
         elif self._part.message is not None:
@@ -136,40 +105,12 @@ class Encoder:
         return self._header + self._serde.encode(value)
 
 
-class ProtobufOfRegistry(NamedTuple):
-    """A Protobuf schema of which each record names a message."""
-
-    schema: Any
-
-
-def _compiled(found: RegisteredSchema, origin: str) -> Any:
-    """The serde of a registry's schema; of Protobuf a ProtobufOfRegistry."""
-    if found.kind == PROTOBUF:
-        from barnabas.cli.serde.protobuf import compile_text
-
-        return ProtobufOfRegistry(compile_text(found.text, found.references, origin))
-    return _json_serde(found.kind, found.text, found.references, origin)
-
-
-def _json_serde(kind: str, text: str, references: Mapping[str, str], origin: str) -> Serde:
-    """The serde of an Avro or a JSON schema."""
-    if kind == AVRO:
-        from barnabas.cli.serde.avro import AvroSerde
-
-        return AvroSerde(text, list(references.values()), origin)
-    if kind == JSON:
-        from barnabas.cli.serde.json_schema import JsonSchemaSerde
-
-        return JsonSchemaSerde(text, references, origin)
-    raise SchemaError(f"{origin} is of the kind {kind}: AVRO, PROTOBUF and JSON are read")
-
-
 def _of_file(part: Part) -> Serde:
     """The serde of a file's schema."""
     file, kind = part.source.file, part.source.kind
     assert file is not None
     if kind in (PROTOBUF, DESCRIPTORS):
-        from barnabas.cli.serde import protobuf
+        from barnabas.schemas import protobuf
 
         if kind == PROTOBUF:
             schema = protobuf.compile_file(file, part.proto_path, str(file))
@@ -180,7 +121,7 @@ def _of_file(part: Part) -> Serde:
         raise CommandError(
             f"--{part.part}-message is for Protobuf, and {file} is not: leave it out"
         )
-    return _json_serde(kind, _text(file), {}, str(file))
+    return json_serde(kind, _text(file), {}, str(file))
 
 
 def _registered(
@@ -216,7 +157,7 @@ def _register_imports(
     done: dict[str, Reference],
 ) -> list[Reference]:
     """The references of a .proto file, whose imports are registered. The compiler has read it."""
-    from barnabas.cli.serde.protobuf import compile_file
+    from barnabas.schemas.protobuf import compile_file
 
     found = []
     for name in compile_file(file, folders, str(file)).imports:

@@ -10,7 +10,7 @@
     GET /api/records       ?topic=&partition=&offset=&count=
     GET /api/search        ?topic=&text=&filter=&from=&to=&partitions=&cursor=&after=&count=
                                                         records of a topic, the newest first
-    GET /api/download      the same query               all that is found, as lines of JSON
+    GET /api/download      the same query, &decoded=    all that is found, as lines of JSON
     GET /api/transactions  ?page=                       all open transactions
     GET /api/groups        ?search=&page=
     GET /api/group         ?group=&page=                members, and offsets by partition
@@ -67,7 +67,9 @@ from barnabas.version import __version__
 if TYPE_CHECKING:
     import socket
 
+    from barnabas.broker.console.rim.decoder import Decoder
     from barnabas.broker.rim.server import Server
+    from barnabas.broker.settings.config import BrokerConfig
 
 logger = logging.getLogger("barnabas.console")
 
@@ -102,7 +104,8 @@ class Console:
         self._logins = Logins(source, sock.getsockname()[1])
         groups = GroupViews(source)
         admin = AdminViews(source)
-        logs, self._records = LogViews(source, groups), RecordViews(source)
+        self._decoder = _decoder(server.broker.config)
+        logs, self._records = LogViews(source, groups), RecordViews(source, self._decoder)
         self._calls: dict[str, Call] = {
             "/api/overview": logs.overview,
             "/api/topics": logs.topics,
@@ -140,6 +143,8 @@ class Console:
         """Stop listening."""
         self._source.sampler.close()
         self._http.close()
+        if self._decoder is not None:
+            self._decoder.close()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -239,6 +244,7 @@ class Console:
             },
             "user": viewer.principal.partition(":")[2] if self._logins.are_needed else None,
             "writes": bool(server.config.barnabas_console_writes),
+            "registry": self._decoder is not None,
             "totals": views.totals(broker),
             "requests": self._watch.totals(),
         }
@@ -246,6 +252,24 @@ class Console:
     def _requests(self, viewer: Viewer, query: Query) -> Any:
         self._source.require(viewer, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return {"apis": self._watch.by_api(), "errors": self._watch.errors()}
+
+
+def _decoder(config: BrokerConfig) -> Decoder | None:
+    """What decodes keys and values; None without a schema registry."""
+    if not config.barnabas_console_registry:
+        return None
+    from barnabas.broker.console.rim.decoder import Decoder
+
+    return Decoder(
+        {
+            "url": config.barnabas_console_registry,
+            "user_info": f"{config.barnabas_console_registry_user}:"
+            f"{config.barnabas_console_registry_password or ''}"
+            if config.barnabas_console_registry_user
+            else "",
+            "ca": config.barnabas_console_registry_ca_file,
+        }
+    )
 
 
 def _refusal(error: BadRequest) -> Response:

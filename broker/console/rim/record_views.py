@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from barnabas.broker.console.decoding import Decode
 from barnabas.broker.console.filters import Condition, FilterError, contains_text, parse_filter
 from barnabas.broker.console.records import (
     MOST_RECORDS,
@@ -73,8 +74,8 @@ class Pace:
 class RecordViews:
     """Answers with records."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, decode: Decode | None = None) -> None:
+        self._source, self._decode = source, decode
         self._downloads = threading.Semaphore(DOWNLOADS_AT_ONCE)
 
     def records(self, viewer: Viewer, query: Query) -> Any:
@@ -89,7 +90,7 @@ class RecordViews:
             yield
             return take_records(log, offset)
 
-        return read_records(self._source.run(take()), count)
+        return read_records(self._source.run(take()), count, self._decode)
 
     def search(self, viewer: Viewer, query: Query) -> Any:
         """The next records of a topic, the newest first, that fulfil the query.
@@ -104,12 +105,18 @@ class RecordViews:
         result = search.run(count, Pace())
         return {
             "topic": topic,
-            "rows": [found_value(found) for found in result.found],
+            "rows": self._found_values(result.found),
             "cursor": places_text(result.cursor) or None,
             "ends": places_text(ends),
             "scanned": result.scanned,
             "problems": list(result.problems),
         }
+
+    def _found_values(self, found: Sequence[Found]) -> list[dict[str, Any]]:
+        if self._decode is None:
+            return [found_value(row) for row in found]
+        values = self._decode([row.record for row in found])
+        return [found_value(row, one) for row, one in zip(found, values, strict=True)]
 
     def _new_search(self, topic: str, query: Query) -> tuple[Search, dict[int, int]]:
         condition = _condition(query)
@@ -128,7 +135,8 @@ class RecordViews:
                 index: Bounds(max(row.from_offset, after.get(index, 0)), row.before)
                 for index, row in bounds.items()
             }
-        return Search(self._take_of(topic), bounds, condition, max(from_ms, 0)), ends
+        search = Search(self._take_of(topic), bounds, condition, max(from_ms, 0), self._decode)
+        return search, ends
 
     def _take_of(
         self, topic: str
@@ -193,6 +201,9 @@ class RecordViews:
     def download(self, viewer: Viewer, query: Query) -> Iterator[bytes]:
         """Lines of JSON, the newest record first, until a bound of records and of time.
 
+        With `decoded` a key or value that a schema decodes is its JSON value; otherwise the lines
+        have the bytes of the records.
+
         Raises: BadRequest, before the first line.
         """
         topic = query.get("topic", "")
@@ -201,11 +212,12 @@ class RecordViews:
         return self._lines(topic, search, dict(query))
 
     def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
+        decode = self._decode if query.get("decoded") == "yes" else None
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
             with self._downloads:  # for each part: a slow client does not hold others up
                 result = self._part(search, left)
-            values = [json_line_value(topic, row.partition, row.record) for row in result.found]
+            values = _line_values(topic, result.found, decode)
             lines = [json.dumps(value, ensure_ascii=False) for value in values]
             left -= len(lines)
             if lines:
@@ -239,6 +251,16 @@ class RecordViews:
 
     def _part(self, search: Search, left: int) -> Result:
         return search.run(min(left, 1000), Pace())
+
+
+def _line_values(topic: str, found: Sequence[Found], decode: Decode | None) -> list[dict[str, Any]]:
+    if decode is None:
+        return [json_line_value(topic, row.partition, row.record) for row in found]
+    values = decode([row.record for row in found])
+    return [
+        json_line_value(topic, row.partition, row.record, one)
+        for row, one in zip(found, values, strict=True)
+    ]
 
 
 def _condition(query: Query) -> Condition | None:

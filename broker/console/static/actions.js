@@ -1,7 +1,6 @@
 // What people do: events are heard at the document, and named by `data-action`.
 
-import { jsonLine } from "./format.js";
-import { send } from "./asking.js";
+import { send, text } from "./asking.js";
 import { logIn } from "./login.js";
 import { announce, draw, enter, look, renew, setQuery, state } from "./main.js";
 import { searchQuery } from "./search.js";
@@ -27,6 +26,7 @@ const ACTIONS = {
   more() { state.search.more(); },
   stop() { state.search.stop(); },
   copy(target) { copyRecord(target.dataset.record); },
+  "copy-decoded"(target) { copyRecord(target.dataset.record, "yes"); },
   "all-settings"() { setQuery({ all: state.query.all === "yes" ? undefined : "yes" }); draw(); },
   async "log-out"() {
     await send("logout", {});
@@ -63,15 +63,16 @@ function lookFrom(offset) {
   look(offset);
 }
 
-async function copyRecord(id) {
-  const [topic] = state.route.arguments;
-  const row = state.search.rows.find((one) => `${one.partition}-${one.offset}` === id);
-  if (!row) return;
+// A record as `barnabas consume --json` writes it, whole: the page itself has the first part of it.
+async function copyRecord(id, decoded) {
+  const [topic] = state.route.arguments, [partition, offset] = id.split("-").map(Number);
+  const place = { topic, cursor: `${partition}:${offset + 1}`, after: `${partition}:${offset}`, decoded };
   try {
-    await navigator.clipboard.writeText(jsonLine(topic, row));
+    const line = text("download", place).then((words) => new Blob([words.trimEnd()], { type: "text/plain" }));
+    await navigator.clipboard.write([new ClipboardItem({ "text/plain": line })]);
     announce("Copied");
-  } catch {
-    announce("The browser does not allow it");
+  } catch (error) {
+    announce(error.isAnswer ? error.message : "The browser does not allow it");
   }
 }
 

@@ -7,6 +7,12 @@ export async function ask(path, query) {
   return dataOf(await fetch(`api/${path}?${queryText(query)}`, { headers: { Accept: "application/json" } }));
 }
 
+// The answer as text, which is no JSON value.
+export async function text(path, query) {
+  const answer = await fetch(`api/${path}?${queryText(query)}`);
+  return answer.ok ? answer.text() : dataOf(answer);
+}
+
 // Something to be done by the server, with a body of JSON.
 export async function send(path, body) {
   return dataOf(await fetch(`api/${path}`, {

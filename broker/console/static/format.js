@@ -96,15 +96,8 @@ export function preview(blob) {
   return [...decoded(blob).subarray(0, 24)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
 }
 
-// A record as `barnabas consume --json` writes it.
-export function jsonLine(topic, row) {
-  const value = (blob) => {
-    if (blob === null) return null;
-    const bytes = decoded(blob);
-    try { return new TextDecoder("utf-8", { fatal: true }).decode(bytes); } catch { return { base64: blob.base64 }; }
-  };
-  return JSON.stringify({
-    topic, partition: row.partition, offset: row.offset, timestamp_ms: row.timestamp,
-    key: value(row.key), value: value(row.value), headers: row.headers.map((header) => [header.key, value(header.value)]),
-  });
+// One line of a record's key or value: what its schema decodes, or its bytes.
+export function partPreview(row, part) {
+  const decoded = row.decoded && row.decoded[part];
+  return decoded && !decoded.error ? decoded.json.slice(0, 160) : preview(row[part]);
 }

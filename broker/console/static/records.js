@@ -1,7 +1,7 @@
 // The records at one place of the log: key, value and headers, as text, JSON or hex.
 
 import { h } from "./dom.js";
-import { bytes, count, hex, json, number, preview, text, time } from "./format.js";
+import { bytes, count, hex, json, number, partPreview, text, time } from "./format.js";
 
 export function recordsPanel(state, strip, chosen) {
   const { records } = state;
@@ -34,7 +34,7 @@ function record(state, row) {
       h("span", {}, h("b", {}, row.marker === "commit" ? "✓ commit marker" : "✕ abort marker"), ` of producer ${row.producer_id} epoch ${row.producer_epoch}`), h("span", { class: "muted" }, time(row.timestamp)));
   }
   const isOpen = state.record === row.offset;
-  const key = preview(row.key), value = preview(row.value);
+  const key = partPreview(row, "key"), value = partPreview(row, "value");
   return h("li", { key: row.offset, class: "record" },
     h("button", { type: "button", class: "record-head", "data-action": "record", "data-offset": row.offset, "aria-expanded": isOpen ? "true" : "false" },
       h("span", { class: "offset" }, number(row.offset)),
@@ -48,16 +48,27 @@ export function details(state, row) {
     h("div", { class: "forms", role: "group", "aria-label": "Show as" }, ["json", "text", "hex"].map((form) => h("button", {
       type: "button", "data-action": "form", "data-form": form, "aria-pressed": state.form === form ? "true" : "false",
     }, { json: "JSON", text: "Text", hex: "Hex" }[form]))),
-    blob("Key", row.key, state.form), blob("Value", row.value, state.form),
+    blob("Key", row.key, state.form, row.decoded?.key), blob("Value", row.value, state.form, row.decoded?.value),
     row.header_count ? h("table", { class: "headers" }, h("caption", {}, count(row.header_count, "header")),
       h("tbody", {}, row.headers.map((header, at) => h("tr", { key: at }, h("th", { scope: "row" }, header.key), h("td", {}, header.value === null ? h("i", {}, "null") : content(header.value, state.form).words)))))
       : h("p", { class: "muted" }, "No headers."));
 }
 
-function blob(name, data, form) {
+// decoded: what a schema made of it, or why it made nothing; null where it names no schema.
+function blob(name, data, form, decoded) {
   if (data === null) return h("p", {}, h("b", {}, name), " ", h("i", {}, "null"));
-  const { words, note } = content(data, form);
-  return h("div", {}, h("p", {}, h("b", {}, name), h("span", { class: "muted" }, ` ${bytes(data.size)}${note}`)), h("pre", { tabindex: "0", "aria-label": name }, words || "(empty)"));
+  const { words, note } = form === "json" && decoded && !decoded.error ? bySchema(decoded) : content(data, form);
+  return h("div", {}, h("p", {}, h("b", {}, name), h("span", { class: "muted" }, ` ${bytes(data.size)}${note}`)),
+    decoded && decoded.error ? h("p", { class: "note warn schema" }, `Not decoded, schema ${decoded.schema_id}: ${decoded.error}`) : null,
+    h("pre", { tabindex: "0", "aria-label": name }, words || "(empty)"));
+}
+
+const KINDS = { AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON Schema" };
+
+function bySchema(decoded) {
+  const note = `, ${KINDS[decoded.kind] || decoded.kind}, schema ${decoded.schema_id}`;
+  if (decoded.json.length < decoded.size) return { words: decoded.json, note: `${note}, the first ${number(decoded.json.length)} characters shown` };
+  return { words: JSON.stringify(JSON.parse(decoded.json), null, 2), note };
 }
 
 // In the form that was asked for, or in the nearest that it has.

@@ -1,7 +1,7 @@
 // The records of a topic: the form of the search, and what it found.
 
 import { h } from "./dom.js";
-import { count, number, preview, time } from "./format.js";
+import { count, number, partPreview, time } from "./format.js";
 import { card } from "./parts.js";
 import { details } from "./records.js";
 import { link, queryText } from "./route.js";
@@ -31,7 +31,7 @@ function form(state) {
     h("details", { class: "help", id: "filter-help" }, h("summary", {}, "How a filter is written"),
       h("ul", {},
         h("li", {}, h("code", {}, 'key = "a"'), " ", h("code", {}, "offset >= 100"), " ", h("code", {}, 'value contains "coffee"'), " ", h("code", {}, "partition in (0, 1)"), " ", h("code", {}, "key is null")),
-        h("li", {}, "Fields of JSON: ", h("code", {}, "value.items[0].id > 3"), "; headers: ", h("code", {}, 'headers.trace = "4711"')),
+        h("li", {}, state.data.registry ? "Fields of JSON, and of what a schema decodes: " : "Fields of JSON: ", h("code", {}, "value.items[0].id > 3"), "; headers: ", h("code", {}, 'headers.trace = "4711"')),
         h("li", {}, "What became of it: ", h("code", {}, 'state = "aborted"'), ", committed, open or plain; also ", h("code", {}, "time"), " and ", h("code", {}, "size"), "."),
         h("li", {}, "Joined by ", h("code", {}, "and"), ", ", h("code", {}, "or"), ", ", h("code", {}, "not"), " and brackets."))));
 }
@@ -50,7 +50,8 @@ function found(state, topic) {
     h("div", { class: "tools found-head" },
       h("span", { role: "status" }, said(search)),
       search.isRunning ? h("button", { type: "button", "data-action": "stop" }, "Stop") : null,
-      h("a", { class: "button", href: `api/download?${asked}`, download: `${topic}.jsonl` }, "Download as JSON lines")),
+      h("a", { class: "button", href: `api/download?${asked}`, download: `${topic}.jsonl` }, "Download as JSON lines"),
+      state.data.registry ? h("a", { class: "button", href: `api/download?${asked}&decoded=yes`, download: `${topic}.jsonl` }, "Download decoded") : null),
     search.rows.length ? h("ul", { class: "records topic-records" }, search.rows.map((row) => record(state, topic, row))) : null,
     search.skipped ? h("p", { class: "note" }, "More came at once than are shown here.") : null,
     search.problems.map((words) => h("p", { class: "note warn", key: words }, words)),
@@ -64,12 +65,14 @@ function said(search) {
   return `${count(search.rows.length, "record")}, the newest first; ${looked}${search.cursor === null ? "" : ", older ones are left"}`;
 }
 
+const isDecoded = (row) => ["key", "value"].some((part) => row.decoded?.[part]?.json);
+
 const STATES = { aborted: "aborted", open: "open" };
 
 function record(state, topic, row) {
   const id = `${row.partition}-${row.offset}`;
   const isOpen = state.query.record === id;
-  const key = preview(row.key), value = preview(row.value);
+  const key = partPreview(row, "key"), value = partPreview(row, "value");
   return h("li", { key: id, class: `record ${row.state}` },
     h("button", { type: "button", class: "record-head", "data-action": "topic-record", "data-record": id, "aria-expanded": isOpen ? "true" : "false" },
       h("span", { class: "record-time" }, time(row.timestamp)),
@@ -78,6 +81,7 @@ function record(state, topic, row) {
         key === null ? null : h("b", {}, key, " "), value === null ? h("i", {}, "null") : value)),
     isOpen ? [h("div", { class: "tools record-tools" },
       h("button", { type: "button", "data-action": "copy", "data-record": id }, "Copy as JSON"),
+      isDecoded(row) ? h("button", { type: "button", "data-action": "copy-decoded", "data-record": id }, "Copy decoded") : null,
       h("a", { href: link.partition(topic, row.partition, { offset: row.offset }) }, `${topic}-${row.partition} at ${number(row.offset)}`)),
     details(state, row)] : null);
 }

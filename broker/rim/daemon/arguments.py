@@ -140,6 +140,12 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
         help="let that page produce and replay records, with the rights of its user",
     )
     start.add_argument(
+        "--console-registry",
+        metavar="URL",
+        help="the schema registry by which that page decodes keys and values (Avro, Protobuf, JSON "
+        "Schema); needs the extra `schemas`",
+    )
+    start.add_argument(
         "--log-format",
         choices=("text", "json"),
         help="how the log is written on standard error: a line for people (the default), or a JSON "

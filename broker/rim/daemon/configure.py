@@ -48,6 +48,8 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
             properties["barnabas.console.port"] = str(options.console_port)
         if options.console_writes:
             properties["barnabas.console.writes"] = "true"
+        if options.console_registry is not None:
+            properties["barnabas.console.registry"] = options.console_registry
         secret_files += _secret_files(properties)
         properties = _with_provided_values(properties)
         if options.port is not None or options.host is not None:
@@ -58,6 +60,7 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
         _read_certificates(config)
         _read_signing_keys(config)
         _check_audit_log(config)
+        _check_registry(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     from barnabas.broker.settings.exposure import warnings_of
@@ -200,6 +203,31 @@ def _check_audit_log(config: BrokerConfig) -> None:
             raise StartError(
                 f"cannot write the audit log {path}: {error.strerror or error}"
             ) from error
+
+
+def _check_registry(config: BrokerConfig) -> None:
+    """Raises: StartError for an address of a schema registry that is none."""
+    urls = config.barnabas_console_registry
+    if not urls:
+        return
+    from barnabas.schemas.errors import SchemaError
+    from barnabas.schemas.registry import checked_urls
+
+    option = "--console-registry (barnabas.console.registry)"
+    if config.barnabas_console_port < 0:
+        raise StartError(f"{option} is for the page: pass --console-port, too")
+    if "@" in urls:
+        raise StartError(
+            f"{option}: write the user to barnabas.console.registry.user, and the password to "
+            "barnabas.console.registry.password: the address is shown"
+        )
+    try:
+        checked_urls(urls, option)
+    except SchemaError as error:
+        raise StartError(str(error)) from error
+    path = config.barnabas_console_registry_ca_file
+    if path and not os.path.isfile(path):
+        raise StartError(f"barnabas.console.registry.ca.file: there is no file {path}")
 
 
 def set_log_levels(texts: Sequence[str]) -> None:

@@ -228,6 +228,19 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
     )
 
 
+def _warn_of_missing_libraries() -> None:
+    """Say what to install before the page decodes by schemas. The broker imports none of it."""
+    from importlib.util import find_spec
+
+    if find_spec("fastavro") is None or find_spec("jsonschema") is None:
+        from barnabas.installing import install_command
+
+        logger.warning(
+            "--console-registry: the page decodes nothing before this is installed: %s",
+            install_command("schemas"),
+        )
+
+
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
     """The console; None where it was not requested."""
     sock = side_sockets.get("--console-port")
@@ -237,6 +250,8 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     from barnabas.broker.rim.http_server import LOOPBACK
 
     console, host = Console(server, sock), sock.getsockname()[0]
+    if server.broker.config.barnabas_console_registry:
+        _warn_of_missing_libraries()
     gc.freeze()  # its modules: else the first collection, during a request, would traverse them
     if host not in LOOPBACK:
         if console.needs_login:

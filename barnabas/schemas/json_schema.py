@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.cli.serde.errors import SchemaError, SerdeError, libraries
+from barnabas.schemas.errors import SchemaError, SerdeError, libraries
 
 _COLUMNS = {
     "integer": "int",

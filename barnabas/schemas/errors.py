@@ -5,28 +5,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from barnabas.cli.errors import CommandError
 from barnabas.installing import install_command
 
 LIBRARIES = ("fastavro", "google", "grpc_tools", "jsonschema", "referencing")
+INSTALL_NAMES = {"google": "protobuf", "grpc_tools": "grpcio-tools"}
 
 
 class SerdeError(ValueError):
     """A value or bytes that do not fit a schema: the text says where, and what fits."""
 
 
-class SchemaError(CommandError):
-    """A schema that cannot be read: the text says where it is from, and what is wrong."""
+class SchemaError(Exception):
+    """A schema that cannot be had or read: the text says where it is from, and what to do."""
 
 
 @contextlib.contextmanager
 def libraries(kind: str) -> Iterator[None]:
-    """Import libraries in the block. Raises: CommandError where one is not installed."""
+    """Import libraries in the block. Raises: SchemaError where one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in LIBRARIES:
+        name = (error.name or "").partition(".")[0]
+        if name not in LIBRARIES:
             raise
-        raise CommandError(
-            f"{kind} needs the package {error.name}: {install_command('cli', 'schemas')}"
+        raise SchemaError(
+            f"{kind} needs the package {INSTALL_NAMES.get(name, name)}: "
+            f"{install_command('schemas')}"
         ) from error

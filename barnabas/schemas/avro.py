@@ -26,10 +26,9 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from barnabas.cli import records
-from barnabas.cli.errors import CommandError
-from barnabas.cli.serde import avro_logical
-from barnabas.cli.serde.errors import SchemaError, SerdeError, libraries
+from barnabas.schemas import avro_logical
+from barnabas.schemas.errors import SchemaError, SerdeError, libraries
+from barnabas.schemas.json_bytes import bytes_from_json, bytes_to_json
 
 Schema = Any  # a name, a list of a union, or a dict
 _INTEGERS = {"int": 31, "long": 63}
@@ -152,7 +151,7 @@ class AvroSerde:
         if kind == "map":
             return {key: self._to_json(schema["values"], one) for key, one in datum.items()}
         if kind in ("bytes", "fixed"):
-            return records.to_json(datum)
+            return bytes_to_json(datum)
         if kind in ("float", "double") and not math.isfinite(datum):
             return "NaN" if math.isnan(datum) else "Infinity" if datum > 0 else "-Infinity"
         return datum
@@ -213,13 +212,9 @@ class AvroSerde:
         return value if value in schema["symbols"] else NotImplemented
 
     def _bytes_to_avro(self, schema: Schema, value: Any, path: str) -> Any:
-        if not isinstance(value, str) and not (
-            isinstance(value, dict) and list(value) == ["base64"]
-        ):
-            return NotImplemented
         try:
-            return records.from_json(value)
-        except CommandError as error:
+            return bytes_from_json(value)
+        except ValueError as error:
             raise SerdeError(f"{_place(path)}: {error}") from error
 
     def _fixed_to_avro(self, schema: Schema, value: Any, path: str) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from barnabas.cli.serde.errors import SerdeError
+from barnabas.schemas.errors import SerdeError
 
 MAGIC = 0
 _HEAD = struct.Struct(">bI")

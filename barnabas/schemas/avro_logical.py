@@ -22,7 +22,7 @@ import re
 import uuid
 from typing import Any
 
-from barnabas.cli.serde.errors import SerdeError
+from barnabas.schemas.errors import SerdeError
 
 EPOCH = datetime.datetime(1970, 1, 1)
 _UNITS = {"millis": 3, "micros": 6, "nanos": 9}

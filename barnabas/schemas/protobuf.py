@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from barnabas.cli.serde.errors import SchemaError, SerdeError, libraries
+from barnabas.schemas.errors import SchemaError, SerdeError, libraries
 
 COMPILER_TIMEOUT_S = 60
 DEPTH_MOST = 100

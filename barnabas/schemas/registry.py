@@ -17,45 +17,19 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from barnabas.cli.cluster import OF_REGISTRY
-from barnabas.cli.errors import CommandError
-from barnabas.cli.waiting import TimeoutOver, Waiting
+from barnabas.schemas.errors import SchemaError
 from barnabas.version import __version__
 
-OPTION = "--schema-registry"
 ANSWER_BYTES_MOST = 64 * 1024 * 1024
 REFERENCES_MOST = 1000
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 NOT_FOUND, SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND = 404, 40403, 40401
-# Names of Kafka's clients' settings for a registry, and what they are here.
-_NAMES = {
-    "schema.registry.url": "url",
-    "basic.auth.user.info": "user_info",
-    "schema.registry.basic.auth.user.info": "user_info",
-    "bearer.auth.token": "token",
-    "schema.registry.bearer.auth.token": "token",
-    "schema.registry.ssl.ca.location": "ca",
-    "schema.registry.ssl.truststore.location": "ca",
-    "schema.registry.ssl.certificate.location": "certificate",
-    "schema.registry.ssl.keystore.location": "certificate",
-    "schema.registry.ssl.key.location": "key",
-    "schema.registry.ssl.key.password": "key_password",
-}
-_PASSED_OVER = (
-    "basic.auth.credentials.source",
-    "bearer.auth.credentials.source",
-    "schema.registry.basic.auth.credentials.source",
-    "schema.registry.bearer.auth.credentials.source",
-    "schema.registry.ssl.truststore.type",
-    "schema.registry.ssl.keystore.type",
-)
-CONFIG = "in the file of --client-config"
 
 
 class RegistrySettings(NamedTuple):
@@ -68,6 +42,19 @@ class RegistrySettings(NamedTuple):
     certificate: str = ""
     key: str = ""
     key_password: str = ""
+
+
+class Wording(NamedTuple):
+    """What errors name: the option of the address, and how CA, login and timeout are set."""
+
+    option: str
+    ca: str
+    login: str
+    timeout: str = ""
+
+
+Wait = Callable[[str, str, Callable[[], Any]], Any]
+"""Runs a call that may block: the address, what it waits for, and the call."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -92,7 +79,11 @@ class Reference(NamedTuple):
         return self._asdict()
 
 
-class RegistryError(CommandError):
+class UnreachableError(SchemaError):
+    """No address of the registry gave an answer."""
+
+
+class RegistryError(SchemaError):
     """An error that the registry answered. status: of HTTP; code: the registry's own."""
 
     def __init__(self, text: str, status: int, code: int) -> None:
@@ -101,39 +92,25 @@ class RegistryError(CommandError):
         self.code = code
 
 
-def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
-    """The settings for a registry among a client's; others than these are not looked at.
-
-    Takes:  url, of the option, before that of the properties.
-    Raises: CommandError for an unknown setting, or a key store that is no PEM file.
-    """
-    found: dict[str, str] = {}
-    for name, value in properties.items():
-        if name in _NAMES:
-            found[_NAMES[name]] = value
-        elif name.startswith(OF_REGISTRY) and name not in _PASSED_OVER:
-            raise CommandError(
-                f"--client-config: {name} is unknown here; known are {', '.join(sorted(_NAMES))}"
-            )
-    for key in ("ca", "certificate"):
-        if found.get(key, "").endswith((".jks", ".p12", ".pfx")):
-            raise CommandError(f"--client-config: {found[key]}: only PEM files are read")
-    return RegistrySettings(**{"url": "", **found, **({"url": url} if url else {})})
-
-
 class SchemaRegistry:
     """A schema registry.
 
-    A request waits as `Waiting` has it: a line says what for, and Ctrl-C ends it.
-
-    Raises: CommandError for an address that is none, and from each method, where the registry
+    Takes:  wording, for errors; wait, by which requests wait.
+    Raises: SchemaError for an address that is none, and from each method, where the registry
             cannot be reached; RegistryError where it refuses.
     """
 
-    def __init__(self, settings: RegistrySettings, timeout_s: float) -> None:
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        timeout_s: float,
+        wording: Wording,
+        wait: Wait = lambda address, what, call: call(),
+    ) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._urls = [_checked(one.strip()) for one in settings.url.split(",")]
+        self._wording, self._wait = wording, wait
+        self._urls = checked_urls(settings.url, wording.option)
         self._context: ssl.SSLContext | None = None
         self.address = ", ".join(_shown(url) for url in self._urls)
 
@@ -181,7 +158,7 @@ class SchemaRegistry:
             if name in references:
                 continue
             if len(references) >= REFERENCES_MOST or depth > REFERENCES_MOST:
-                raise CommandError(f"a schema names more than {REFERENCES_MOST} others")
+                raise SchemaError(f"a schema names more than {REFERENCES_MOST} others")
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
             inner = self._get(f"version {version} of {subject}", path)
             self._collect(inner, references, depth + 1)
@@ -202,16 +179,13 @@ class SchemaRegistry:
                 problem = problem or self._problem(url, error)
                 continue
             return self._answer(url, what, status, data)
-        raise CommandError(problem)
+        raise UnreachableError(problem)
 
     def _call(self, what: str, url: str, *arguments: Any) -> tuple[int, bytes]:
         """One request and its answer. Raises: OSError, HTTPException."""
-        try:
-            found: tuple[int, bytes] = Waiting(_shown(url), self._timeout_s).call(
-                what, self._exchange, url, *arguments
-            )
-        except TimeoutOver as error:  # its text is about brokers
-            raise TimeoutError(str(error)) from error
+        found: tuple[int, bytes] = self._wait(
+            _shown(url), what, lambda: self._exchange(url, *arguments)
+        )
         return found
 
     def _exchange(
@@ -238,7 +212,7 @@ class SchemaRegistry:
         finally:
             connection.close()
         if len(read) > ANSWER_BYTES_MOST:
-            raise CommandError(f"{_shown(url)} answered more than {ANSWER_BYTES_MOST:,} bytes")
+            raise SchemaError(f"{_shown(url)} answered more than {ANSWER_BYTES_MOST:,} bytes")
         return answer.status, read
 
     def _headers(self, parts: Any, has_body: bool) -> dict[str, str]:
@@ -260,7 +234,7 @@ class SchemaRegistry:
             settings = self._settings
             for path in (settings.ca, settings.certificate, settings.key):
                 if path and not Path(path).exists():
-                    raise CommandError(f"the schema registry's {path}: no such file")
+                    raise SchemaError(f"the schema registry's {path}: no such file")
             try:
                 context = ssl.create_default_context(cafile=settings.ca or None)
                 if settings.certificate:
@@ -268,7 +242,7 @@ class SchemaRegistry:
                         settings.certificate, settings.key or None, settings.key_password or ""
                     )
             except (ssl.SSLError, OSError) as error:
-                raise CommandError(
+                raise SchemaError(
                     f"the schema registry's certificates cannot be read: {error}; they have to be "
                     "PEM files"
                 ) from error
@@ -277,17 +251,17 @@ class SchemaRegistry:
 
     def _problem(self, url: str, error: Exception) -> str:
         """Why an address gives no answer, and what to do."""
-        where = f"{OPTION} {_shown(url)}"
+        where = f"{self._wording.option} {_shown(url)}"
         if isinstance(error, ssl.SSLCertVerificationError):
             return (
                 f"{where}: its certificate is not trusted ({error.verify_message}): set "
-                "--schema-registry-ca to a PEM file with its CA"
+                f"{self._wording.ca} to a PEM file with its CA"
             )
         if isinstance(error, ssl.SSLError):
             reason = error.reason or "no TLS"
             return f"{where}: TLS fails ({reason}): is it http:// there?"
         if isinstance(error, TimeoutError):
-            return f"{where}: no answer for {self._timeout_s:g} s (--timeout)"
+            return f"{where}: no answer for {self._timeout_s:g} s{self._wording.timeout}"
         if isinstance(error, http.client.HTTPException | ConnectionResetError):
             return f"{where}: no answer of HTTP: is it https:// there, or another port?"
         reason = getattr(error, "strerror", None) or str(error)
@@ -301,46 +275,46 @@ class SchemaRegistry:
             found = None
         if status == 200 and isinstance(found, dict):
             return found
-        where = f"{OPTION} {_shown(url)}"
+        where = f"{self._wording.option} {_shown(url)}"
         said = str(found.get("message", "")) if isinstance(found, dict) else ""
         code = found.get("error_code") if isinstance(found, dict) else None
         code = code if isinstance(code, int) else status
-        raise RegistryError(f"{where}: {what}: {_refusal(status, code, said)}", status, code)
+        raise RegistryError(f"{where}: {what}: {self._refusal(status, code, said)}", status, code)
+
+    def _refusal(self, status: int, code: int, said: str) -> str:
+        """What a refusal means, and what to do."""
+        detail = f" ({said})" if said else ""
+        if status == 401:
+            return f"it refuses the login{detail}: set {self._wording.login}"
+        if status == 403:
+            return f"the user may not do that{detail}"
+        if code == SUBJECT_NOT_FOUND:
+            return (
+                f"there is no such subject{detail}: pass a file, as in registry:order.avsc, to "
+                "register its schema, or --value-subject (--key-subject) for one of another name"
+            )
+        if code == SCHEMA_NOT_FOUND:
+            return f"it has no such schema{detail}: was the record written with another registry?"
+        if status == 404:
+            return f"HTTP 404{detail}: the address may lack a path, or be no schema registry"
+        if status == 409:
+            return (
+                f"the schema is not compatible with the subject's earlier ones{detail}: change it, "
+                "or the subject's compatibility level in the registry"
+            )
+        if status == 422:
+            return f"it takes the schema for wrong{detail}"
+        if 300 <= status < 400:
+            return f"HTTP {status}: the registry is at another address"
+        return f"HTTP {status}{detail or ': is it a schema registry?'}"
 
 
-def _refusal(status: int, code: int, said: str) -> str:
-    """What a refusal means, and what to do."""
-    detail = f" ({said})" if said else ""
-    if status == 401:
-        return (
-            f"it refuses the login{detail}: set basic.auth.user.info=USER:PASSWORD or "
-            f"bearer.auth.token {CONFIG}"
-        )
-    if status == 403:
-        return f"the user may not do that{detail}"
-    if code == SUBJECT_NOT_FOUND:
-        return (
-            f"there is no such subject{detail}: pass a file, as in registry:order.avsc, to "
-            "register its schema, or --value-subject (--key-subject) for one of another name"
-        )
-    if code == SCHEMA_NOT_FOUND:
-        return f"it has no such schema{detail}: was the record written with another registry?"
-    if status == 404:
-        return f"HTTP 404{detail}: the address may lack a path, or be no schema registry"
-    if status == 409:
-        return (
-            f"the schema is not compatible with the subject's earlier ones{detail}: change it, or "
-            "the subject's compatibility level in the registry"
-        )
-    if status == 422:
-        return f"it takes the schema for wrong{detail}"
-    if 300 <= status < 400:
-        return f"HTTP {status}: the registry is at another address"
-    return f"HTTP {status}{detail or ': is it a schema registry?'}"
+def checked_urls(text: str, option: str) -> list[str]:
+    """The addresses of a registry, with commas between. Raises: SchemaError where one is none."""
+    return [_checked(one.strip(), option) for one in text.split(",")]
 
 
-def _checked(url: str) -> str:
-    """An address. Raises: CommandError where it is none."""
+def _checked(url: str, option: str) -> str:
     try:
         parts = urlsplit(url)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -348,8 +322,8 @@ def _checked(url: str) -> str:
     except ValueError:
         is_right = False
     if not is_right:
-        raise CommandError(
-            f"{OPTION}: {url!r} is no address: write http://HOST:PORT or https://HOST:PORT"
+        raise SchemaError(
+            f"{option}: {url!r} is no address: write http://HOST:PORT or https://HOST:PORT"
         )
     return url
 

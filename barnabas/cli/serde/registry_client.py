@@ -1,0 +1,72 @@
+"""The client of a schema registry as a command has it: its settings, and waiting with Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.cli.cluster import OF_REGISTRY
+from barnabas.cli.errors import CommandError
+from barnabas.cli.waiting import TimeoutOver, Waiting
+from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
+
+# Names of Kafka's clients' settings for a registry, and what they are here.
+_NAMES = {
+    "schema.registry.url": "url",
+    "basic.auth.user.info": "user_info",
+    "schema.registry.basic.auth.user.info": "user_info",
+    "bearer.auth.token": "token",
+    "schema.registry.bearer.auth.token": "token",
+    "schema.registry.ssl.ca.location": "ca",
+    "schema.registry.ssl.truststore.location": "ca",
+    "schema.registry.ssl.certificate.location": "certificate",
+    "schema.registry.ssl.keystore.location": "certificate",
+    "schema.registry.ssl.key.location": "key",
+    "schema.registry.ssl.key.password": "key_password",
+}
+_PASSED_OVER = (
+    "basic.auth.credentials.source",
+    "bearer.auth.credentials.source",
+    "schema.registry.basic.auth.credentials.source",
+    "schema.registry.bearer.auth.credentials.source",
+    "schema.registry.ssl.truststore.type",
+    "schema.registry.ssl.keystore.type",
+)
+_WORDING = Wording(
+    "--schema-registry",
+    "--schema-registry-ca",
+    "basic.auth.user.info=USER:PASSWORD or bearer.auth.token in the file of --client-config",
+    " (--timeout)",
+)
+
+
+def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
+    """The settings for a registry among a client's; others than these are not looked at.
+
+    Takes:  url, of the option, before that of the properties.
+    Raises: CommandError for an unknown setting, or a key store that is no PEM file.
+    """
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        if name in _NAMES:
+            found[_NAMES[name]] = value
+        elif name.startswith(OF_REGISTRY) and name not in _PASSED_OVER:
+            raise CommandError(
+                f"--client-config: {name} is unknown here; known are {', '.join(sorted(_NAMES))}"
+            )
+    for key in ("ca", "certificate"):
+        if found.get(key, "").endswith((".jks", ".p12", ".pfx")):
+            raise CommandError(f"--client-config: {found[key]}: only PEM files are read")
+    return RegistrySettings(**{"url": "", **found, **({"url": url} if url else {})})
+
+
+def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
+    """The registry. A request waits as `Waiting` has it: a line says what for."""
+
+    def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return Waiting(address, timeout_s).call(what, call)
+        except TimeoutOver as error:  # its text is about brokers
+            raise TimeoutError(str(error)) from error
+
+    return SchemaRegistry(settings, timeout_s, _WORDING, wait)

@@ -1,0 +1,85 @@
+"""What the console and its decoding process send each other, over a socket.
+
+    settings   uint32 size, JSON: the fields of RegistrySettings; once, at the beginning
+    request    uint32 size of what follows, then each key or value: uint32 size, bytes
+    answer     for each of them, in order: uint8 whether it was decoded, uint32 schema id, uint8
+               size of the kind, uint32 size of the text; then the kind and the text: JSON, or an
+               error
+
+Numbers are big-endian, texts UTF-8.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+
+MOST_PART_BYTES = 1 << 20
+"""A longer key or value is not sent."""
+MOST_TEXT_BYTES = 1 << 20
+"""A longer JSON text is not sent back."""
+REGISTRY_TIMEOUT_S = 3.0
+SCHEMA_S = 8.0
+"""How long the process takes at most to get and to compile one schema."""
+PART_S = 1.0
+"""How long it takes at most to decode one key or value."""
+REQUEST_S = 2.0
+"""After this time it decodes nothing more of a request, and answers so."""
+_SIZE = struct.Struct(">I")
+_ANSWER = struct.Struct(">BIBI")
+Receive = Callable[[int], bytes]
+"""Gives exactly so many bytes. Raises: EOFError."""
+
+
+def receiver(sock: socket.socket) -> Receive:
+    """A reader of exactly so many bytes of a socket. It raises EOFError at the end, and OSError."""
+
+    def receive(size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = sock.recv(min(size - len(data), 1 << 16))
+            if not more:
+                raise EOFError
+            data += more
+        return bytes(data)
+
+    return receive
+
+
+def pack(data: bytes) -> bytes:
+    """Data after their size."""
+    return _SIZE.pack(len(data)) + data
+
+
+def pack_request(parts: Sequence[bytes]) -> bytes:
+    """A request to decode keys and values."""
+    return pack(b"".join(map(pack, parts)))
+
+
+def read_sized(receive: Receive) -> bytes:
+    """Data that come after their size."""
+    return receive(_SIZE.unpack(receive(_SIZE.size))[0])
+
+
+def read_request(receive: Receive) -> list[bytes]:
+    """The keys and values of a request."""
+    data, at, parts = read_sized(receive), 0, []
+    while at < len(data):
+        start = at + _SIZE.size
+        at = start + _SIZE.unpack_from(data, at)[0]
+        parts.append(data[start:at])
+    return parts
+
+
+def pack_answer(is_decoded: bool, schema_id: int, kind: str, text: str) -> bytes:
+    """The answer about one key or value."""
+    encoded, kind_bytes = text.encode("utf-8", "replace"), kind.encode()[:255]
+    head = _ANSWER.pack(is_decoded, schema_id, len(kind_bytes), len(encoded))
+    return head + kind_bytes + encoded
+
+
+def read_answer(receive: Receive) -> tuple[bool, int, str, str]:
+    """Whether a key or value was decoded, its schema's id and kind, and JSON or an error."""
+    is_decoded, schema_id, kind_size, text_size = _ANSWER.unpack(receive(_ANSWER.size))
+    return bool(is_decoded), schema_id, receive(kind_size).decode(), receive(text_size).decode()

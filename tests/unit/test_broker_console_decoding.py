@@ -1,0 +1,260 @@
+"""Keys and values that schemas decode for the console, by a process and a small registry."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers.schema_registry import FakeRegistry, basic, fake_registry
+
+from barnabas.broker.console.decoding import MOST_BYTES_AT_ONCE, Decoded, Values, first_part
+from barnabas.broker.console.filters import Facts, contains_text, parse_filter
+from barnabas.broker.console.rim import decoder as decoder_module
+from barnabas.broker.console.rim.decoder import Decoder
+from barnabas.protocol.records import Record
+from barnabas.schemas import wire_format
+from barnabas.schemas.exchange import MOST_PART_BYTES
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
+}
+DATA = b"\x0e\x06tea"  # Avro: 7 as a zigzag varint, 3 bytes of text
+PROTO = 'syntax = "proto3"; message A { int32 x = 1; } message B { string name = 1; }'
+SLOW = {"type": "string", "pattern": "^(a+)+$"}
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with fake_registry() as running:
+        yield running
+
+
+@pytest.fixture
+def decoder(registry: FakeRegistry) -> Iterator[Decoder]:
+    made = Decoder({"url": registry.url})
+    yield made
+    made.close()
+
+
+def add(registry: FakeRegistry, schema: Any, kind: str = "AVRO", **more: Any) -> int:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    body = {"schema": text, "schemaType": kind, **more}
+    _, found = registry.answer("POST", f"/subjects/s{len(registry.requests)}/versions", body, None)
+    registry.requests.clear()
+    return int(found["id"])
+
+
+def record(value: bytes | None, key: bytes | None = None, offset: int = 0) -> Record:
+    return Record(offset, 0, key, value, ())
+
+
+def test_each_kind_is_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
+    avro = add(registry, ORDER)
+    proto = add(registry, PROTO, "PROTOBUF")
+    schema = add(registry, {"type": "object"}, "JSON")
+    data = [
+        wire_format.header(avro) + DATA,
+        wire_format.header(proto, (1,)) + b"\x0a\x03tea",
+        wire_format.header(schema) + b'{"a": 1}',
+    ]
+    assert decoder.decode(data) == [
+        Decoded(avro, "AVRO", '{"id": 7, "item": "tea"}'),
+        Decoded(proto, "PROTOBUF", '{"name": "tea"}'),
+        Decoded(schema, "JSON", '{"a": 1}'),
+    ]
+
+
+def test_key_and_value_of_each_record_are_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
+    text = add(registry, '"string"')
+    one = wire_format.header(text) + b"\x02k"
+    found = decoder([record(one), record(b"plain", one), record(None, b"\0"), record(one, one)])
+    decoded = Decoded(text, "AVRO", '"k"')
+    assert found == [
+        Values(None, decoded), Values(decoded, None), Values(), Values(decoded, decoded)
+    ]  # fmt: skip
+
+
+def test_a_schema_is_asked_for_once_and_what_lacks_is_not_asked_for_again(
+    registry: FakeRegistry, decoder: Decoder
+) -> None:
+    data = wire_format.header(add(registry, ORDER)) + DATA
+    unknown = wire_format.header(99) + DATA
+    for _ in range(2):
+        found = decoder.decode([data, unknown] * 20)
+        assert [not one.error for one in found] == [True, False] * 20
+        assert "it has no such schema" in found[1].error
+    assert [path for _, path, _ in registry.requests] == ["/schemas/ids/1", "/schemas/ids/99"]
+
+
+def test_data_that_do_not_fit_are_an_error_of_their_own(
+    registry: FakeRegistry, decoder: Decoder
+) -> None:
+    head = wire_format.header(add(registry, ORDER))
+    wrong, right = decoder.decode([head + b"\x0e", head + DATA])
+    assert "it is not data of the Avro schema" in wrong.error and wrong.kind == "AVRO"
+    assert right.text == '{"id": 7, "item": "tea"}'
+
+
+def test_what_is_too_large_is_not_sent(registry: FakeRegistry, decoder: Decoder) -> None:
+    head = wire_format.header(add(registry, '"bytes"'))
+    large, small = decoder.decode([head + bytes(MOST_PART_BYTES), head + b"\0"])
+    assert "1,048,581 bytes: more than are decoded here" in large.error
+    assert small.text == '""' and small.error == ""
+
+
+def test_a_few_bytes_that_become_very_much_are_an_error(
+    registry: FakeRegistry, decoder: Decoder
+) -> None:
+    head = wire_format.header(add(registry, {"type": "array", "items": "null"}))
+    many = b"\xfe\xff\xff\xff\xff\xff\xff\x7f\0"  # a block of 2^53 nulls
+    bomb, after = decoder.decode([head + many, head + b"\0"])
+    assert bomb.error and bomb.text == ""
+    assert after.text == "[]"
+
+
+def test_a_pattern_that_never_ends_is_an_error(registry: FakeRegistry, decoder: Decoder) -> None:
+    head = wire_format.header(add(registry, SLOW, "JSON"))
+    value = head + json.dumps("a" * 40 + "!").encode()
+    slow, after = decoder.decode([value, head + b'"aa"'])
+    assert "took more than 1 s" in slow.error
+    assert after.text == '"aa"' or "others took the time" in after.error
+
+
+def test_a_process_that_dies_is_an_error_of_the_record_that_it_was_at(
+    registry: FakeRegistry, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = wire_format.header(add(registry, ORDER)) + DATA
+    assert decoder.decode([data])[0].error == ""
+    first = decoder._process
+    assert first is not None
+    read, count = decoder_module.read_answer, 0
+
+    def dying(receive: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            first.kill()
+            raise EOFError
+        return read(receive)
+
+    monkeypatch.setattr(decoder_module, "read_answer", dying)
+    errors = [one.error for one in decoder.decode([data] * 4)]
+    assert errors == ["", "the process that decodes ended at it", "", ""]
+    assert decoder._process is not first
+
+
+def test_the_process_ends_when_nothing_comes(registry: FakeRegistry) -> None:
+    made = Decoder({"url": registry.url}, idle_s=0.2)
+    data = wire_format.header(add(registry, ORDER)) + DATA
+    assert made.decode([data])[0].error == ""
+    process = made._process
+    assert process is not None
+    deadline = time.monotonic() + 20
+    while made._process is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert process.returncode is not None
+    assert made.decode([data])[0].error == "", "another one is started"
+    made.close()
+
+
+def test_a_registry_that_is_not_there_is_named_and_asked_seldom() -> None:
+    made = Decoder({"url": "http://127.0.0.1:1"})
+    found = made.decode([wire_format.header(number) + DATA for number in range(3)])
+    made.close()
+    assert all("--console-registry http://127.0.0.1:1" in one.error for one in found)
+    assert "is the registry running there?" in found[2].error
+
+
+def test_user_and_password_go_to_the_registry_and_are_no_argument(registry: FakeRegistry) -> None:
+    schema_id = add(registry, ORDER)
+    registry.authorization = basic("page", "secret")
+    data = wire_format.header(schema_id) + DATA
+    made = Decoder({"url": registry.url, "user_info": "page:secret"})
+    assert made.decode([data])[0].error == ""
+    assert made._process is not None and "secret" not in str(made._process.args)
+    made.close()
+    made = Decoder({"url": registry.url})
+    assert "barnabas.console.registry.user" in made.decode([data])[0].error
+    made.close()
+
+
+def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:
+    """An answer that leads elsewhere is an error, and so is a reference that names an address."""
+    with fake_registry() as other:
+        schema_id = add(
+            registry, ORDER, references=[{"name": "x", "subject": f"{other.url}/", "version": 1}]
+        )
+        made = Decoder({"url": registry.url})
+        (found,) = made.decode([wire_format.header(schema_id) + DATA])
+        made.close()
+        assert found.error and other.requests == []
+    assert all(path.startswith(("/schemas/ids/", "/subjects/http%3A")) for _, path, _ in
+               registry.requests)  # fmt: skip
+
+
+# --- the search ---------------------------------------------------------------------------------
+
+
+def facts(value: bytes, decoded: Decoded | None) -> Facts:
+    return Facts(record(value), 0, "plain", lambda one: Values(None, decoded))
+
+
+HEADED = b"\0\0\0\0\1" + DATA
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("value.id = 7", True),
+        ("value.id > 7", False),
+        ('value.item contains "TE"', True),
+        ('value contains "\\"item\\": \\"tea\\""', True),
+        ("value is null", False),
+        ("size = 10", True),
+    ],
+)
+def test_a_filter_has_decoded_values(text: str, is_found: bool) -> None:
+    decoded = Decoded(1, "AVRO", '{"id": 7, "item": "tea"}')
+    assert len(HEADED) == 10
+    assert parse_filter(text)(facts(HEADED, decoded)) is is_found
+
+
+@pytest.mark.parametrize(("text", "is_found"), [('value = "tea"', True), ('value = "x"', False)])
+def test_a_filter_compares_a_decoded_text(text: str, is_found: bool) -> None:
+    assert parse_filter(text)(facts(HEADED, Decoded(1, "AVRO", '"tea"'))) is is_found
+
+
+def test_a_filter_has_bytes_where_nothing_was_decoded() -> None:
+    failed = Decoded(1, "", "", "there is no such schema")
+    for decoded in (None, failed):
+        assert parse_filter('value contains "tea"')(facts(HEADED, decoded))
+        assert not parse_filter("value.id = 7")(facts(HEADED, decoded))
+
+
+def test_a_text_is_found_in_decoded_values_and_in_bytes() -> None:
+    decoded = Decoded(1, "PROTOBUF", '{"colour": "BLUE"}')
+    assert contains_text("blue")(facts(HEADED, decoded))
+    assert contains_text("tea")(facts(HEADED, decoded))
+    assert not contains_text("green")(facts(HEADED, decoded))
+
+
+def test_what_needs_no_schema_is_not_decoded() -> None:
+    def never(one: Record) -> Values:
+        raise AssertionError
+
+    plain = Facts(record(b'{"id": 7}'), 0, "plain", never)
+    assert parse_filter("value.id = 7 and offset = 0")(plain)
+    assert not parse_filter("offset > 3")(Facts(record(HEADED), 0, "plain", never))
+
+
+def test_a_part_is_bounded_in_number_and_bytes() -> None:
+    assert len(first_part([record(b"x")] * 300)) == 100
+    large = record(bytes(MOST_BYTES_AT_ONCE // 2 + 1))
+    assert len(first_part([large] * 3)) == 1
+    assert len(first_part([record(bytes(MOST_BYTES_AT_ONCE + 1))] * 2)) == 1
