@@ -1,16 +1,55 @@
-"""Stock share consumers and the broker are killed: no record is lost, and all are accepted."""
+"""Stock share consumers and the broker are killed: no record is lost, none is finished twice, and
+the group has nothing left.
+
+Kafka's own client comes from `.clients/streams`, which `make clients` fills where it can.
+"""
 
 from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from torture import sharing
 
 pytestmark = pytest.mark.e2e
 
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = ROOT / ".clients" / "streams"
+PROGRAM = ROOT / "tests" / "clients" / "ShareWorker.java"
 
-def test_every_record_is_accepted_over_kills_of_members_and_the_broker() -> None:
-    report = sharing.run(8, seed=7)
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The compiled program, and Kafka's client."""
+    if shutil.which("javac") is None or not any(LIBRARIES.glob("kafka-clients-*.jar")):
+        pytest.skip(
+            "Kafka's 4.3 client is not on this machine (`make clients` fetches it if it can)"
+        )
+    folder = tmp_path_factory.mktemp("classes")
+    subprocess.run(
+        ["javac", "-d", str(folder), "-cp", f"{LIBRARIES}/*", str(PROGRAM)],
+        check=True, capture_output=True, timeout=180,
+    )  # fmt: skip
+    return f"{folder}:{LIBRARIES}/*"
+
+
+def check(report: sharing.Report) -> None:
     assert report.kills and report.broker_kills
     assert report.missing == [], "no member has had them"
+    assert report.twice == [], "an acknowledgement that was answered is lost"
     assert report.left == 0 and report.records >= 400
-    assert report.accepted > report.records // 2, "most were answered"
+    assert report.finished > report.records // 2, "most were answered"
+
+
+def test_every_record_is_accepted_over_kills_of_members_and_the_broker() -> None:
+    check(sharing.run(8, seed=7))
+
+
+def test_javas_members_finish_every_record_over_kills_of_members_and_the_broker(
+    class_path: str,
+) -> None:
+    report = sharing.run(24, seed=7, patience_s=180, class_path=class_path)
+    check(report)
+    assert report.renewed

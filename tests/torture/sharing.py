@@ -1,11 +1,11 @@
-"""Stock share consumers (librdkafka's) on one topic, and the broker, killed at random.
+"""Stock share consumers (librdkafka's, or Java's) on one topic, and the broker, killed at random.
 
-    PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7
+    PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--java CLASS-PATH]
 
-Each member is a process. It writes down what it is about to accept, and that it was answered, a
-line each, before it goes on: what a killed one knew is known. In the end every record has been
-delivered and accepted: none is lost, and the group has nothing left. What was answered as accepted
-is not delivered again, but for a record whose acknowledgement a later one of the same batch needed.
+Each member is a process. It writes down what it is about to finish (to accept or to reject), and
+that it was answered, a line each, before it goes on: what a killed one knew is known. In the end
+every record has been delivered and finished: none is lost, and the group has nothing left. What was
+answered as finished is not finished again: no answered acknowledgement is lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,24 +37,28 @@ SETTINGS = {
     "group.share.delivery.count.limit": "10",
     "group.share.max.delivery.count.limit": "10",
 }
-ATTEMPT, DONE = "attempt", "done"
+ATTEMPT, DONE, RENEWED = "attempt", "done", "renewed"
 
 
 class Report(NamedTuple):
-    """What a run came to. missing: values that no member has tried to accept. left: by partition,
-    what the group has not finished.
+    """What a run came to. finished: how many records had their acknowledgement answered, and
+    renewed: how many their renewal. missing: values that no member has tried to finish. twice:
+    values that were answered as finished to two deliveries. left: by partition, what the group has
+    not finished.
     """
 
     records: int
-    accepted: int
+    finished: int
+    renewed: int
     kills: int
     broker_kills: int
     missing: list[str]
+    twice: list[str]
     left: int
 
 
 def work(servers: str, path: str, seed: int) -> None:
-    """One member, until it is killed."""
+    """One member of librdkafka, until it is killed."""
     from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
     rng = random.Random(seed)
@@ -80,28 +85,34 @@ def work(servers: str, path: str, seed: int) -> None:
                     member.acknowledge(record, kind)
                 diary.write(json.dumps([ATTEMPT, accepted]) + "\n")
                 answers = member.commit_sync(10)
-                failed = {at.partition for at, error in answers.items() if error is not None}
-                done = [value for partition, value in accepted if partition not in failed]
+                stored = {at.partition for at, error in answers.items() if error is None}
+                done = [value for partition, value in accepted if partition in stored]
                 diary.write(json.dumps([DONE, done]) + "\n")
             except KafkaException as error:
                 diary.write(json.dumps(["failed", str(error)]) + "\n")
 
 
 class Run:
-    """Members and a broker, and what is done to them."""
+    """Members and a broker, and what is done to them. class_path: of Java's members."""
 
-    def __init__(self, broker: LocalBroker, directory: str, seed: int) -> None:
+    def __init__(
+        self, broker: LocalBroker, directory: str, seed: int, class_path: str | None
+    ) -> None:
         self.broker, self.directory, self.random = broker, Path(directory), random.Random(seed)
+        self.class_path = class_path
         self.members: list[subprocess.Popen[bytes]] = []
         self.started = self.kills = self.broker_kills = 0
 
     def spawn(self) -> subprocess.Popen[bytes]:
         self.started += 1
-        command = [
-            sys.executable, "-m", "torture.sharing", "--worker", self.broker.bootstrap_servers,
-            str(self.directory / f"{self.started}.diary"), "--seed", str(self.random.random()),
-        ]  # fmt: skip
-        return subprocess.Popen(command, cwd=ROOT, env=environment())
+        servers, seed = self.broker.bootstrap_servers, str(self.random.random())
+        diary = str(self.directory / f"{self.started}.diary")
+        if self.class_path is None:
+            command = [sys.executable, "-m", "torture.sharing", "--worker", servers, diary]
+            return subprocess.Popen([*command, "--seed", seed], cwd=ROOT, env=environment())
+        java = ["java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        program = ["-cp", self.class_path, "ShareWorker", servers, GROUP, TOPIC, diary, seed]
+        return subprocess.Popen([*java, *program])
 
     def produce(self, first: int, count: int) -> None:
         from confluent_kafka import Producer
@@ -171,8 +182,12 @@ class Run:
                 left = self.left()
                 break
             time.sleep(0.5)
-        accepted = len(set(self.rows(DONE)))
-        return Report(records, accepted, self.kills, self.broker_kills, missing, left)
+        done = Counter(self.rows(DONE))
+        twice = sorted((value for value, count in done.items() if count > 1), key=int)
+        renewed = len(set(self.rows(RENEWED)))
+        return Report(
+            records, len(done), renewed, self.kills, self.broker_kills, missing, twice, left
+        )
 
     def end(self) -> None:
         for member in self.members:
@@ -180,8 +195,8 @@ class Run:
             member.wait()
 
 
-def run(seconds: float, seed: int, patience_s: float = 90) -> Report:
-    """One run with a broker of its own."""
+def run(seconds: float, seed: int, patience_s: float = 90, class_path: str | None = None) -> Report:
+    """One run with a broker of its own, and members of librdkafka, or Java's by a class path."""
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalBroker(settings=SETTINGS, topics={TOPIC: PARTITIONS}) as broker,
@@ -191,7 +206,7 @@ def run(seconds: float, seed: int, patience_s: float = 90) -> Report:
             "share.auto.offset.reset=earliest", "--bootstrap-server", broker.bootstrap_servers,
         ]  # fmt: skip
         subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=True)
-        one = Run(broker, directory, seed)
+        one = Run(broker, directory, seed, class_path)
         try:
             return one.heal(one.torture(seconds), patience_s)
         finally:
@@ -202,13 +217,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture.sharing", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", default=str(os.getpid()))
+    parser.add_argument("--java", help="class path with Kafka's client and ShareWorker")
     parser.add_argument("--worker", nargs=2)
     options = parser.parse_args()
     if options.worker:
         work(*options.worker, seed=hash(options.seed))
-    report = run(options.seconds, int(options.seed))
+    report = run(options.seconds, int(options.seed), class_path=options.java)
     print(report)
-    return 1 if report.missing or report.left else 0
+    return 1 if report.missing or report.twice or report.left else 0
 
 
 if __name__ == "__main__":
