@@ -1,7 +1,7 @@
 """Writes into the documents that there is a release: `python docs/released.py`, once, that day.
 
 Until then no package index has the project, and each command that installs it names a checkout:
-`pip install ./barnabas`. A test runs each of these commands.
+`pip install ./barnabas`. A test runs each of these commands of pip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTE = (
     "No release yet: `./barnabas` is your clone (inside it write `.`), or the wheel of `make dist`."
 )
-CHECKOUT = re.compile(r"(pip install (?:-q )?'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
+CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
 """A command that installs a checkout; without `./` it installs from an index."""
 
 

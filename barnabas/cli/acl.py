@@ -245,8 +245,8 @@ def remove(
 
     if deny and allow:
         raise click.UsageError("--deny and --allow leave nothing to remove")
-    what = "all its ACLs" if operations is None else "these ACLs"
-    confirm(f"Remove of {principal_of(principal)} {what}?", yes=yes)
+    what = "all ACLs" if operations is None else "these ACLs"
+    confirm(f"Remove {what} of {principal_of(principal)}?", yes=yes)
     permission = "deny" if deny else "allow" if allow else None
     filters = [
         DeleteAclsFilter(**_filter(principal, operation, resource, permission))

@@ -12,24 +12,24 @@ from collections.abc import Iterator
 
 # name: (module of barnabas.cli, first line of its help)
 COMMANDS = {
-    "acl": ("acl", "Who may do what: list, add, remove ACLs."),
+    "acl": ("acl", "ACLs, the rights of users: list, add, remove."),
     "certs": ("certs", "Make certificates for tests and first steps."),
-    "check": ("check", "Is a broker healthy, and what does it speak?"),
+    "check": ("check", "Check a broker: is it healthy, which versions does it have?"),
     "completion": ("completion", "Print a shell's completion script."),
-    "config": ("config", "Settings of topics, brokers and others."),
+    "config": ("config", "Settings of topics, brokers, groups and client metrics."),
     "consume": ("consume", "Read records of topics to standard output."),
     "graduate": ("graduate", "Hand a data directory over to Apache Kafka."),
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
     "log": ("log", "Read and verify a data directory's files."),
-    "produce": ("produce", "Write standard input's lines to a topic."),
+    "produce": ("produce", "Write the lines of files or standard input to a topic."),
+    "profile": ("profile", "Profiles: a cluster's address and settings by a name."),
+    "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
     "records": ("trim", "Records of partitions: delete the oldest ones."),
     "share": ("share", "Share groups: read records and acknowledge them."),
     "support-bundle": ("support_bundle", "Settings, state and log lines in a zip, for help."),
     "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
-    "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
-    "profile": ("profile", "Profiles: the way to a cluster by a name."),
-    "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
+    "txn": ("txn", "Transactions: list, describe, abort, commit, why-stuck."),
     "user": ("user", "Users with SCRAM passwords: list, add, remove."),
 }
 BROKER_COMMANDS = ("start", "settings")

@@ -65,7 +65,7 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
             "barnabas produce orders orders.csv -s http://127.0.0.1:8081 "
             "--value-schema registry:order.avsc",
             "barnabas produce orders --transactional-id load-1 < orders.txt",
-            "barnabas consume orders --json | barnabas produce copy --json -t copy-1",
+            "barnabas consume orders --json | barnabas produce copy --json --by-key -t copy-1",
         ),
     )
 )

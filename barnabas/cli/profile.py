@@ -29,7 +29,7 @@ HIDDEN = "(hidden)"
 
 @click.group()
 def profile() -> None:
-    """Profiles: the way to a cluster by a name: add, use, list, show, remove.
+    """Profiles, a cluster's address and settings by a name: add, use, list, show, remove.
 
     A profile has an address, a timeout and a client's settings. They are in
     ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which its user alone can read.

@@ -132,7 +132,7 @@ def support_bundle(
     metrics: Sequence[str],
     data_dir: Path | None,
 ) -> int:
-    """Write a zip for somebody who helps: settings, state, log lines, metrics; no secrets.
+    """Write a zip for support: settings, state, log lines, metrics; no secrets.
 
     Records are not in it. Names of topics, groups, users and hosts are: look into it before you
     give it away. Where the cluster does not answer, the bundle has what can be had without it, and

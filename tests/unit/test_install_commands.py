@@ -13,7 +13,9 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from released import CHECKOUT, NOTE, documents, released  # noqa: E402
 
-NAMED = re.compile(r"pip install [^\n`]*?(?<![\w/.-])'?(?:\./)?barnabas(?![-\w/.])[^\n`]*")
+NAMED = re.compile(
+    r"(?:pipx? install|uvx|pipx run) [^\n`]*?(?<![\w/.-])'?(?:\./)?barnabas(?![-\w/.])[^\n`]*"
+)
 
 
 def commands(text: str) -> list[str]:
