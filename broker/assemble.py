@@ -120,14 +120,14 @@ def assemble(
     syncs = Syncs(outbox)
     compaction = Compaction(config, logs, flushes, syncs, outbox, now_ms)
 
-    # authentication, authorization, and the addresses of brokers
+    # authentication, authorization and addresses of brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
     logins = Lazy(partial(_logins, config, outbox))
     sasl = _sasl_gate(config, metadata, logs, ids, connections, outbox, requests, logins)
     addresses = Addresses(config, cluster, connections)
     failover = Lazy(partial(_failover, cluster, topics, connections, requests, progress))
 
-    # the coordinators, and what carries out their decisions
+    # the coordinators, and the parts that carry out their decisions
     endings = Endings()
     node_producer_ids = NodeProducerIds(cluster, producer_ids)
     transactions = TransactionCoordinator(
@@ -246,8 +246,8 @@ def _flush_queue(
 def _authorizer(
     config: BrokerConfig, metadata: ClusterMetadata, outbox: Outbox, cluster: Cluster
 ) -> Authorizer | None:
-    """The authorizer, if one is set; for an audit log without one, an authorizer that allows all
-    requests.
+    """The authorizer that the settings name. With an audit log and no authorizer: one that allows
+    every request. Else None.
     """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
@@ -309,7 +309,7 @@ def _shares(
     unwritten: UnwrittenWork,
     now_ms: int,
 ) -> Shares:
-    """Make the part, of its parameters."""
+    """Make the part for share groups; its parameters are the parts that it uses."""
     from barnabas.broker.share.shares import make_shares
 
     return make_shares(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class CoordinatorWait(NamedTuple):
     """A parked request to a coordinator, where the process is several brokers.
 
-    partitions: of the internal topic; the request is answered with `refusal` if one of them gets
-    another leader before the request is done.
+    partitions: the partitions of the internal topic that the request depends on. If one of them
+    gets another leader before the request is done, the answer is `refusal`.
     """
 
     ticket: int
@@ -31,11 +31,11 @@ class ConnectionState:
     """The state of a connection in the core.
 
     in_flight: a request is being answered, and the next one waits (answers keep their order).
-    authentication: the state of the SASL login; None on a listener without SASL. principal: of the
-    client, as Kafka names it (`User:NAME`); ANONYMOUS until it is authenticated. access: the
-    principal's permissions, once they were looked up. listener: the one that accepted the
-    connection. node_id: of the broker that the client connected to, where the process is several.
-    waits_for_coordinator: set while a request to a coordinator is parked.
+    authentication: the state of the SASL login; None on a listener without SASL. principal: the
+    client's principal in Kafka's form (`User:NAME`); ANONYMOUS until the client is authenticated.
+    access: the principal's permissions, cached after the first check. listener: the listener that
+    accepted the connection. node_id: the id of the broker that the client connected to, if the
+    process runs several. waits_for_coordinator: set while a request to a coordinator is parked.
     """
 
     __slots__ = (

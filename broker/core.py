@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 
-DECODED_AT_ONCE_BYTES = 128 * 1024  # of a request; decoding takes 20 ms if all elements are small
+DECODED_AT_ONCE_BYTES = 128 * 1024  # elements of a request; decoding takes 20 ms if all are small
 NARROW_BYTES = 1024  # a request up to this size is too small to count its elements
-WIDE_BYTES = 32 * 1024  # a request handled in parts that is larger is decoded by the worker
+WIDE_BYTES = 32 * 1024  # the worker decodes larger requests, if they are handled in parts
 MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
@@ -73,7 +73,7 @@ PRODUCE = 0
 class Broker:
     """One broker: connections and frames come in, the outbox goes out, and time passes.
 
-    It has a parameter for each part that an input or a tick reaches; the rim reads them, too.
+    Its parameters are the parts that an input or a tick reaches; the rim reads them, too.
 
     Time: every `now_ms` is of the steady clock. The rim sets `wall` to the wall clock's time before
           each event.
@@ -122,7 +122,7 @@ class Broker:
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
         self.counters, self.unwritten = counters, unwritten
         self._apis = config.release.apis
-        self._resumed: ConnectionState | None = None  # the gate has passed its request already
+        self._resumed: ConnectionState | None = None  # the gate has already accepted its request
 
     @property
     def failover(self) -> Failover:
@@ -137,7 +137,7 @@ class Broker:
     # --- connections -----------------------------------------------------------------------------
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """The broker of that node id listens at this port, for the listener."""
+        """Record the port of a listener: the broker of that node id accepts connections there."""
         self.cluster.node(node_id).ports[listener.name] = port
 
     def on_connected(
@@ -151,8 +151,8 @@ class Broker:
     ) -> None:
         """A client connected. Its address is stored with the slash that Kafka's tools expect.
 
-        Takes: node_id, of the broker that the client connected to; None: the first one. listener:
-               the listener that accepted the connection; None: the first one.
+        Takes: node_id, the id of the broker that the client connected to; None: the first broker.
+               listener, the listener that accepted the connection; None: the first listener.
         """
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,
@@ -172,7 +172,7 @@ class Broker:
         self.logins.on_certificate(self.connections[connection_id], principal)
 
     def on_not_identified(self, connection_id: int) -> None:
-        """The TLS handshake failed of a client that may present a certificate, or must."""
+        """The TLS handshake failed on a listener that accepts client certificates."""
         self.logins.on_no_certificate(self.connections[connection_id])
 
     def on_closed(self, connection_id: int) -> None:
@@ -254,8 +254,8 @@ class Broker:
             requests.refuse(ticket, connection_id, error)
 
     def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
-        """The route of an API, for its first request; None: the worker imports its modules, and
-        the request begins again then.
+        """The route of an API, at its first request. None: the worker imports the API's modules
+        first, and processes the request again afterwards.
         """
         if not self.routes.waits_for_modules(api):
             return self.routes.load(api)
@@ -263,8 +263,8 @@ class Broker:
         return None
 
     def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
-        """Have the worker import the modules of an API with its first request, which then begins
-        again: imports may take longer than a request may hold the loop.
+        """Let the worker import the modules of an API, then process its first request again:
+        imports may block the loop for longer than one request is allowed to.
         """
         size_bytes = len(frame)
         kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
@@ -281,7 +281,7 @@ class Broker:
             except (OSError, AssertionError):
                 raise
             except Exception as error:
-                # ends the connection, as the rim does on an error in a request handled at once
+                # closes the connection, as the rim does after an error in any other request
                 self.requests.give_up(connection_id, error)
             finally:
                 self._resumed = None
@@ -320,8 +320,9 @@ class Broker:
         frame: BoundedBytes | memoryview,
         header: RequestHeader,
     ) -> None:
-        """Have the worker decode a request that may have a hundred thousand elements; it is handled
-        afterwards. Takes: frame, of a Produce the received memory, which belongs to the core.
+        """Let the worker decode a request that may have a hundred thousand elements, then handle
+        the request. Takes: frame; that of a Produce is the received memory, which belongs to the
+        core.
         """
         connection_id = context.connection_id
         is_wide, requests = row.is_wide, self.requests
@@ -349,7 +350,7 @@ class Broker:
             except (OSError, AssertionError):
                 raise
             except Exception as error:
-                # ends the connection, as the rim does on an error in a request handled at once
+                # closes the connection, as the rim does after an error in any other request
                 requests.fail(context.ticket, connection_id, error)
             if is_wide and not self.wide.get().has(connection_id):
                 self.wide.get().on_answered(connection_id)
@@ -391,7 +392,9 @@ class Broker:
     # --- completions from the rim ----------------------------------------------------------------
 
     def on_sent(self, now_ms: int) -> None:
-        """The outbox's answers are sent: run the deferred calls, which may add to the outbox."""
+        """The answers in the outbox are sent: run the deferred calls, which may add to the
+        outbox.
+        """
         deferred, self.outbox.deferred = self.outbox.deferred, []
         for call in deferred:
             call(now_ms)
@@ -412,8 +415,8 @@ class Broker:
         self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
-        """Work ended. error: not None if it failed, which ends the connection as an error in a
-        handler does.
+        """The worker finished a piece of work. Takes: error, None after success; an error closes
+        the connection, as an error in a handler does.
         """
         self.on_sent(now_ms)
         if error is None:
@@ -452,14 +455,14 @@ class Broker:
             self.wide.made.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
-        # last: their answers have slices of files, which nothing above may delete before they are
-        # sent
+        # fetches are last: their answers contain slices of files, which no step above may delete
+        # before the slices are sent
         self.purgatory.on_tick(now_ms)
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has something to do next; None: nothing is waiting."""
+        """The time at which `on_tick` has work next; None: no timer is set."""
         requests, wide = self.requests, self.wide.made
         is_ready = requests.work.is_ready or requests.reading.queue or self.topics.is_configuring
         if is_ready or self.metadata.is_rewriting or (wide is not None and wide.queue):
@@ -509,7 +512,7 @@ def _read_body(row: Route, frame: Buffer, header: RequestHeader) -> Message:
     """Decode the body of a request.
 
     Raises: ProtocolViolation where it cannot be read.
-    After:  nothing of the request is a view of the frame but the records of a Produce.
+    After:  only the records of a Produce are views of the frame; all other values are copies.
     """
     try:
         request: Message = row.read(frame, header.body_start, header.api_version)[0]

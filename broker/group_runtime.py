@@ -1,7 +1,7 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
-The records of a Result are appended and replayed; then its answers are sent, and what share groups
-decide about their partitions' states is carried out (share/state_changes.py). Results of the
+The records of a Result are appended and replayed; then its answers are sent, and the changes of
+share partitions' states that it contains are carried out (share/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
 
 Records that find no space on the disk:
@@ -11,9 +11,10 @@ Records that find no space on the disk:
 | a commit, an administrator, a heartbeat of a member that stays | dropped: nothing depends on it |
 | a request of a member, a timer, states of share partitions | kept until it is written |
 
-The second kind has changed soft state: who is a member of a classic group, which requests are
-answered. Its answers are refusals. Until it is written its partition takes no other Result with
-records, and the deadlines of groups are held: members could not send their heartbeats in time.
+A Result of the second kind has changed soft state: the members of a classic group, the requests
+that are answered. Its requests are refused. Until its records are written, its partition accepts no
+other Result with records, and the deadlines of groups are suspended, since members could not renew
+their sessions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
     from barnabas.storage.log.log import Log
 
-PUT_OFF_AT_ONCE = 5_000  # deadlines: 10 ms
+PUT_OFF_AT_ONCE = 5_000  # handling this many deadlines takes 10 ms
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -96,7 +97,7 @@ class GroupRuntime:
         self._shares, self._unwritten = shares, unwritten
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
-        self._kept: dict[int, deque[Result]] = {}  # by partition: those that wait for space
+        self._kept: dict[int, deque[Result]] = {}  # Results that wait for space, by partition
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result: append its records and replay them, then send its answers.
@@ -131,10 +132,10 @@ class GroupRuntime:
     def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:
         """Carry out what a share group decided about the states of its partitions.
 
-        Each record is on the disk before what relies on it: that states are being deleted before
-        they are, and that they are initialised before a member's acknowledgement is answered,
-        whose flush comes later. Else a power loss would leave a group without its states, or
-        initialise states again that have acknowledgements.
+        A record is durable before the step that relies on it. The record of a deletion is durable
+        before the states are deleted; the record of an initialisation is durable before a member's
+        acknowledgement is answered. Otherwise a power loss could leave a group without its states,
+        or reset states that already contain acknowledgements.
         """
 
         def begin(at_ms: int) -> None:
@@ -192,8 +193,8 @@ class GroupRuntime:
             raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def run_or_keep(self, result: Result, now_ms: int) -> bool:
-        """Carry out a Result that has changed soft state; without space for its records it is kept
-        until they are written. Gives: whether some of it is.
+        """Carry out a Result that has changed soft state. Without space for its records the Result
+        is kept until they can be written. Gives: whether records are kept.
         """
         further, result.more = result.more, []
         is_kept = False
@@ -220,7 +221,7 @@ class GroupRuntime:
     ) -> None:
         """Decide about a heartbeat of a member that names its epoch, and carry out the Result.
 
-        Takes: then, called with the Result before it is carried out.
+        Takes:  then, a callback that gets the Result before it is carried out.
         Raises: NotWrittenError without space; a member that stays sends its change again with its
                 next heartbeat, and its session is renewed.
         """
@@ -243,7 +244,7 @@ class GroupRuntime:
             raise
 
     def on_tick(self, now_ms: int) -> None:
-        """Handle the deadlines of groups that are due, or hold them."""
+        """Handle the due deadlines of groups, or suspend the deadlines."""
         if self._kept:
             self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
         else:
@@ -272,7 +273,7 @@ class GroupRuntime:
                 return
             kept.popleft()
         del self._kept[partition]
-        if not self._kept:  # members need time for a heartbeat
+        if not self._kept:  # members need time to send a heartbeat
             self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
 
     def _reply(self, replies: Sequence[Reply]) -> None:

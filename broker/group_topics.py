@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class GroupTopics:
     """Topics with all their logs, by name and by id.
 
-    Takes: access_of, which gives the permissions of a request's client; None where every client may
-           do everything.
+    Takes: access_of, a function from a request to the permissions of its client; None without an
+           authorizer.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Text as Java reads it, where who somebody is depends on it.
+"""Java's rules for text and patterns, for names that identify a principal.
 
-Python's `str.strip`, and `\\w`, `\\d`, `\\s` and `.` of its patterns, know all of Unicode; Java's
-know ASCII. A principal that Apache Kafka distinguishes from another must not become that other one
-here:
+Python's `str.strip`, and `\\w`, `\\d`, `\\s` and `.` in its patterns, cover all of Unicode; Java's
+cover ASCII. Two principals that are different in Apache Kafka must not become the same one here:
 
     String.trim()              U+0000 to U+0020 at both ends, and no other blank
     Pattern, \\w \\d \\s (?i)     ASCII alone
@@ -10,8 +9,9 @@ here:
     Pattern, $ and \\Z          before any of these at the end, too
     String.replaceAll          the search goes on one letter behind an empty match
 
-What one of the two reads and the other not, or reads as something else, is refused. `\\b` and `\\B`
-know Unicode before Java 19 and ASCII since: they match where both agree.
+A pattern that only one of the two languages accepts, or that they read differently, is refused.
+`\\b` and `\\B` follow Unicode before Java 19 and ASCII since then: here they match only where both
+rules agree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLANKS = "".join(map(chr, range(0x21)))
 _NOT_A_LINE_END = r"[^\n\r\x85\u2028\u2029]"
 _END = r"(?=(?:\r\n|[\r\x85\u2028\u2029]|(?<!\r)\n)?\Z)"
 _PART = re.compile(r"\\.|.", re.DOTALL)
-_IN_JAVA_TOO = re.compile(r"\(\?(?:[:=!>]|<[=!]|i\)|i:)")  # of what begins with (?
+_IN_JAVA_TOO = re.compile(r"\(\?(?:[:=!>]|<[=!]|i\)|i:)")  # the accepted groups that begin with (?
 _QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 _HERE = {
     ".": _NOT_A_LINE_END,
@@ -38,21 +38,21 @@ _REFERENCE = re.compile(r"\\(.?)|\$([0-9]*)", re.DOTALL)
 
 
 def trimmed(text: str) -> str:
-    """The text without the blanks around it that Java's `trim` takes away."""
+    """The text without the leading and trailing characters that Java's `trim` removes."""
     return text.strip(BLANKS)
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """A pattern of Java's that Python has, too. Raises: re.error of any other, ValueError."""
+    """Compile a Java pattern. Raises: re.error or ValueError if Python has no equal pattern."""
     return re.compile("".join(_pieces(text)), re.ASCII)
 
 
 def java_template(text: str, group_count: int) -> Callable[[re.Match[str]], str]:
-    """What makes the text that takes a match's place, by a replacement of Java's; \\ is before a
-    letter that means itself. Raises: ValueError where it has no such group.
+    """A function from a match to its replacement, made from a replacement text in Java's syntax, in
+    which \\ escapes the next character. Raises: ValueError if the text names an unknown group.
 
-    Takes: group_count, of the pattern. Of digits those name a group with which there is one: $12
-           may be $1 and a 2.
+    Takes: group_count, the number of groups in the pattern. The longest number that is a group
+           counts: $12 may be group 1 followed by the digit 2.
     """
     parts: list[str | int] = []
     at = 0
@@ -78,7 +78,7 @@ def java_template(text: str, group_count: int) -> Callable[[re.Match[str]], str]
 
 
 def replaced(pattern: re.Pattern[str], make: Callable[[re.Match[str]], str], text: str) -> str:
-    """The text with what Java's `replaceAll` puts in place of each match."""
+    """The text after Java's `replaceAll`."""
     parts: list[str] = []
     copied = start = 0
     while start <= len(text) and (match := pattern.search(text, start)):
@@ -89,11 +89,11 @@ def replaced(pattern: re.Pattern[str], make: Callable[[re.Match[str]], str], tex
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The pattern for Python, piece by piece.
+    """The pattern in Python's syntax, piece by piece.
 
-    Raises: re.error of what Python reads as something else, or Java does not read.
+    Raises: re.error for syntax that Python reads differently, or that Java does not accept.
     """
-    class_began = -1  # where the class begins that this is in
+    class_began = -1  # the start of the enclosing character class
     for match in _PART.finditer(text):
         piece, at = match[0], match.start()
         _check_piece(text, piece, at, is_in_class=class_began >= 0)

@@ -1,4 +1,4 @@
-"""Parts that most starts do without: they are made, and their modules loaded, at first use."""
+"""Parts that are rarely needed: each is made, and its modules are loaded, at its first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lazy(Generic[Part]):
         self.made: Part | None = None
 
     def get(self) -> Part:
-        """The part, which the first call makes."""
+        """The part; the first call makes it."""
         if self.made is None:
             self.made = self._make()
         return self.made

@@ -37,12 +37,14 @@ class FlushJob(NamedTuple):
     """
 
     job_id: int
-    tokens: tuple[tuple[Any, FlushToken], ...]  # (Log, token): what is durable then
+    # (Log, token): the log is durable up to the token afterwards
+    tokens: tuple[tuple[Any, FlushToken], ...]
     files: tuple[Syncable, ...]
-    then: Callable[[int], None] | None = None  # called at its end, if it is not of the flush queue
+    # called at the end of a job that is not of the flush queue
+    then: Callable[[int], None] | None = None
 
 
-NO_CONNECTION = 0  # of work that no request waits for
+NO_CONNECTION = 0  # ticket of work that no request waits for
 
 
 class Work(NamedTuple):
@@ -50,11 +52,11 @@ class Work(NamedTuple):
     `Broker.on_worked`.
 
     run: reads and writes no state of the core but its own arguments. done: called by the core with
-    the result. held_bytes: of the request, kept until then; they count towards the memory of all
-    connections.
+    the result. held_bytes: the bytes of the request that stay in memory until then; they count
+    towards the memory of all connections.
     """
 
-    connection_id: int  # of the request that the work is for
+    connection_id: int  # the ticket of the request that the work is for
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
     held_bytes: int = 0
@@ -64,18 +66,18 @@ class Outbox:
     """What the rim carries out after each call of the broker, in order: sends, then closes; flushes
     and cleanings in its own time.
 
-    sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer
-    (acks=0), the next may come. admitted: connections whose clients are authenticated: the size
-    limit for unauthenticated clients no longer applies to them. closes: (connection_id, reason).
-    cleanings: jobs for `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: long
-    computations, which would delay other requests; the rim then calls `Broker.on_worked`. mutes:
-    (connection_id, milliseconds): for that long from now on the rim reads nothing from the
-    connection, since its client is above a quota. audit: records for the audit log. deferred: calls
-    of the core that the clients answered by `sends` need not wait for. `Broker.on_sent` runs them
-    once the answers are sent, and the core runs them itself before it processes any other input: no
-    client can observe whether they were deferred. held_bytes: the change, since the rim last took
-    it, of the bytes of requests that the core keeps until they are answered; they count towards the
-    memory of all connections.
+    sends: (connection_id, pieces of one whole response frame). Without pieces the request has no
+    answer (acks=0), and the connection's next frame may be processed. admitted: connections whose
+    clients are authenticated: the size limit for unauthenticated clients no longer applies to them.
+    closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls
+    `Broker.on_cleaned`. work: long computations, which would delay other requests; the rim then
+    calls `Broker.on_worked`. mutes: (connection_id, milliseconds): for that long from now on the
+    rim reads nothing from the connection, since its client is above a quota. audit: records for the
+    audit log. deferred: calls of the core that may run after `sends` are sent. `Broker.on_sent`
+    runs them once the answers are sent, and the core runs them itself before it processes any other
+    input: no client can observe whether they were deferred. held_bytes: the change, since the rim
+    last took it, of the bytes of requests that the core keeps until they are answered; they count
+    towards the memory of all connections.
     """
 
     __slots__ = (

@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 Slices = Generator[Any, int, Any]  # yields None, or a `Wait`
-NO_TICKET = 0  # of work that no request waits for
-Pieces = Callable[[], Sequence[Any]]  # encodes an answer that the work has in values
+NO_TICKET = 0  # ticket of work that no request waits for
+Pieces = Callable[[], Sequence[Any]]  # a function that encodes the answer
 
 
 class Wait(NamedTuple):
@@ -38,11 +38,11 @@ class Wait(NamedTuple):
     at_once: Callable[[], None]
 
 
-# that one request may make: the bound of Apache Kafka's controller
+# partitions that one request may create: the bound of Apache Kafka's controller
 MOST_PARTITIONS_AT_ONCE = 10_000
 LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
-ROWS_READ_AT_ONCE = 250  # of a list of thousands: one to three milliseconds
+ROWS_READ_AT_ONCE = 250  # elements of a list handled in one slice: one to three milliseconds
 GROUPS_DELETED_AT_ONCE = 64
 
 
@@ -64,8 +64,8 @@ class SlicedWork:
         self.queue: deque[tuple[int, Slices]] = deque()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
-        """Do the first slice, if no other work waits. Gives: whether that was all, and the answer
-        then; the rest is done later.
+        """Do the first slice, if no other work waits. Gives: whether the work is complete, and its
+        answer if so; the other slices are done later.
         """
         next(work)
         if not self.queue or self._is_wanted is not None:
@@ -114,9 +114,9 @@ class SlicedWork:
 
 
 def run_through(work: Slices, now_ms: int, *, is_begun: bool = False) -> Any:
-    """Run a part of some work without a break. Gives: what it returns.
+    """Run a nested generator without a break. Gives: its return value.
 
-    Takes: is_begun, whether it has already reached its first yield.
+    Takes: is_begun, whether the generator has already reached its first yield.
     """
     try:
         wait = None if is_begun else next(work)

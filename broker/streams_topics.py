@@ -1,9 +1,9 @@
 """The topics of streams groups (KIP-1071): which names a topology may have, and the internal topics
 that the broker makes for the application.
 
-A heartbeat says which internal topics are missing; they are made after its answer, as by Apache
-Kafka, and a later heartbeat finds them. Why a topic could not be made is in the answers to the next
-heartbeats, and for that long it is not tried again.
+A heartbeat shows which internal topics are missing. As in Apache Kafka the broker creates them
+after the answer, and a later heartbeat finds them. If a topic could not be created, the answers to
+the next heartbeats contain the reason, and during that time the creation is not tried again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-MOST_REASONS = 3  # in one answer
+MOST_REASONS = 3  # reasons in one answer
 MOST_KEPT = 1_000  # reasons that are kept
 NO_ROOM = "the broker's disk has no room for it"
 
@@ -67,7 +67,7 @@ def check_names(topology: Topology) -> None:
 
 
 class StreamsTopics:
-    """Makes internal topics, and keeps why one could not be made, for a while."""
+    """Creates internal topics, and keeps the reasons of failed creations for a while."""
 
     def __init__(
         self, new_topics: NewTopics, topics: TopicRegistry, requests: Requests, quotas: Quotas
@@ -75,7 +75,8 @@ class StreamsTopics:
         self._new_topics, self._topics = new_topics, topics
         self._requests, self._quotas = requests, quotas
         self._making: set[str] = set()
-        self._reasons: dict[str, tuple[str, int]] = {}  # with the time until which each is kept
+        # by topic: the reason, and the time until which it is kept
+        self._reasons: dict[str, tuple[str, int]] = {}
 
     def why_missing(self, names: Iterable[str], now_ms: int) -> str:
         """Why some of the topics could not be made; empty where none failed lately."""
@@ -89,7 +90,7 @@ class StreamsTopics:
         return f"{shown}; and {more} more" if more > 0 else shown
 
     def make(self, missing: Sequence[InternalTopic], context: RequestContext, kept_ms: int) -> None:
-        """Make topics that are neither being made nor failed lately.
+        """Create the topics whose creation is neither running nor failed recently.
 
         Takes: kept_ms, for how long a failure is kept.
         """

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Addresses:
-    """The addresses of the brokers, as the client of a request may reach them: by the listener that
-    it came by.
+    """The addresses of the brokers for the client of a request: those of the listener on which the
+    request arrived.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class Addresses:
         self._config, self._cluster, self._connections = config, cluster, connections
 
     def endpoint(self, node_id: int, context: RequestContext) -> Endpoint:
-        """Where a broker is: what advertised.listeners says of the listener, else where the
-        request came in.
+        """The address of a broker: from advertised.listeners, else the host on which the request
+        arrived.
 
-        With advertised.listeners of several brokers the first has that port, and the others are as
-        far from it as their own ports are from the first's.
+        If advertised.listeners is set for several brokers, it has the port of the first one. The
+        advertised ports of the others differ from it as their own ports do.
         """
         listener, cluster = self._listener_of(context), self._cluster
         host, port = listener.advertised or (context.local_host, context.local_port)
@@ -43,8 +43,8 @@ class Addresses:
         return Endpoint(node_id, host, port, self._config.broker_rack)
 
     def endpoints(self, context: RequestContext) -> list[Endpoint]:
-        """Where the brokers are that are there; and the other node of a pair also while it is away:
-        clients that know both go on by themselves when it leads.
+        """The addresses of the running brokers, and always that of a pair's other node: clients
+        that know both nodes reconnect by themselves after a failover.
         """
         there = [self.endpoint(node.node_id, context) for node in self._cluster.nodes_there()]
         standby = self._cluster.standby
@@ -57,10 +57,11 @@ class Addresses:
     def endpoints_of(
         self, leaders: Iterable[CurrentLeader], context: RequestContext
     ) -> list[Endpoint]:
-        """Where these leaders are, each once."""
+        """The addresses of these leaders, each once."""
         node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NO_LEADER)
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
     def _listener_of(self, context: RequestContext) -> ListenerConfig:
-        connection = self._connections.get(context.connection_id)  # None: it has hung up meanwhile
+        # None: the client has disconnected meanwhile
+        connection = self._connections.get(context.connection_id)
         return self._config.listeners[0] if connection is None else connection.listener

@@ -1,4 +1,5 @@
-"""The brokers of this process, which share one log directory: which run, and which leads what.
+"""The brokers of this process, which share one log directory: which of them run, and which
+partitions each leads.
 
 This is a value: inputs of `broker/brokers/failover.py` change it, and requests read it.
 `Cluster.leads` is the one place that decides whether a broker leads a partition. A coordinator is
@@ -54,7 +55,7 @@ INTERNAL_FACTORS = {
 
 
 class Leadership(NamedTuple):
-    """The leader of a partition, NO_LEADER if there is none; its replicas, and those in sync."""
+    """The leader of a partition (or NO_LEADER), its replicas, and its in-sync replicas."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -64,8 +65,8 @@ class Leadership(NamedTuple):
 class Standby(NamedTuple):
     """The other node of a pair, as it appears in Metadata (docs/STANDBY.md).
 
-    addresses: host and port, by listener. is_there: it follows. is_in_sync: it may take over, and
-    has all acknowledged data.
+    addresses: host and port, by listener. is_there: whether it follows this node. is_in_sync:
+    whether it has all acknowledged data, so that it may take over.
     """
 
     node_id: int
@@ -75,8 +76,8 @@ class Standby(NamedTuple):
 
 
 class ClusterNode:
-    """One broker: whether it runs, its port of each listener, and the state that it does not
-    share."""
+    """One broker: whether it runs, the port of each of its listeners, and the state that brokers do
+    not share."""
 
     __slots__ = ("fetch_sessions", "is_there", "node_id", "ports", "producer_ids")
 
@@ -92,9 +93,8 @@ class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
     generation: rises with each change of a leader, of ACLs, and with deletions, so that waiting
-    fetches check again.
-    node_id: of the first broker. controller_id: the controller in Metadata. standby: the other node
-    of a pair, set by the rim.
+    fetches check again. node_id: the id of the first broker. controller_id: the controller in
+    Metadata. standby: the other node of a pair, set by the rim.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
@@ -143,7 +143,7 @@ class Cluster:
         """
         return self._views[node_id, acks_all]
 
-    # --- of the broker that a request came to ----------------------------------------------------
+    # --- the view of the broker that received a request ------------------------------------------
 
     def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
         """The topics in the view of that broker: only with the logs that it leads."""
@@ -160,7 +160,9 @@ class Cluster:
     # --- leaders ---------------------------------------------------------------------------------
 
     def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
-        """Who leads a partition, for a client that was refused where it asked (KIP-951)."""
+        """The current leader of a partition, for the answer to a client that asked another broker
+        (KIP-951).
+        """
         if self.is_one or code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
             return None
         leadership = self.leadership(topic, index)
@@ -196,7 +198,7 @@ class Cluster:
         return leaderships
 
     def has_enough_in_sync(self, topic: str, index: int) -> bool:
-        """Whether enough replicas of a partition with a leader are in sync for acks=all."""
+        """Whether a partition has a leader, and enough in-sync replicas for acks=all."""
         leadership = self.leadership(topic, index)
         assert leadership is not None, f"{topic}-{index} is led"
         return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
@@ -226,8 +228,9 @@ class Cluster:
     def place(self, name: str, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
         """Replicas for partitions of a topic, round robin over all brokers.
 
-        Takes: first, the index of the first of them; the topic's name, so that topics of one
-               partition begin with different brokers, and each with the same one at every start.
+        Takes: first, the index of the first of these partitions. The topic's name decides the first
+               broker: topics of one partition are spread, and each start computes the same
+               replicas.
         """
         nodes = list(self.nodes)
         start = sum(name.encode())
@@ -258,7 +261,9 @@ class Cluster:
             )
 
     def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
-        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where the brokers cannot be replicas."""
+        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where these brokers cannot be the
+        replicas.
+        """
         refusal = None
         if not replicas:
             refusal = "is assigned to no broker"
@@ -385,7 +390,9 @@ class Cluster:
     def _in_sync(
         self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """With a leader: each running replica; without: the list is unchanged."""
+        """The in-sync replicas: with a leader each running replica; without one the list is
+        unchanged.
+        """
         if leader == NO_LEADER:
             return in_sync
         return tuple(one for one in replicas if self.nodes[one].is_there)
@@ -409,7 +416,7 @@ class NodeTopics:
         return log if log is not None and self._leads(topic, index) else None
 
     def is_later(self, topic: str, context: RequestContext) -> bool:
-        """Whether the topic was made after a request arrived, as `TopicRegistry` has it."""
+        """Whether the topic was made after a request arrived, see `TopicRegistry.is_later`."""
         return self._topics.is_later(topic, context)
 
     def partitions_of(self, topic: str) -> list[Log | None]:
@@ -427,14 +434,14 @@ class NodeTopics:
         return log
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """The log, as `TopicRegistry` gives it; NOT_LEADER_OR_FOLLOWER, too."""
+        """The log, see `TopicRegistry.fenced_partition`. Raises also NOT_LEADER_OR_FOLLOWER."""
         log = self.require_partition(topic, index)
         check_leader_epoch(log, current_leader_epoch)
         return log
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The code for None of `partition`: another broker leads it, none exists, or it is
-        damaged."""
+        """The error code after `partition` returned None: another broker leads the partition, it
+        does not exist, or its log is damaged."""
         if self._topics.partition_exists(topic, index) and not self._leads(topic, index):
             return Code.NOT_LEADER_OR_FOLLOWER
         return self._topics.missing_code(topic, index)
@@ -444,28 +451,28 @@ class NodeTopics:
 
 
 class NodeTopicsInSync(NodeTopics):
-    """The topics for acks=all: with the logs of which enough replicas are in sync
+    """The topics for acks=all: only the logs that have enough in-sync replicas
     (`min.insync.replicas`).
     """
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition that this broker leads with enough others."""
+        """The log of a partition that this broker leads and that has enough in-sync replicas."""
         log = super().partition(topic, index)
         has_enough = log is not None and self._cluster.has_enough_in_sync(topic, index)
         return log if has_enough else None
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The code for None of `partition`; NOT_ENOUGH_REPLICAS, too."""
+        """The error code after `partition` returned None; it may be NOT_ENOUGH_REPLICAS."""
         if super().partition(topic, index) is not None:
             return Code.NOT_ENOUGH_REPLICAS
         return super().missing_code(topic, index)
 
 
 class NodeProducerIds:
-    """Producer ids, from the block of the broker that hands them out (KIP-730).
+    """Producer ids, from the block of the broker that assigns them (KIP-730).
 
-    context: of the current InitProducerId. A session that begins later, when the transaction before
-    it has ended, takes its id from the block that was last used.
+    context: the context of the current InitProducerId. A session that begins later, after the end
+    of the producer's transaction, takes its id from the block that was last used.
     """
 
     def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:
@@ -473,7 +480,7 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """Give out ids of the broker that received this request from now on."""
+        """Allocate ids from the block of the broker that received this request, from now on."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:

@@ -2,16 +2,17 @@
 
 The coordinator of a group or transaction is the broker that leads the partition of the internal
 topic in which it is stored. A request that another broker received is refused here, before its
-handler, with NOT_COORDINATOR; of a request about several groups or ids, those of other brokers are
-refused. Lists omit what other brokers coordinate. Writing requests are refused with
-COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
-answers when its coordinator's append is refused. The coordinators themselves have no part in this.
+handler, with NOT_COORDINATOR; in a request about several groups or ids, those of other brokers are
+refused. Lists omit the groups and transactions of other brokers. Requests that write are refused
+with COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
+answers when its coordinator's append is refused. The coordinators themselves do not take part in
+this.
 
 | requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
-| `LISTS`: of all that the broker coordinates | the answer has only those |
+| `LISTS`: all that the broker coordinates | the answer has only its own |
 | `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
 
 | while too few replicas are in sync | refused |
@@ -66,8 +67,8 @@ class One(NamedTuple):
 
 
 class Several(NamedTuple):
-    """A field of a request, a list: of texts, or of rows that have the text in a field. rows: the
-    list in its answer, in the same order. since: the first version that has it.
+    """A list in a request: of groups or ids, or of rows with a group or an id in a field. rows: the
+    list in the answer, in the same order. since: the first version of the request with that list.
     """
 
     topic: str
@@ -130,7 +131,9 @@ LISTS = {
 
 
 class Heartbeats(NamedTuple):
-    """How heartbeats of a kind of group are decided, and whether the features have the kind."""
+    """The function that decides heartbeats of a kind of group, and whether the features enable the
+    kind.
+    """
 
     decide: Callable[[GroupCoordinator], Callable[[Any, RequestContext, int], Result]]
     are_spoken: Callable[[CurrentFeatures], bool]
@@ -258,8 +261,9 @@ class _Edge:
     def _handle_heartbeat(
         self, decided: Heartbeats, request: Heartbeat, context: RequestContext
     ) -> Answer:
-        """Handle a heartbeat of a group whose records cannot be written: it renews the session; a
-        change is refused, its records are dropped, and it is sent again with the next heartbeat.
+        """Handle a heartbeat of a group whose records cannot be written: the heartbeat renews the
+        session. A change is refused and its records are dropped; the member repeats it with its
+        next heartbeat.
         """
         edge = self._edge
         if not decided.are_spoken(edge.features):
@@ -276,8 +280,8 @@ class _Edge:
     def _handle_keys(
         self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
-        """Pass a request for these keys on: all are this broker's, or are refused. If one moves
-        while the request waits, the request is refused.
+        """Pass on a request if this broker coordinates all these keys; else refuse it. If a key
+        gets another coordinator while the request waits, the request is refused.
         """
         if not all(self._is_own(topic, key, context) for key in keys):
             return self._refusal(request, context)
@@ -294,8 +298,8 @@ class _Edge:
         return answer
 
     def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
-        """Whether too few replicas are in sync of a partition that this broker coordinates; false
-        for other brokers' partitions, which are refused elsewhere.
+        """Whether a partition of the internal topic that this broker leads has too few in-sync
+        replicas; false for partitions of other brokers, whose requests are refused elsewhere.
         """
         cluster = self._edge.cluster
         return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(

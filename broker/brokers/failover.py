@@ -6,7 +6,7 @@ The effects of a change of leaders, in this order:
    in markers of transactions;
 2. requests that wait for a coordinator that has moved are refused with NOT_COORDINATOR, as in
    Apache Kafka; their work continues, as after a lost answer;
-3. waiting fetches are tried: those at a broker that no longer leads are refused;
+3. waiting fetches are tried again: a broker that no longer leads refuses them;
 4. the connections of a stopped broker are closed.
 
 All brokers share the coordinators' state, so nothing is loaded, and open transactions and groups
@@ -34,8 +34,8 @@ COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 
 
 class Failover:
-    """The inputs that stop and return brokers and move leaders. Each raises ValueError, with a
-    sentence, where that is impossible.
+    """The inputs that stop and restart brokers and move leaders. Each raises ValueError with an
+    explanation if the change is impossible.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Failover:
                 self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
-        """Let a broker return. It leads the partitions without a leader that it can, and no
-        others."""
+        """Let a broker return. It becomes the leader of the partitions without a leader of which it
+        has an eligible replica, and of no others."""
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             self._follow(self._cluster.give_back(node_id), now_ms)
@@ -73,10 +73,10 @@ class Failover:
         self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
 
     def move_coordinator(self, kind: str, key: str, node_id: int, now_ms: int) -> None:
-        """Let a broker be the coordinator of a "group" or a "transaction".
+        """Make a broker the coordinator of a "group" or a "transaction".
 
-        It becomes the leader of a partition of the internal topic, and so the coordinator of the
-        others in that partition.
+        The broker becomes the leader of a partition of the internal topic, and so the coordinator
+        of all groups or transactions in that partition.
         """
         self._check_several()
         topic = COORDINATORS.get(kind)
@@ -100,7 +100,7 @@ class Failover:
     def elect(
         self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
     ) -> tuple[Code, str | None]:
-        """Hold the election of an ElectLeaders. Gives: the code, and a sentence."""
+        """Hold the election of an ElectLeaders. Gives: the error code and message."""
         name, index = partition
         leadership = self._cluster.leadership(name, index)
         if leadership is None:
@@ -130,14 +130,14 @@ class Failover:
         return Code.NONE, None
 
     def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Set the replicas of a partition; each is the id of a broker."""
+        """Set the replicas of a partition, as broker ids."""
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas
         self._topics.metadata.set_topic_replicas(partition.topic, tuple(lists))
         self._follow(self._cluster.reassign(partition, replicas), now_ms)
 
-    # --- what follows ----------------------------------------------------------------------------
+    # --- effects ---------------------------------------------------------------------------------
 
     def _check_several(self) -> None:
         if self._cluster.is_one:

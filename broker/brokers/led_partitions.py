@@ -1,4 +1,4 @@
-"""The rows of partitions for Metadata: who leads a partition, and where its replicas are."""
+"""The rows of partitions for Metadata, with the leader and the replicas of each."""
 
 from __future__ import annotations
 

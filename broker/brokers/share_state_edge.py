@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
-# whether the request writes; a read does where the leader epoch has risen
+# by request: whether it writes. A read writes if the leader epoch has risen
 STATE_REQUESTS = {
     "InitializeShareGroupState": True,
     "ReadShareGroupState": True,

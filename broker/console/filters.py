@@ -19,9 +19,9 @@
     time            milliseconds since 1970, or a text as "2026-11-26T10:00:00Z"
     state           "committed", "aborted", "open" or "plain"
 
-A number is compared with a text that is a number. What is missing, or of another type, is equal to
-nothing and smaller than nothing; `!=` is the opposite of `=`. `contains` ignores the case of
-letters. A filter has at most LONGEST_FILTER characters and DEEPEST levels.
+A number is compared with a text that is a number. A missing value, or one of another type, is
+neither equal to a literal nor smaller nor greater; `!=` is the opposite of `=`. `contains` ignores
+the case of letters. A filter has at most LONGEST_FILTER characters and DEEPEST levels.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class FilterError(ValueError):
 
 
 class Facts:
-    """What a filter may ask of one record. JSON is parsed, and a key or value is decoded by its
-    schema, when that is first asked for.
+    """The values of one record that a filter can compare. JSON is parsed, and a key or value is
+    decoded by its schema, at its first use.
 
     Takes: decode, which decodes the record.
     """
@@ -200,7 +200,7 @@ class _Parser:
         return token
 
     def _is(self, *texts: str) -> bool:
-        """Whether the next token is one of these words or signs; then it is taken."""
+        """Whether the next token is one of these words or signs; if so it is consumed."""
         token = self._token
         if token.kind in ("name", "sign") and token.text.lower() in texts:
             self._next += 1
@@ -375,7 +375,7 @@ def _unquoted(token: _Token) -> str:
 
 
 def _time_of(token: _Token) -> int:
-    """A time in UTC, where the text names no zone, as milliseconds."""
+    """The time of a text in milliseconds; a text without a zone is in UTC."""
     try:
         time = datetime.fromisoformat(_unquoted(token))
     except ValueError as error:
@@ -390,7 +390,7 @@ def _size(facts: Facts) -> int:
 
 
 def _all_headers(facts: Facts) -> str | None:
-    """All names and values, a line each, for `contains`."""
+    """All names and values of headers, one per line, for `contains`."""
     parts = [
         f"{name}\n{(data or b'').decode(errors='replace')}" for name, data in facts.record.headers
     ]
@@ -426,7 +426,7 @@ def _within(value: Any, path: list[str | int]) -> Any:
 
 
 def _comparable(found: Any, literal: Any) -> Any:
-    """What was found, in the type of the literal; MISSING where it has another type."""
+    """The field's value in the type of the literal; MISSING if it cannot be converted."""
     if isinstance(found, bytes):
         try:
             found = found.decode()

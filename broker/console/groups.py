@@ -27,11 +27,11 @@ Progress = Literal["bookkeeping", "up to date", "grows", "no members", "moves", 
 
 
 def progress_of(group: GroupState, trend: Trend) -> Progress:
-    """A group's progress in a word: the first of these that applies.
+    """A group's progress as one word: the first of these that applies.
 
-    bookkeeping: its offsets are numbers of the Spark sink's micro-batches. grows: its lag does.
-    moves: it has members, and has committed since the last sample. rests: it has not. unknown:
-    there was no sample yet.
+    bookkeeping: its offsets are numbers of the Spark sink's micro-batches. grows: its lag grows.
+    moves: it has members and committed offsets since the last sample. rests: it committed none.
+    unknown: there is no sample yet.
     """
     if group.is_bookkeeping:
         return "bookkeeping"

@@ -1,17 +1,17 @@
 """The last hour in samples: records and bytes of each topic, the lag of each group.
 
 A sample is taken every INTERVAL_MS of a look at the broker, and kept in rings of LENGTH numbers. A
-topic has two rings of four-byte numbers, a group has one: 1.2 KB and 0.7 KB with what is around
-them, so 10,000 topics with as many groups take 20 MB. Further ones are not sampled
-(MOST_TOPICS, MOST_GROUPS). What is deleted is dropped with the next sample.
+topic has two rings of four-byte numbers, a group has one: 1.2 KB and 0.7 KB with their objects, so
+10,000 topics with as many groups take 20 MB. Further ones are not sampled (MOST_TOPICS,
+MOST_GROUPS). Deleted topics and groups are dropped with the next sample.
 
     records of a topic   how far its partitions' high watermarks rose, markers included
     bytes of a topic     how much its logs grew; where retention or compaction removed something
                          meanwhile, the records times the mean size of the partition's records
     lag of a group       over all partitions, at the time of the sample
 
-NaN is a sample that there is not. A group's lag grows when, in the last TREND_SAMPLES, it was never
-again as low as at their beginning, and is higher now than in their middle. Pure; fed by the rim.
+NaN is a missing sample. A group's lag counts as growing if, in the last TREND_SAMPLES samples, it
+never fell back to its first value, and is higher now than in their middle. Pure; fed by the rim.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Rates(NamedTuple):
 class Trend(NamedTuple):
     """How a group's lag has changed over the last minutes.
 
-    change: since the first of the compared samples. over_ms: the time between. grows: see above.
-    moves: whether a committed offset has changed since the last sample; None: not known yet.
+    change: the difference to the first of the compared samples. over_ms: the time between the two.
+    grows: see the module. moves: whether a committed offset has changed since the last sample;
+    None: unknown yet.
     """
 
     change: int
@@ -60,7 +61,9 @@ def _ring() -> array[float]:
 
 
 class History:
-    """The samples. times: of the samples, the oldest first, by the steady clock."""
+    """The samples of topics and groups. times: when each was taken (steady clock), the oldest
+    first.
+    """
 
     def __init__(self) -> None:
         self.times: list[int] = []
@@ -71,14 +74,14 @@ class History:
         self._groups_before: dict[str, GroupState] = {}
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is time for a sample."""
+        """Whether the next sample is due."""
         return not self.times or now_ms >= self.times[-1] + INTERVAL_MS
 
     def add(
         self, partitions: Iterable[PartitionState], groups: Iterable[GroupState], now_ms: int
     ) -> Look[None]:
-        """Take a sample, in slices. Between two of them the history is as before, but for the
-        topics and groups that are done.
+        """Take a sample, in slices. Between two slices the history has the new sample of some
+        topics and groups only.
         """
         at = (self._at + 1) % LENGTH
         before, now = self._partitions_before, {}
@@ -123,7 +126,9 @@ class History:
     # --- topics ----------------------------------------------------------------------------------
 
     def rates(self, topic: str) -> list[Rates]:
-        """The rates of a topic at each sample, the oldest first; empty: it was not sampled."""
+        """The rates of a topic at each sample, the oldest first; empty for a topic that is not
+        sampled.
+        """
         rings = self._topics.get(topic)
         if rings is None:
             return []
@@ -138,7 +143,9 @@ class History:
         return Rates(rings[0][self._at], rings[1][self._at])
 
     def rates_now(self, partitions: Iterable[PartitionState], now_ms: int) -> Rates:
-        """The rates of a topic since the last sample; those of the last sample if it is young."""
+        """The rates of a topic since the last sample; if that is recent, the rates of the last
+        sample.
+        """
         rows = list(partitions)
         if not self.times or not rows:
             return Rates(NAN, NAN)
@@ -158,7 +165,9 @@ class History:
     # --- groups ----------------------------------------------------------------------------------
 
     def lags(self, group_id: str) -> list[float]:
-        """The lag of a group at each sample, the oldest first; empty: it was not sampled."""
+        """The lag of a group at each sample, the oldest first; empty for a group that is not
+        sampled.
+        """
         ring = self._groups.get(group_id)
         return [] if ring is None else self._in_order(ring)
 
@@ -186,7 +195,7 @@ class History:
         return _positions(last) != _positions(group)
 
     def moved(self, group_id: str, topic: str, partition: int, offset: int) -> bool:
-        """Whether the group has committed another offset there than at the last sample."""
+        """Whether the group's committed offset has changed since the last sample."""
         last = self._groups_before.get(group_id)
         rows = () if last is None else last.offsets
         return any(
@@ -194,7 +203,7 @@ class History:
         )
 
     def _in_order(self, ring: array[float]) -> list[float]:
-        """A ring's numbers for `times`."""
+        """The numbers of a ring in the order of `times`."""
         count = len(self.times)
         start = (self._at - count + 1) % LENGTH
         return [ring[(start + number) % LENGTH] for number in range(count)]

@@ -43,7 +43,9 @@ _READ_AT_FIRST_BYTES = 64 * 1024
 
 
 class Place(NamedTuple):
-    """Where to read, and up to which offset (exclusive); slice is None at the end of the log."""
+    """The place where a read begins, and its end offset (exclusive); slice is None at the end of
+    the log.
+    """
 
     slice: Slice | None
     offset: int
@@ -155,7 +157,7 @@ def record_value(record: Record) -> dict[str, Any]:
 
 
 def _blob(data: bytes | None) -> dict[str, Any] | None:
-    """Bytes for JSON: their number, and the first ones in base64; None is null."""
+    """Bytes as a JSON value: their count, and the first of them in base64; None is null."""
     if data is None:
         return None
     return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}

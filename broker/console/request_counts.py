@@ -1,4 +1,4 @@
-"""Counts the requests of each API between connections and core, while the page is shown."""
+"""Counts the requests of each API while the page is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at the broker without what its viewer may not describe.
+"""Removes from an observation of the broker all that its viewer may not describe.
 
 | shown | needs |
 |---|---|
@@ -6,8 +6,8 @@
 | a group | DESCRIBE on the group |
 | the transactional id of a transaction, and its client | DESCRIBE on the transactional id |
 
-That a transaction is open in a partition belongs to the partition, as its last stable offset does;
-without the right on its transactional id it has a producer id alone. Pure.
+The open transactions of a partition are shown with the partition, like its last stable offset; a
+viewer without the right on the transactional id sees only the producer id. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sees = Callable[[int, int, str], bool]
 
 
 def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
-    """The part of a look that these rights allow, made in slices."""
+    """The part of an observation that these rights allow, made in slices."""
     describe, topic, group = Operation.DESCRIBE, ResourceType.TOPIC, ResourceType.GROUP
     topics: dict[str, bool] = {}
 
@@ -44,7 +44,7 @@ def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
         places = tuple(place for place in state.partitions if sees_topic(place[0]))
         if sees(describe, ResourceType.TRANSACTIONAL_ID, state.transactional_id):
             ids.append(state._replace(partitions=places))
-        elif places:  # without its state it would be shown as one that hangs
+        elif places:  # without its state it would be shown as a hanging transaction
             ids.append(state._replace(transactional_id=UNNAMED, partitions=places))
         if number % ROWS_AT_ONCE == 0:
             yield

@@ -3,8 +3,8 @@
 The partitions are merged by timestamp: each is read backwards, window by window (`take_window`, in
 the loop's thread), and batch by batch. The answer to one request has the records found so far and a
 cursor; the next request continues there. So a request's work does not grow with the topic: at most
-MOST_SCANNED records are looked at, and none after `is_over` says that the time is over. A batch
-that ends before the wanted time, or below the wanted offsets, is skipped by its header.
+MOST_SCANNED records are examined, and none after `is_over` returns true. A batch that ends before
+the wanted time, or below the wanted offsets, is skipped by its header.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from barnabas.storage.disk import File
 MOST_PARTITIONS = 1000
 MOST_SCANNED = 50_000
 MOST_RECORDS_OF_BATCH = 50_000
-"""A batch with more is not opened: its records are in memory at once."""
-FIRST_ENTRIES, MOST_ENTRIES = 1, 64  # of the offset index, in a window: 4 KiB each, or one batch
+"""A larger batch is not opened: all its records would be in memory at the same time."""
+# entries of the offset index in a window; each covers 4 KiB, or one batch
+FIRST_ENTRIES, MOST_ENTRIES = 1, 64
 MOST_PROBLEMS = 20
 _PLACE = re.compile(r"(\d{1,10}):(\d{1,19})")
 
@@ -60,7 +61,9 @@ class Found(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A part of a search. cursor: where each partition goes on; empty: all is searched."""
+    """A part of a search. cursor: the offset where the next part continues in each partition;
+    empty: the search is complete.
+    """
 
     found: Sequence[Found]
     cursor: Mapping[int, int]
@@ -69,16 +72,18 @@ class Result(NamedTuple):
 
 
 Take = Callable[[Sequence[tuple[int, int, int]]], Sequence[Window | None]]
-"""The windows of (partition, before, index entries), in that order; None: it cannot be read."""
+"""A function from (partition, before, index entries) to windows, in that order; None for one that
+cannot be read.
+"""
 
 
 def places_text(places: Mapping[int, int]) -> str:
-    """Offsets by partition as a page keeps them: 0:17,1:4."""
+    """Offsets by partition as text, in the form 0:17,1:4."""
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(places.items()))
 
 
 def parse_places(text: str) -> dict[int, int]:
-    """Offsets by partition. Raises: ValueError."""
+    """Parse the text of offsets by partition. Raises: ValueError."""
     places = {}
     for part in text.split(",") if text else ():
         match = _PLACE.fullmatch(part)
@@ -89,7 +94,7 @@ def parse_places(text: str) -> dict[int, int]:
 
 
 class _Reader:
-    """One partition, read backwards. before: all records from there on are done with.
+    """One partition, read backwards. before: all records from this offset on are processed.
 
     The records of the current batch wait in `records`, the last one is the next; the batches of the
     current window wait in `_batches`.
@@ -144,11 +149,12 @@ class _Reader:
         except UnreadableBatch as error:
             problems.append(f"Partition {self.partition}: {error}")
         if not self._batches:
-            # all of it was markers or below the bounds; without a batch the search ends here
+            # the window had only markers, or offsets below the bounds; without a batch the search
+            # ends here
             self.before = lowest if lowest < self.before else self._from_offset
 
     def open_batch(self, problems: list[str]) -> None:
-        """Open the last batch of the window, if it may have records that are asked for."""
+        """Open the last batch of the window, if it may have matching records."""
         file, position, header, self.state = self._batches.pop()
         self.header = header
         bound, before = self._from_offset, self.before
@@ -251,7 +257,7 @@ class Search:
     def _heads(
         self, readers: Iterable[_Reader], is_over: Callable[[], bool]
     ) -> list[tuple[int, int, _Reader]] | None:
-        """The next record's place in the merge of each reader; None when the time is over."""
+        """The sort key of each reader's next record in the merge; None when the time is over."""
         waiting = list(readers)
         heads = []
         while waiting:

@@ -1,13 +1,14 @@
-"""The sessions of the page's users, and the attempts to log in. Pure: times and tokens are given.
+"""The sessions of the page's users, and the attempts to log in. Pure: times and tokens are
+arguments.
 
 | bound | |
 |---|---|
 | IDLE_MS, LONGEST_MS | a session ends after so long without a request, or after its login |
-| MOST_SESSIONS | with one more, the session ends that was used longest ago |
-| MOST_FAILURES | of an address in FAILURES_MS; further attempts are refused, right or wrong |
-| MOST_FAILURES_OF_ALL | of all addresses |
+| MOST_SESSIONS | a further login ends the least recently used session |
+| MOST_FAILURES | failed logins of an address in FAILURES_MS; then all attempts are refused |
+| MOST_FAILURES_OF_ALL | failed logins of all addresses |
 
-A token is kept as its hash, so that its look-up takes no time that depends on it.
+A token is stored as its hash, so that the time of a look-up does not depend on the token.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MOST_FAILURES, MOST_FAILURES_OF_ALL, FAILURES_MS = 5, 50, 60_000
 
 
 class Session(NamedTuple):
-    """A user that has logged in. credential: what its password was compared with; when this
-    changes, the session ends.
+    """A user that has logged in. credential: the credential that verified the password; the session
+    ends when it changes.
     """
 
     user: str
@@ -34,7 +35,7 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Sessions by the hash of their tokens, the one that was used longest ago first."""
+    """Sessions by the hash of their tokens, the least recently used first."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
@@ -51,7 +52,7 @@ class Sessions:
         self._sessions[_hash(token)] = Session(user, mechanism, credential, now_ms, now_ms)
 
     def use(self, token: str, now_ms: int) -> Session | None:
-        """The session of a request; None: there is none, or it has ended."""
+        """The session of a request's token; None if it is unknown or has ended."""
         self._expire(now_ms)
         session = self._sessions.pop(_hash(token), None)
         if session is not None:
@@ -59,7 +60,7 @@ class Sessions:
         return session
 
     def end(self, token: str) -> None:
-        """End a session, if there is one."""
+        """End the session of a token, if there is one."""
         self._sessions.pop(_hash(token), None)
 
     def _expire(self, now_ms: int) -> None:
@@ -82,11 +83,11 @@ class Sessions:
         return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
 
     def failed(self, host: str, now_ms: int) -> None:
-        """A login has failed; it is taken note of before its outcome is known, see `succeeded`."""
+        """Count a failed login. It is counted before its outcome is known; see `succeeded`."""
         self._failures.append((now_ms, host))
 
     def succeeded(self, host: str, now_ms: int) -> None:
-        """The attempt that was noted as failed at that time did not fail."""
+        """Remove the failure that was counted at that time: the login succeeded."""
         if (now_ms, host) in self._failures:
             self._failures.remove((now_ms, host))
 

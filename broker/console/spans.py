@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"
 
-MOST_INDEX_ENTRIES = 48  # each is of one batch, or of about 4 KiB of small ones
+MOST_INDEX_ENTRIES = 48  # each covers one batch, or about 4 KiB of small batches
 PLAIN_DIVISIONS = 64
 MOST_MARKER_BYTES = 4096
-MOST_ABORTED = 5000  # of one segment
+MOST_ABORTED = 5000  # slices of one segment
 _CHUNK_BYTES = 16 * 1024
 
 
@@ -173,7 +173,7 @@ def _aborted_transactions(
 
 
 class UnreadableBatch(Exception):
-    """There is no batch at a position where one has to be."""
+    """A position of a file that should be the start of a batch has none."""
 
 
 def read_strip(window: Window, most_spans: int) -> Strip:
@@ -227,10 +227,11 @@ def _is_commit(slice: Slice, position: int, header: BatchHeader) -> bool | None:
 
 
 class Kinds:
-    """The kind of each batch of a window, asked in the order of the offsets; see the table above.
+    """Classifies the batches of a window in the order of their offsets; see the table of the
+    module.
 
-    open_from, aborting: the first offset of each open transaction, and of each aborted one that has
-    begun and whose marker is still to come, by producer id.
+    open_from, aborting: by producer id, the first offset of each open transaction, and of each
+    aborted transaction between its first batch and its marker.
     """
 
     def __init__(self, window: Window) -> None:
@@ -239,7 +240,7 @@ class Kinds:
         self._to_abort = deque(window.aborted)
 
     def of(self, header: BatchHeader, is_commit: bool | None) -> str:
-        """The kind of the next batch. After: `ended` is due for a marker."""
+        """The kind of the next batch. After: for a marker the caller has to call `ended`."""
         while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
             begun = self._to_abort.popleft()
             self.aborting[begun.producer_id] = begun.first_offset
@@ -253,12 +254,14 @@ class Kinds:
         return ABORTED if header.producer_id in self.aborting else COMMITTED
 
     def ended(self, header: BatchHeader) -> int:
-        """Take note of a marker. Gives: where the aborted transaction began that it ends, or -1."""
+        """Process a marker. Gives: the first offset of the aborted transaction that it ends, or
+        -1.
+        """
         return self.aborting.pop(header.producer_id, -1)
 
 
 class _Walk:
-    """The state of a walk over the batches of a window, in the order of their offsets."""
+    """The spans of a window while its batches are added in the order of their offsets."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -307,7 +310,7 @@ class _Walk:
             first_offset = self._kinds.open_from[header.producer_id]
         elif fate == ABORTED:
             first_offset = self._kinds.aborting[header.producer_id]
-        else:  # its first batch may be before the strip: the offset is unknown
+        else:  # its first batch may be before the strip: its first offset is unknown
             first_offset = (
                 -1 if latest is None and self._may_have_begun_before() else header.base_offset
             )

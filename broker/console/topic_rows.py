@@ -1,4 +1,4 @@
-"""The list of all topics: a row for each, in an order, of which a page shows a part. Pure."""
+"""The list of all topics: one row for each; a page shows a part of the sorted list. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOST_ROWS = 200
 class TopicRow(NamedTuple):
     """A topic. records: offsets from the log starts to the high watermarks, markers included.
 
-    held: how far readers of committed records are behind, over all partitions. stuck: in how many
-    partitions for a while. attention: its place among topics, those that need a look first.
+    held: how many records read_committed readers cannot read yet, in all partitions. stuck: the
+    number of stuck partitions. attention: the sort key that puts topics with problems first.
     """
 
     attention: int
@@ -73,5 +73,5 @@ def in_order(
 
 
 def known(rate: float) -> float | None:
-    """A rate for JSON, which has no NaN."""
+    """A rate for JSON: None in place of NaN."""
     return None if math.isnan(rate) else round(rate, 3)

@@ -1,7 +1,7 @@
 """The rows that the page shows, as plain values for JSON, made from observations of the broker.
 
 Pure: observations (`observation.observe`) and strips (`spans`) are values, and so are the results.
-All lists are bounded: a page requests as many rows as it has room for.
+All lists are bounded: a page requests as many rows as it can show.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ TOPICS_IN_OVERVIEW, STRIPS_A_TOPIC, STRIPS_A_PAGE = 6, 3, 20
 ROWS_A_PAGE, ROWS_IN_OVERVIEW = 50, 6
 MOST_PARTITIONS_OF_ROW = 20
 STUCK_AFTER_MS = 10_000
-"""So long a transaction may hold readers up before its partitions are called stuck."""
+"""A transaction may block readers for this time before its partitions count as stuck."""
 UNNAMED = ""
 """The transactional id of a transaction whose name the viewer may not see."""
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Observed(NamedTuple):
-    """A look at the broker. wall_ms: when. clients: by transactional id, the address of the client
-    that last added to its transaction.
+    """An observation of the broker. wall_ms: its time. clients: by transactional id, the address of
+    the client that last added a partition to the transaction.
     """
 
     partitions: tuple[PartitionState, ...]
@@ -52,8 +52,8 @@ class Observed(NamedTuple):
 class OpenRow(NamedTuple):
     """An open transaction over all partitions. id_state: None where no coordinator knows it.
 
-    places: each partition with its data, and the offset where they begin there; with_no_data: the
-    partitions that were added and have no data yet.
+    places: each partition with data of the transaction, and the first offset of these data;
+    with_no_data: the partitions of the transaction without data.
     """
 
     producer_id: int
@@ -64,14 +64,14 @@ class OpenRow(NamedTuple):
 
 
 class Broker:
-    """What was observed, and what follows from it; each property is computed when first needed."""
+    """An observation and the values derived from it; each property is computed at its first use."""
 
     def __init__(self, observed: Observed) -> None:
         self.observed = observed
 
     @cached_property
     def topics(self) -> dict[str, list[PartitionState]]:
-        """The partitions of each topic by index; those that need a look come first among topics."""
+        """The partitions of each topic by index; topics with problems come first."""
         topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
         for row in self.observed.partitions:
             topics[row.topic].append(row)
@@ -120,14 +120,16 @@ class Broker:
         return sorted(rows, key=lambda row: -self.age_ms(row))
 
     def age_ms(self, row: OpenRow) -> int:
-        """How long it has been open; if no coordinator knows it, the time since its last batch."""
+        """The age of an open transaction; if no coordinator knows it, the time since its last
+        batch.
+        """
         if row.id_state is not None and row.id_state.age_ms is not None:
             return row.id_state.age_ms
         last = max((transaction.last_timestamp for _, transaction in row.places), default=-1)
         return max(0, self.observed.wall_ms - last) if last >= 0 else 0
 
     def is_stuck(self, row: PartitionState) -> bool:
-        """Whether read_committed readers wait for a transaction that is not young."""
+        """Whether a transaction has blocked read_committed readers for longer than STUCK_MS."""
         transaction = self.first_open(row)
         if transaction is None:
             return False
@@ -135,7 +137,7 @@ class Broker:
         return hangs(row, transaction, state) or self.held_ms(row) >= STUCK_AFTER_MS
 
     def held_ms(self, row: PartitionState) -> int:
-        """How long the transaction is open that holds a partition's last stable offset."""
+        """The age of the transaction that holds back a partition's last stable offset."""
         transaction = self.first_open(row)
         if transaction is None:
             return 0
@@ -145,7 +147,7 @@ class Broker:
         return max(0, self.observed.wall_ms - transaction.last_timestamp)
 
     def first_open(self, row: PartitionState) -> OpenTransaction | None:
-        """The transaction that holds a partition's last stable offset."""
+        """The transaction that holds back a partition's last stable offset."""
         return row.open_transactions[0] if row.open_transactions and row.stable_lag else None
 
 
@@ -169,7 +171,7 @@ def _open_row(
 def hangs(
     row: PartitionState, transaction: OpenTransaction, state: TransactionalIdState | None
 ) -> bool:
-    """Whether nothing will end a transaction in that partition (KIP-664)."""
+    """Whether the partition has a hanging transaction, which no coordinator will end (KIP-664)."""
     return (
         state is None
         or state.state not in OPEN_STATES
@@ -207,7 +209,7 @@ def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
 
 
 def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
-    """An open transaction: its producer, age, partitions, and what waits for it."""
+    """An open transaction: its producer, age, partitions, and the readers that wait for it."""
     state = row.id_state
     places = [
         {
@@ -249,7 +251,7 @@ def group_value(
     waits: Mapping[tuple[str, str, int], bool],
     trend: Trend = NO_TREND,
 ) -> dict[str, Any]:
-    """A group with its lag and its progress, and where it waits behind a transaction."""
+    """A group with its lag and progress, and the partitions in which it waits for a transaction."""
     stuck = [
         {
             "topic": offset.topic,
@@ -290,7 +292,7 @@ def _holder_value(broker: Broker, offset: CommittedOffsetState) -> dict[str, Any
     }
 
 
-# --- who waits ----------------------------------------------------------------------------------
+# --- waiting readers ----------------------------------------------------------------------------
 
 
 def candidates(
@@ -329,7 +331,7 @@ def has_readable(strip: Strip, from_offset: int) -> bool:
 
 
 class Page(NamedTuple):
-    """A page of a list: its rows, how many there are in all, and which page of how many."""
+    """A page of a list: its rows, the number of all rows, and the page's number among all pages."""
 
     rows: Sequence[Any]
     total: int
@@ -345,7 +347,7 @@ def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
 
 
 def topic_names(broker: Broker, search: str, *, internal: bool) -> list[str]:
-    """The names of topics whose name contains a text; those that need a look come first."""
+    """The names of topics whose name contains a text; topics with problems come first."""
     text = search.lower()
     return [
         name
@@ -395,7 +397,7 @@ def groups_by_need(broker: Broker) -> list[GroupState]:
 
 
 def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup]) -> Answer:
-    """The values from which `barnabas.why_stuck` makes its sentence on a partition."""
+    """The values from which `barnabas.why_stuck` explains a partition's state."""
     return Answer(
         TopicPartition(row.topic, row.partition),
         row.last_stable_offset,

@@ -1,4 +1,4 @@
-"""Faults: rules that say what goes wrong with which requests, and which rules a request meets.
+"""Faults: rules that change the handling of matching requests, and the test which rules match.
 
 Pure: requests in, actions out. A rule has one action:
 
@@ -28,7 +28,7 @@ from barnabas.protocol.errors import Code
 
 
 class Action(Enum):
-    """What goes wrong; see the table of the module."""
+    """The action of a rule; see the table of the module."""
 
     DELAY = "delay"
     DELAY_ANSWER = "delay_answer"
@@ -45,10 +45,11 @@ class Action(Enum):
 class Fault:
     """One rule. A field that is None matches every request.
 
-    api: its name. connection: its number in the journal. topic, partition, group,
-    transactional_id: one that the request names. nth: only the nth that matches, from 1. times: at
-    most so many. chance: that a matching request meets it, drawn by `seed`. ms: of a delay. code:
-    of an error. met: how many requests have met it.
+    api: the API's name. connection: the connection's number in the journal. topic, partition,
+    group, transactional_id: one that the request names. nth: only the nth matching request, from 1.
+    times: the maximum number of requests. chance: the probability for each matching request, drawn
+    by `seed`. ms: the duration of a delay. code: the code of an error. met: how many requests the
+    rule was applied to.
     """
 
     action: Action
@@ -72,7 +73,7 @@ class Fault:
     _random: random.Random = field(default_factory=random.Random, repr=False)
 
     def is_met_by(self, request: ObservedRequest, connection: int) -> bool:
-        """Whether this request meets the rule; counts it if so."""
+        """Whether the rule applies to this request; if so the request is counted."""
         if not self._fits(request, connection):
             return False
         self.fitting += 1
@@ -128,7 +129,7 @@ _TEXTS = ("client_id", "topic", "group", "transactional_id")
 
 
 def fault_of(values: Mapping[str, Any]) -> Fault:
-    """A rule from plain values. Raises: ValueError, which says what is wrong with them."""
+    """A rule from plain values. Raises: ValueError with an explanation."""
     values = dict(values)
     actions = ", ".join(action.value for action in Action)
     try:
@@ -205,7 +206,7 @@ class FaultTable:
         return iter(list(self._faults.values()))
 
     def add(self, fault: Fault) -> Fault:
-        """Add a rule, from the next request on, under a number of its own."""
+        """Add a rule, with a new number; it applies from the next request on."""
         fault.number, self._next = self._next, self._next + 1
         self._faults[fault.number] = fault
         return fault
@@ -222,11 +223,11 @@ class FaultTable:
         return self._faults.pop(number)
 
     def clear(self) -> list[Fault]:
-        """Remove all rules. Gives: the removed rules."""
+        """Remove all rules. Gives: these rules."""
         faults = list(self._faults.values())
         self._faults.clear()
         return faults
 
     def met_by(self, request: ObservedRequest, connection: int) -> list[Fault]:
-        """The rules that this request meets."""
+        """The rules that apply to this request."""
         return [fault for fault in self._faults.values() if fault.is_met_by(request, connection)]

@@ -1,11 +1,11 @@
-"""A disk that can lose what was not flushed, like a machine whose power fails.
+"""A disk that can lose unflushed data, like a machine whose power fails.
 
-It is the machine's own disk. For each file that this process opened it also records how much is
+It uses the machine's own disk. For each file that this process opened it records how many bytes are
 durable; `lose_power` cuts every file to that length. The content of a file when it is opened counts
 as durable, and so do names: a new file stays, and is empty if nothing of it was flushed.
 
     barnabas-test-power-losses    in the data directory: the number of losses, as text; the next
-                                  start takes it for another run of the machine
+                                  start treats it as a restart of the machine
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ForgetfulDisk(OsDisk):
         self._durable: dict[str, int] = {}
 
     def note(self, path: str, size: int, *, is_new: bool = False) -> None:
-        """Record that so many bytes of a file are durable; is_new: unless more are recorded
-        already.
+        """Record that this many bytes of a file are durable. is_new: a file that has a record keeps
+        it.
         """
         with self._lock:
             if is_new:
@@ -57,7 +57,7 @@ class ForgetfulDisk(OsDisk):
                 self._durable[path] = max(size, self._durable.get(path, 0))
 
     def note_cut(self, path: str, size: int) -> None:
-        """Record that a file was cut: no more than that is durable."""
+        """Record that a file was cut: at most its new length is durable."""
         with self._lock:
             self._durable[path] = min(size, self._durable.get(path, 0))
 
@@ -90,7 +90,7 @@ class ForgetfulDisk(OsDisk):
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
         with self._lock:
-            self._durable.pop(new, None)  # of the file that had the name
+            self._durable.pop(new, None)  # the former file of that name
             inside = old + "/"
             for path in [p for p in self._durable if p == old or p.startswith(inside)]:
                 self._durable[new + path[len(old) :]] = self._durable.pop(path)

@@ -1,4 +1,4 @@
-"""One request and its answer for a test: decoded, and as plain values.
+"""Decodes a request and its answer, and turns them into plain values for a test.
 
 Pure: bytes in, values out.
 """
@@ -44,7 +44,7 @@ def observe(frame: memoryview) -> ObservedRequest | None:
     """The request of a frame without its size; None for an unknown API or version."""
     try:
         header = read_request_header(frame)
-    except Exception:  # whatever is wrong with it, the broker answers
+    except Exception:  # the broker itself reports what is wrong with it
         return None
     if header.api is None:
         return None
@@ -72,8 +72,8 @@ def observe(frame: memoryview) -> ObservedRequest | None:
 def with_fetch_session(
     request: ObservedRequest, remembered: Iterable[tuple[str | UUID, int]]
 ) -> ObservedRequest:
-    """A Fetch with the partitions of its session, too. Takes: remembered, topics (or their ids) and
-    partitions.
+    """A Fetch together with the partitions of its session. Takes: remembered, the session's topics
+    (or their ids) and partitions.
     """
     assert isinstance(request.body, FetchRequest)
     forgotten = {
@@ -115,7 +115,7 @@ def _collect(
 
 
 def _partitions_in(values: Mapping[str, Any]) -> Iterator[int]:
-    """The partitions that the fields of a message name, itself or in lists of numbers."""
+    """The partitions that the fields of a message name, singly or in lists of numbers."""
     for name in _PARTITION_FIELDS:
         if isinstance(values.get(name), int):
             yield values[name]
@@ -137,7 +137,8 @@ def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
 def plain(value: Any) -> Any:
     """A message as dictionaries, lists, numbers and texts, for JSON.
 
-    Records are the headers of their batches; other bytes are their number and the first ones.
+    Records become the headers of their batches; other bytes become their count and the first of
+    them.
     """
     if isinstance(value, Message):
         return {
@@ -178,7 +179,7 @@ def _batches(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def error_codes(answer: Message | None) -> list[str]:
-    """The names of the errors in an answer, each once, in their order."""
+    """The names of the errors in an answer, each once, in order."""
     names: dict[str, None] = {}
 
     def collect(message: Message) -> None:
@@ -196,7 +197,7 @@ def error_codes(answer: Message | None) -> list[str]:
 
 
 def api_named(name: str) -> Api:
-    """The row of an API. Raises: ValueError with the nearest names."""
+    """The row of an API by its name. Raises: ValueError with the most similar names."""
     for api in BY_KEY.values():
         if api.name.lower() == name.lower():
             return api

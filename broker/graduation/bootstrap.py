@@ -76,9 +76,9 @@ class KafkaPartition(NamedTuple):
     def is_whole_on(self, node_id: int) -> bool:
         """Whether that node's copy has all committed records.
 
-        With the feature of eligible leader replicas a clean stop of the last replica in sync leaves
-        no replica in sync: then the only replica is the copy, or an eligible one, or the last
-        leader where none is eligible.
+        With the feature of eligible leader replicas a clean stop of the last in-sync replica leaves
+        no replica in sync. Then the copy with all records is the only replica, or an eligible one,
+        or, if none is eligible, the last leader.
         """
         if self.isr:
             return node_id in self.isr
@@ -104,10 +104,10 @@ class ClusterImage(KafkaMetadata):
 
     @property
     def is_begun(self) -> bool:
-        """Whether Kafka has begun its metadata.
+        """Whether Kafka has begun its metadata log.
 
-        It writes the level of metadata.version with the first records; without that level it starts
-        again from `bootstrap.checkpoint`.
+        Kafka writes the level of metadata.version with the first records; without that level it
+        starts again from `bootstrap.checkpoint`.
         """
         return METADATA_VERSION in self.features
 
@@ -144,7 +144,9 @@ class ClusterImage(KafkaMetadata):
 
     @staticmethod
     def _change(partitions: dict[int, KafkaPartition], fields: Mapping[str, Any]) -> None:
-        """Apply a change of a partition. A named leader begins an epoch, even if it is the same."""
+        """Apply a change of a partition. A change that names a leader begins a leader epoch, even
+        if the leader stays the same.
+        """
         index = fields["partition_id"]
         state = partitions[index]
 

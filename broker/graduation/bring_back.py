@@ -90,9 +90,9 @@ _SHOWN = 10
 
 @dataclass
 class BringBackReport:
-    """The changes, by topics' names and in numbers. refused: settings that are unknown here.
-    was_clean: whether Kafka was stopped cleanly; else the next start recovers. has_started: whether
-    Kafka has begun its metadata log; else the directory is unchanged.
+    """The changes: names of topics, and counts. refused: settings that are unknown here. was_clean:
+    whether Kafka was stopped cleanly; else the next start recovers. has_started: whether Kafka has
+    begun its metadata log; else the directory is unchanged.
     """
 
     made: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ def bring_back(
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
-    disk.unlink(draft_path + SIZE_SUFFIX)  # of a way back that was cut short
+    disk.unlink(draft_path + SIZE_SUFFIX)  # left by a return that was interrupted
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:
@@ -231,7 +231,9 @@ def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterIma
 
 
 def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
-    """The metadata that Kafka was given; None where the file is missing, torn, or another one."""
+    """The metadata that the hand-over gave to Kafka; None if the file is missing, torn, or not that
+    of the hand-over.
+    """
     for name in (GIVEN_NAME, BOOTSTRAP_NAME):
         path = f"{data_dir}/{name}"
         try:
@@ -243,7 +245,9 @@ def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
 
 
 def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: int) -> None:
-    """Check that each partition is here, and in sync: else its records are on other brokers."""
+    """Check that this directory has each partition, in sync: otherwise other brokers have its
+    records.
+    """
     problems = []
     for name, topic_id in sorted(image.topic_ids.items()):
         for index, partition in sorted(image.partitions.get(topic_id, {}).items()):
@@ -285,9 +289,9 @@ def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
 class _Merge:
     """The changes made under Kafka, put into the journal.
 
-    draft: the journal. now: Kafka's metadata. given: the metadata that Kafka was given, so that
-    changes made only for Kafka (a bound that it has, users of a file) do not come back; None where
-    they are unknown: then all of Kafka's metadata come back.
+    draft: the journal. now: Kafka's metadata. given: the metadata that the hand-over gave to Kafka,
+    so that changes made only for Kafka (a value limited to Kafka's bounds, users of a file) are not
+    merged; None if these are unknown: then all of Kafka's metadata are merged.
     """
 
     def __init__(
@@ -338,8 +342,8 @@ class _Merge:
     def _check_deleted(self, topics: list[Topic]) -> None:
         """Refuse to delete topics that were not deleted under Kafka: records were lost.
 
-        A checkpoint has no records of earlier deletions. But it is complete, so that a topic which
-        Kafka was given and which it lacks was deleted.
+        A checkpoint has no records of earlier deletions. But it is complete: a topic that the
+        hand-over gave to Kafka and that is not in the checkpoint was deleted.
         """
         now = self.now
         given = set() if self.given is None else set(self.given.topic_ids.values())
@@ -370,7 +374,7 @@ class _Merge:
     def _usable(
         self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
-        """The settings that are known here; errors of the others go into the report."""
+        """The settings that are known here; errors of the others are added to the report."""
         usable, wrong = usable_configs(configs, settings)
         self._refused.update(dict.fromkeys(wrong))
         return usable
@@ -452,7 +456,7 @@ def merged(
 
 
 def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
-    """Remove our files about logs as they were before Kafka wrote; raise the leader epochs."""
+    """Remove our files that describe the logs before Kafka's writes; raise the leader epochs."""
     for name in disk.list(data_dir):
         if FLUSH_JOURNAL.fullmatch(name) or name == BOOT_ID_NAME:
             disk.unlink(f"{data_dir}/{name}")

@@ -79,7 +79,7 @@ def remove_unfinished_copy(target: str) -> None:
 
 
 def _files(directory: str) -> Iterator[tuple[str, bool]]:
-    """The files of a partition, each with whether it is the log file of a closed segment."""
+    """The files of a partition, and for each whether it is the log file of a closed segment."""
     names = sorted(os.listdir(directory))
     last = max((name for name in names if _SEGMENT.fullmatch(name)), default="")
     for name in names:
@@ -94,7 +94,7 @@ def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
         try:
             os.link(source, target)
             return
-        except OSError:  # another file system, or one without links
+        except OSError:  # the target is on another file system, or on one without links
             pass
     shutil.copy2(source, target)
 

@@ -45,8 +45,8 @@ _TOPIC_SETTING_OF = {
 
 @dataclass
 class HandOver:
-    """topic_configs: the settings of each topic. broker_configs: of this broker;
-    broker_default_configs: of all brokers. notes: on what changes, for people.
+    """topic_configs: the settings of each topic. broker_configs: the settings of this broker;
+    broker_default_configs: those of all brokers. notes: on differences, for the operator.
     """
 
     survey: Survey
@@ -104,7 +104,9 @@ def plan_hand_over(
 
 
 def _note_of_minima(plan: HandOver) -> None:
-    """A note where topics need more replicas in sync than one broker has; it has no effect here."""
+    """A note if topics need more in-sync replicas than a single broker has; Barnabas ignores that
+    setting.
+    """
     of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
     names = [
         f"the topic {topic}"

@@ -42,7 +42,7 @@ class KafkaVersion(NamedTuple):
 
     @property
     def is_before_4(self) -> bool:
-        """Whether a setting has to enable groups of the consumer protocol."""
+        """Whether groups of the consumer protocol have to be enabled by a setting."""
         return self.name.startswith("3.")
 
     @property

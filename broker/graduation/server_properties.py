@@ -43,7 +43,7 @@ _STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
 SHARE_PARTITIONS = "share.coordinator.state.topic.num.partitions"
-# Written here with new values, or of the previous cluster.
+# These settings are written here with new values, or belong to the previous cluster.
 _LEFT_OUT = {
     "node.id", "broker.id", "log.dir", "log.dirs", "process.roles", "listeners",
     "advertised.listeners", "listener.security.protocol.map", "inter.broker.listener.name",
@@ -64,8 +64,8 @@ _ASSIGNORS = {
 
 
 class StartSettings(NamedTuple):
-    """The settings with which the broker was started, by name. texts: as they were written; values:
-    with values from files and the environment (config.providers).
+    """The settings with which the broker was started, by name. texts: as written; values: after
+    references to files and the environment (config.providers) are resolved.
     """
 
     texts: Mapping[str, str]
@@ -147,7 +147,8 @@ def _of_listeners(
 ) -> dict[str, str]:
     """The addresses where Kafka listens, and the listener by which it connects to itself.
 
-    With an authorizer it is one that authenticates, else one that does not, if there is one.
+    With an authorizer the latter preferably authenticates with SASL, otherwise it is preferably
+    PLAINTEXT.
     """
     names = [listener.name for listener in listeners]
     has_authorizer = _has_authorizer(given.values)
@@ -203,8 +204,8 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
-    """The settings of the start that Kafka has, too, as they were written: so values in files stay
-    there.
+    """The settings of the start that Kafka also has, as written: references to values in files are
+    kept.
     """
     lines = {}
     for name, text in sorted(given.texts.items()):
@@ -230,7 +231,7 @@ def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
     return lines
 
 
-# --- who clients are ----------------------------------------------------------------------------
+# --- authentication of clients ------------------------------------------------------------------
 
 
 def _has_authorizer(given: Mapping[str, str]) -> bool:
@@ -338,7 +339,7 @@ def _quoted(text: str) -> str:
 def _add_scram_users(
     plan: HandOver, users: Mapping[str, str], mechanisms: list[str], new_salt: Callable[[], bytes]
 ) -> None:
-    """Add SCRAM credentials of users whose passwords are known; later changes of them stay."""
+    """Add SCRAM credentials of users whose passwords are known, unless they have credentials."""
     for mechanism in (MECHANISMS[name] for name in mechanisms if name in MECHANISMS):
         for user, password in users.items():
             if (user, mechanism.number) not in plan.scram_credentials:

@@ -65,7 +65,9 @@ def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:
-    """Rename Kafka's metadata as it names what it deletes: the next start removes them."""
+    """Rename Kafka's metadata like a directory that is being deleted: the next start removes
+    them.
+    """
     path = f"{data_dir}/{KAFKA_METADATA_NAME}"
     if not disk.is_dir(path):
         return

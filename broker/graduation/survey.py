@@ -42,7 +42,7 @@ from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerS
 
 JOURNAL_NAME = "barnabas-metadata.journal"
 FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")
-LIKELY_PRODUCER_IDS = range(1 << 62)  # a higher one was invented by a client
+LIKELY_PRODUCER_IDS = range(1 << 62)  # a higher id was made up by a client
 _GOING = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _SHOWN = 10
 
@@ -74,11 +74,11 @@ class OpenTransaction(NamedTuple):
 @dataclass
 class Survey:
     """The survey. metadata: the journal, closed: only its values are used. leader_epochs: by topic,
-    of each partition: the highest that a client may have seen. next_producer_id: above every
-    producer id in logs and transactional ids. torn: files of empty logs that a power loss tore; we
-    do not need them, and Kafka does not start with them. without_files: the partitions without
-    records, by the names of the directories that they do not have yet, with their topics' ids.
-    typed_groups: the types of share groups and streams groups, by name.
+    for each partition, the highest epoch that a client may have seen. next_producer_id: above every
+    producer id in logs and transactional ids. torn: files of empty logs that a power loss damaged:
+    Barnabas does not need them, and Kafka does not start with them. without_files: the partitions
+    that have no directory yet: the future directory's name, and the topic's id. typed_groups: the
+    types of share groups and streams groups, by name.
     """
 
     data_dir: str
@@ -242,7 +242,9 @@ def _check_directories(disk: Disk, survey: Survey) -> None:
 
 
 def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
-    """What is wrong with a partition's directory by its topic id; empty where nothing is."""
+    """Why a partition's directory cannot be handed over, judged by its topic id; empty if it
+    can.
+    """
     try:
         data = disk.read(f"{data_dir}/{name}/{PARTITION_METADATA_NAME}")
         topic_id = decode_partition_metadata(data)

@@ -23,7 +23,9 @@ _SHOWN = 10
 
 
 def replay_group(types: dict[str, str], record: Record) -> None:
-    """Note a group by its own record in the internal topic, or forget it. Takes: types, by name."""
+    """Add a group to the types by its record in the internal topic, or remove it. Takes: types, by
+    name.
+    """
     key = b"" if record.key is None else bytes(record.key)
     kind = type_of_version(int.from_bytes(key[:2], "big"))
     decoded = None if kind is None else _KINDS[kind].decode_key(key)
@@ -48,7 +50,9 @@ def refused_share_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str |
 
 
 def note_of_streams_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str | None:
-    """What becomes of the streams groups in a release that does not know them; None: nothing."""
+    """A note on the streams groups for a release that does not know them; None if there is nothing
+    to say.
+    """
     names = _unknown(types, kafka, STREAMS_TYPE)
     if not names:
         return None

@@ -55,8 +55,8 @@ def on_create_acls(
 ) -> CreateAclsResponse:
     """Store ACLs; one that exists already is no error. They are in force before the answer.
 
-    Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all where one
-    has ANY or MATCH, which only filters have, as with Apache Kafka; INVALID_REQUEST for one with an
+    Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all if an ACL
+    has ANY or MATCH, which are for filters, as in Apache Kafka; INVALID_REQUEST for an ACL with an
     unknown number, without a name, or about another cluster than `kafka-cluster`.
 
     Raises: ProtocolViolation where a number is 0.

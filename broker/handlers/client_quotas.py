@@ -34,7 +34,8 @@ SLOTS_OF_CHANGES = 16
 def on_describe_client_quotas(
     metadata: ClusterMetadata, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """The quotas of the entities that match all components; strict: and have no others.
+    """The quotas of the entities that match all components; strict: only of entities without
+    further components.
 
     Errors: UNSUPPORTED_VERSION for an unknown type, INVALID_REQUEST for other invalid components.
     """

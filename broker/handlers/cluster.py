@@ -64,7 +64,7 @@ TOPIC_OPERATIONS_BITS = sum(
 
 
 class ClusterHandler:
-    """Answers the requests about brokers, and about the leaders of partitions."""
+    """Answers requests about brokers and about the leaders of partitions."""
 
     __slots__ = (
         "_addresses",
@@ -136,7 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # for all partitions the answer lists those that needed an election: none
+        ):  # a request for all partitions lists only those that needed an election: none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -180,7 +180,7 @@ class ClusterHandler:
                 code, message = self._failover.get().elect(
                     partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
                 )
-                # for all partitions (none named) the answer lists those that needed an election
+                # a request for all partitions (none named) lists only those that needed an election
                 if named is not None or code is not Code.ELECTION_NOT_NEEDED:
                     rows.append(PartitionResult(index, code, message))
             if rows:
@@ -193,8 +193,8 @@ class ClusterHandler:
         """Move partitions. A single broker accepts only the present assignment, and has no move to
         cancel.
 
-        With several brokers a partition can be moved to any of them, and is there at once, since
-        they share one log.
+        With several brokers a partition can be moved to any of them at once, since they share one
+        log.
 
         Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
         NO_REASSIGNMENT_IN_PROGRESS.
@@ -267,9 +267,9 @@ class ClusterHandler:
         """Topics in the order of their names, up to a number of partitions, and a cursor to the
         next partition (KIP-966).
 
-        No topics asked for: all. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
-        INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all where the cursor is at none of the topics
-        asked for, or below partition 0.
+        Without names: all topics. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all if the cursor is at none of the requested
+        topics, or below partition 0.
         """
         cursor = request.cursor
         requested_names = {topic.name for topic in request.topics}

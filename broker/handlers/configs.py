@@ -147,7 +147,7 @@ class ConfigHandler:
         return topic
 
     def _check_broker_asked(self, name: str, context: RequestContext) -> None:
-        """Raise KafkaError INVALID_REQUEST if the name is of another broker than this one."""
+        """Raise KafkaError INVALID_REQUEST if the name is the id of another broker."""
         self._check_broker_name(name)
         node_id = self._cluster.node_id_here(context)
         if name != str(node_id):
@@ -212,12 +212,12 @@ class ConfigHandler:
     def on_incremental_alter_configs(
         self, request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
     ) -> incremental.IncrementalAlterConfigsResponse:
-        """Set, delete, append to or subtract from settings of a resource: all changes of one, or
-        none.
+        """Set, delete, append to or subtract from settings of a resource: all changes of a
+        resource, or none.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST
-        for a resource or a key given twice, a null value, another broker or kind, a broker setting
-        that cannot change at run time, and an operation that loggers do not have;
+        for a resource or a key given twice, a null value, another broker or kind of resource, a
+        broker setting that cannot change at run time, and an operation that loggers do not support;
         UNKNOWN_SERVER_ERROR for an unknown operation.
         """
         outcomes = self._alter(
@@ -276,7 +276,7 @@ class ConfigHandler:
         if resource_type == CLIENT_METRICS:
             _check_subscription_name(name)
             return _Target(
-                {},  # as with Apache Kafka, members cannot be appended to its lists
+                {},  # as in Apache Kafka, members cannot be appended to its lists
                 self._topics.metadata.client_metrics.get(name, {}),
                 Code.INVALID_CONFIG,
                 lambda key: None,
@@ -354,7 +354,7 @@ def _described(
         value=entry.value,
         read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
-        is_default=False,  # as Apache Kafka answers since the versions with sources
+        is_default=False,  # as Apache Kafka answers since the versions that return sources
         is_sensitive=entry.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(synonym.name, synonym.value, synonym.source)
@@ -394,8 +394,8 @@ def _check_group_name(name: str) -> None:
 class _Target(NamedTuple):
     """The resource whose settings are changed.
 
-    settings, effective: the settings that may be appended to, and their effective values. configs:
-    the values set on it so far; refusal: the error code for an invalid setting.
+    settings, effective: the settings to which members may be appended, and their effective values.
+    configs: the values set on the resource so far; refusal: the error code for an invalid setting.
     """
 
     settings: Mapping[str, Setting[Any]]
@@ -451,7 +451,7 @@ def _change_levels(configs: Iterable[incremental.AlterableConfig], *, validate_o
 
 
 def _level(config: incremental.AlterableConfig) -> str | None:
-    """The level to set; None: inherit that of the parent logger."""
+    """The level to set; None: the logger inherits the level of its parent."""
     if config.config_operation not in (Operation.SET, Operation.DELETE):
         raise KafkaError(
             Code.INVALID_REQUEST,

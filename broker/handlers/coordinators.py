@@ -94,7 +94,7 @@ def _may_be_share(config: BrokerConfig, context: RequestContext) -> bool:
 
 
 def share_key(key: str) -> str | None:
-    """The key of a share partition as its coordinator writes it; None where it is none.
+    """The key of a share partition in its coordinator's form; None if the text is no such key.
 
     The group may contain colons.
     """
@@ -115,7 +115,7 @@ def share_key(key: str) -> str | None:
 
 
 def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: str | None) -> bool:
-    """Whether a coordinator's log has its files, or gets them now."""
+    """Whether a coordinator's log has its files, or could create them now."""
     assert topic is not None and key is not None, "a coordinator has a topic"
     log = topics.partition(*cluster.coordinator_partition(topic, key))
     try:

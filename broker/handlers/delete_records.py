@@ -32,7 +32,7 @@ def on_delete_records(
     request: DeleteRecordsRequest,
     context: RequestContext,
 ) -> DeleteRecordsResponse:
-    """Raise each log's start to the offset asked for (-1: its end); an offset below the start
+    """Raise each log's start to the requested offset (-1: the log's end); an offset below the start
     changes nothing.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics;
@@ -48,7 +48,8 @@ def on_delete_records(
         for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                if partitions.is_later(topic.name, context):  # the request waited, in parts
+                # an earlier part of the request waited
+                if partitions.is_later(topic.name, context):
                     raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
                 log = _log_of(partitions, topic.name, partition.partition_index)
                 low_watermark = _start_after(log, partition.offset)

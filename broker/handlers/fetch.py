@@ -1,4 +1,4 @@
-"""Fetch: slices of segment files for readers, now or when there is enough to read."""
+"""Fetch: answers readers with slices of segment files, at once or when there are enough data."""
 
 from __future__ import annotations
 
@@ -50,19 +50,20 @@ if TYPE_CHECKING:
     from barnabas.storage.files.txn_index import AbortedTxn
     from barnabas.storage.log.log import Log
 
-READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
+READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # numbers of ACLs
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
-# sizes in an answer of version 11 without records: its head, a topic without its name, a partition
+# sizes of an answer of version 11 without records: of its head, of a topic without the name, of a
+# partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
-# a Log in place of a row: it has nothing to read, and the row is made only if it is needed
+# a Log in place of a row means that nothing can be read: the row is made only if it is needed
 Fetched = tuple[FetchTarget, "FetchedPartition | Log"]
 
 
 def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
-    """Whether a fetch with a replica id may read all topics: with CLUSTER_ACTION. None: the request
-    has no replica id, and each topic needs READ.
+    """Whether a fetch with a replica id may read all topics, for which it needs CLUSTER_ACTION.
+    None: the request has no replica id, so it needs READ on each topic.
     """
     state = request.replica_state
     if request.replica_id < 0 and (state is None or state.replica_id < 0):
@@ -73,9 +74,9 @@ def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
 class _Fetch:
     """One request under way: it is read again until it has min_bytes, and answered once.
 
-    A few comparisons show that a partition has nothing to read, since most of a reader's thousand
-    partitions usually have nothing. `_sizes`, while it waits: the readable bytes of each log by
-    itself; their sum is an upper bound of what the whole request would read.
+    Most of a reader's thousand partitions usually have nothing to read, so a few comparisons show
+    that. `_sizes`, while the request waits: the readable bytes of each log by itself; their sum is
+    an upper bound of the bytes that the whole request would read.
     """
 
     __slots__ = (
@@ -125,7 +126,7 @@ class _Fetch:
             self._resolve()
 
     def _resolve(self) -> None:
-        """Find each target's log; those without one are answered last, as Kafka does."""
+        """Find each target's log; targets without a log are answered last, as by Kafka."""
         self._generation = self._handler.cluster.generation
         self.logs, self._refused = [], []
         self._find(self._plan.targets)
@@ -138,7 +139,7 @@ class _Fetch:
         logs: list[Log | None] = []
         may_read, access = True, self._access
         for target in targets:
-            if target.topic is not key:  # a topic's targets mostly follow each other
+            if target.topic is not key:  # the targets of a topic are usually adjacent
                 key = target.topic
                 name = self._topic_name(key)
                 logs = [] if name is None else topics.partitions_of(name)
@@ -194,7 +195,7 @@ class _Fetch:
     def _read_when_built(
         self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
-        """`_read` in slices, between which the indexes that it needs are built."""
+        """`_read` in slices; the indexes that it needs are built between them."""
         logs = self._handler.logs
         while True:
             try:
@@ -208,7 +209,7 @@ class _Fetch:
 
     def read(self) -> tuple[list[Fetched], int, bool]:
         """(results, their size in bytes, whether the request must be answered at once). In a
-        session, partitions without news are left out.
+        session, unchanged partitions are left out.
         """
         if self._generation != self._handler.cluster.generation:
             self._resolve()
@@ -262,7 +263,7 @@ class _Fetch:
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # its leader may have changed, which has to be answered
+            return True  # its leader may have changed, and the answer has to say so
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -278,7 +279,7 @@ class _Fetch:
         self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
     ) -> FetchedPartition:
         try:
-            if target.current_leader_epoch >= 0:  # in Fetch any negative epoch means none
+            if target.current_leader_epoch >= 0:  # in Fetch every negative epoch means no epoch
                 check_leader_epoch(log, target.current_leader_epoch)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
                 diverging = _divergence(log, target)
@@ -310,8 +311,8 @@ class _Fetch:
         return urgent or total >= self._min_bytes
 
     def encode(self, fetched: list[Fetched]) -> list[Piece]:
-        """The answer's frame: in a session, only partitions with news; without data for a client
-        above its quota of bytes, whose session is unchanged.
+        """The answer's frame: in a session it has only changed partitions. For a client above its
+        byte quota it has no data, and the session is unchanged.
         """
         throttle_ms, gets_nothing = self._quota(fetched)
         if gets_nothing:
@@ -321,7 +322,7 @@ class _Fetch:
         return self._encoded(topics, throttle_ms)
 
     def encode_in_slices(self, fetched: list[Fetched]) -> Generator[None, int, list[Piece]]:
-        """`encode`, of thousands of targets."""
+        """`encode` for thousands of targets, in slices."""
         throttle_ms, gets_nothing = self._quota(fetched)
         if gets_nothing:
             return self._throttled(throttle_ms)
@@ -375,7 +376,7 @@ class _Fetch:
     def _older(
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
-        """The answer before version 4."""
+        """The answer in the form before version 4."""
         from barnabas.broker.requests.older_fetch import encode_older
 
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
@@ -397,7 +398,7 @@ class _Fetch:
         return size
 
     def _throttled(self, throttle_ms: int) -> list[Piece]:
-        """The answer to a client above its quota of bytes. A session that this request began is
+        """The answer to a client above its byte quota. A session that this request began is
         dropped, since the empty answer does not contain its id (KIP-219); the next request begins
         another.
         """
@@ -441,7 +442,7 @@ class _Fetch:
     def _has_news(
         self, session: FetchSession, target: FetchTarget, answer: FetchedPartition
     ) -> bool:
-        """Whether the session's answer contains the row. The row's values are stored in the
+        """Whether the session's answer has to contain the row. The row's values are stored in the
         session, and a partition with records moves to the end of the session's order.
         """
         size = 0 if answer.records is None else answer.records.size
@@ -455,8 +456,8 @@ class _Fetch:
 
 
 def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
-    """Whether there is nothing to read and no error: a cheap test for what `_Fetch._read_one`
-    would find.
+    """Whether there is nothing to read and no error: a cheap prediction of the result of
+    `_Fetch._read_one`.
     """
     end_offset = log.last_stable_offset if is_committed else log.high_watermark
     return (
@@ -468,8 +469,8 @@ def _is_idle(target: FetchTarget, log: Log, is_committed: bool) -> bool:
 
 
 def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
-    """Where the reader's log diverges from this one (KIP-595): (leader epoch, its end offset), or
-    None. Raises OFFSET_OUT_OF_RANGE.
+    """The point where the reader's log diverges from this one (KIP-595): the leader epoch and its
+    end offset, or None. Raises OFFSET_OUT_OF_RANGE.
     """
     epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
     if epoch < 0 or end_offset < 0 or target.fetch_offset < log.log_start_offset:
@@ -480,9 +481,9 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
 
 
 class FetchHandler:
-    """Answers Fetch: with slices of segment files, now or when there is enough to read.
+    """Answers Fetch with slices of segment files, at once or when there are enough data.
 
-    It has a parameter for each part that it uses to find, bound, read and answer a fetch.
+    Its parameters are the parts that find, bound, read and answer a fetch.
     """
 
     __slots__ = (
@@ -526,10 +527,10 @@ class FetchHandler:
         """Read each partition from its offset, up to max_bytes in all (but at least one batch),
         waiting max_wait_ms for min_bytes.
 
-        Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
+        Errors: for the whole request those of fetch sessions (KIP-227); for a partition
         OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
-        UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; of several brokers NOT_LEADER_OR_FOLLOWER,
-        also to one that waits when the leader is moved.
+        UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; with several brokers
+        NOT_LEADER_OR_FOLLOWER, also for a waiting fetch when the leader is moved.
         """
         try:
             plan = self.cluster.sessions_here(context).plan(
@@ -578,7 +579,7 @@ class FetchHandler:
     def _read_later(
         self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
     ) -> None:
-        """Have a large index built in slices, then read and continue as `on_fetch`."""
+        """Let a large index be built in slices, then read and continue as `on_fetch`."""
 
         def on_built(now_ms: int) -> None:
             if not self.requests.is_waited_for(context):
@@ -603,7 +604,7 @@ class FetchHandler:
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
         if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
-            # read again before it waits: it is not notified of what was appended between slices
+            # read again before it waits: it was not notified of appends between the slices
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))

@@ -1,6 +1,6 @@
 """ListGroups and DeleteGroups: in slices, since there may be a hundred thousand groups.
 
-And the refusals where the consumer protocol is off, and for offsets in ZooKeeper.
+Also the refusals of the consumer protocol if it is off, and of offsets in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def without_consumer_groups(request: Message) -> Message:
-    """The refusal of the consumer protocol where it is off: UNSUPPORTED_VERSION, as Kafka's."""
+    """The answer if the consumer protocol is off: UNSUPPORTED_VERSION, as in Kafka."""
     from barnabas.protocol.messages import consumer_group_describe, consumer_group_heartbeat
 
     if isinstance(request, consumer_group_describe.ConsumerGroupDescribeRequest):
@@ -63,11 +63,12 @@ def on_delete_groups(
     request: DeleteGroupsRequest,
     context: RequestContext,
 ) -> Answer:
-    """Delete groups without members, each by itself; the states of share groups' partitions first.
-    Errors: see `GroupCoordinator`.
+    """Delete groups without members, each independently; the states of share groups' partitions are
+    deleted first. Errors: see `GroupCoordinator`.
 
-    A kill between two slices leaves some groups deleted and the request unanswered: sent again, it
-    has GROUP_ID_NOT_FOUND for these groups, as after a kill between a coordinator's batches.
+    After a kill between two slices some groups are deleted and the request is unanswered: when it
+    is sent again, these groups have GROUP_ID_NOT_FOUND, as after a kill between a coordinator's
+    batches.
     """
     return requests.answer_in_slices(
         request, context, _delete_groups(groups, group_runtime, shares, request, context)
@@ -114,8 +115,8 @@ def _delete_states(
     group_ids: list[str],
     now_ms: int,
 ) -> Slices:
-    """Delete the states of the partitions of share groups. Gives: the codes of groups whose states
-    could not be deleted, which stay.
+    """Delete the states of the partitions of share groups. Gives: the error codes of groups whose
+    states could not be deleted; these groups are kept.
     """
     wrong: dict[str, Code] = {}
     for result in groups.share_offsets.begin_deletion(group_ids):

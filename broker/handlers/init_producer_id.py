@@ -1,4 +1,6 @@
-"""InitProducerId: the coordinator decides; what is kept for two-phase commit is flushed before."""
+"""InitProducerId: the coordinator decides; a transaction kept for two-phase commit is flushed
+before.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
 class InitProducerIdHandler:
     """Answers InitProducerId: the coordinator decides.
 
-    A transaction that is kept for two-phase commit (KIP-939) is on the disk when that is answered,
-    also if its writer had an ordinary session, whose answers do not wait for the disk: a database
-    may decide on it at once, and a power loss spares what it knows as open. So its logs are flushed
-    before it is kept. (What its writer has under way is not part of what was prepared.)
+    When the answer says that a transaction is kept for two-phase commit (KIP-939), the transaction
+    is durable: an external database may decide on it at once, so a power loss must not remove it.
+    The producer that wrote it may have had an ordinary session, whose answers do not wait for the
+    disk. So its logs are flushed before it is kept. (Requests of that producer that are still in
+    flight are not part of the prepared transaction.)
     """
 
     __slots__ = (
@@ -74,7 +77,7 @@ class InitProducerIdHandler:
         return PARKED
 
     def _unflushed(self, request: InitProducerIdRequest) -> list[Log]:
-        """The logs that an open transaction of an ordinary session is in."""
+        """The logs with data of an open transaction of an ordinary session."""
         transactions = self._transactions
         open_one = transactions.metadata(request.transactional_id or "")
         if open_one is None or open_one.is_two_phase or not transactions.settings.is_durable:

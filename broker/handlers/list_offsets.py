@@ -49,7 +49,7 @@ MOST_BYTES_IN_MEMORY = (
 
 
 class PutOff(NamedTuple):
-    """What an answer waits for. builds: of indexes, in the order in which they are done."""
+    """The deferred work that an answer waits for. builds: builds of indexes, in order."""
 
     searches: list[tuple[Log, SearchTakesLong]]
     builds: list[BuildPutOff]
@@ -59,7 +59,7 @@ class PutOff(NamedTuple):
 
 
 class ListOffsetsHandler:
-    """Answers ListOffsets: now, or when long searches are done in another thread."""
+    """Answers ListOffsets at once, or after another thread has done long searches."""
 
     __slots__ = (
         "_cluster",
@@ -79,19 +79,19 @@ class ListOffsetsHandler:
     def on_list_offsets(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse | Parked:
-        """One offset per partition asked for.
+        """One offset for each requested partition.
 
         Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that
         of the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6 earliest to
         be tiered (11+), else the first record at or after the time, in ms. Errors:
         UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION
-        for kinds the version does not know, INVALID_REQUEST for a partition named twice,
-        UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
-        Version 0, which is older than the timestamps of records, uses the starts of segments.
+        for kinds that the version does not know, INVALID_REQUEST for a partition named twice,
+        UNKNOWN_SERVER_ERROR, as in Apache Kafka, for an unknown isolation level. Version 0, which
+        is older than the timestamps of records, uses the starts of segments.
 
-        Where a batch takes long to search, the request is parked while a thread searches it. Then
-        all rows are looked up again, with the results: so every row is as of the same time, that of
-        the answer.
+        If a batch takes long to search, the request is parked while a thread searches it. Then all
+        rows are looked up again, with the results, so that all rows are valid at the time of the
+        answer.
         """
         searched: dict[Log, Searched] = {}
         answer, put_off = self._answer(request, context, searched)
@@ -156,7 +156,9 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer as the logs are now; not valid if searches or builds were deferred."""
+        """The answer for the present state of the logs; invalid if searches or builds were
+        deferred.
+        """
         if context.api_version < TIMES_SINCE:
             try:
                 with self._logs.cache.putting_off():
@@ -254,8 +256,8 @@ def _check_kind(timestamp: int, version: int) -> None:
 def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
     """The start offsets of the last `most` segments, the latest first.
 
-    Takes: timestamp: only segments that existed at that time, by the timestamps of their records;
-           -1: all segments, and the end of the log; -2: the first segment alone.
+    Takes: timestamp: only segments that existed at that time, by the timestamps of their records.
+           -1: all segments and the end of the log; -2: only the first segment.
     """
     for segment in log.segments:
         segment.indexes.load_times()

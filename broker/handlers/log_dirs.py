@@ -38,9 +38,9 @@ def on_describe_log_dirs(
     request: DescribeLogDirsRequest,
     context: RequestContext,
 ) -> Answer:
-    """The one log directory, with those of the partitions asked for that it holds (null: all).
+    """The one log directory, with the requested partitions that it contains (null: all).
 
-    One of several brokers lists the partitions that it has a replica of.
+    One of several brokers lists the partitions of which it has a replica.
     """
     return requests.read_in_slices(context, _describe(topics, cluster, request, context))
 
@@ -64,7 +64,7 @@ def _describe(
     for name, indexes in wanted.items():
         partitions: list[DescribeLogDirsPartition] = []
         for index in range(len(registry.partitions_of(name))) if indexes is None else indexes:
-            log = registry.partition(name, index)  # it may be deleted between two slices
+            log = registry.partition(name, index)  # the topic may be deleted between two slices
             if log is not None and _is_replica(cluster, log, context):
                 size_bytes = log.segments.size_bytes
                 partitions.append(DescribeLogDirsPartition(log.partition, size_bytes))
@@ -94,7 +94,7 @@ def _is_replica(cluster: Cluster, log: Log, context: RequestContext) -> bool:
 def on_alter_replica_log_dirs(
     topics: TopicRegistry, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """A partition can be moved to the one log directory, where it is already (KIP-113).
+    """Accept a move of a partition to the one log directory, where it already is (KIP-113).
 
     Errors, by partition: LOG_DIR_NOT_FOUND for another directory, UNKNOWN_TOPIC_OR_PARTITION,
     KAFKA_STORAGE_ERROR where it is off line.

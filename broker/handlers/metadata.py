@@ -1,4 +1,4 @@
-"""Metadata: where the brokers are, and which topics and partitions there are."""
+"""Metadata: the addresses of the brokers, and the existing topics and partitions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
-PARTITIONS_AS_A_ROW = 100  # of a topic that is described
+PARTITIONS_AS_A_ROW = 100  # on a topic that is described
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
@@ -57,9 +57,9 @@ CLUSTER_OPERATIONS = sum(
 
 
 class MetadataHandler:
-    """Answers Metadata, and makes the topics that are missing.
+    """Answers Metadata, and creates missing topics.
 
-    It has a parameter for each part that it uses to answer, or to make a topic.
+    Its parameters are the parts that answer, or create a topic.
     """
 
     __slots__ = (
@@ -97,13 +97,13 @@ class MetadataHandler:
         self._addresses = addresses
 
     def on_metadata(self, request: MetadataRequest, context: RequestContext) -> Answer:
-        """The brokers, and the topics asked for by name or (version 12) by id; null, or in version
+        """The brokers, and the topics requested by name or (version 12) by id; null, or in version
         0 an empty list: all.
 
-        A topic that is missing is made where auto.create.topics.enable and the request allow it; as
-        with Apache Kafka this answer still says that it is missing, and clients ask again. Errors,
-        by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
-        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where a version without ids has ids.
+        A missing topic is created if auto.create.topics.enable and the request allow it; as in
+        Apache Kafka this answer still reports it as unknown, and clients ask again. Errors, by
+        topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
+        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all if a version without ids has ids.
         """
         access = None if self._access.authorizer is None else _TopicAccess(self._access.of(context))
         if _is_wide(request):
@@ -121,8 +121,8 @@ class MetadataHandler:
         )
 
     def _missing_names(self, request: MetadataRequest, context: RequestContext) -> list[str]:
-        """The requested names of unknown topics, if the request and the settings allow to make
-        topics; else none.
+        """The requested names of unknown topics, if the request and the settings allow the creation
+        of topics; else none.
         """
         may_create = context.api_version < LEAVE_ASKED_SINCE or request.allow_auto_topic_creation
         if (
@@ -175,7 +175,8 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        next(described)  # past its first yield, which waits for its turn: the turn has come
+        # past the first yield, at which the work waits for its turn: its turn has come
+        next(described)
         return Encoded((yield from described)())
 
     def _is_too_much(self, context: RequestContext, topic_count: int, partition_count: int) -> bool:
@@ -221,7 +222,9 @@ class MetadataHandler:
         topics: list[MetadataTopic] | EncodedTopics,
         access: _TopicAccess | None,
     ) -> Pieces:
-        """A function that encodes the answer. Takes: topics, with their authorized operations."""
+        """A function that encodes the answer. Takes: topics, the rows with their authorized
+        operations.
+        """
         cluster_operations = CLUSTER_OPERATIONS
         if access is not None and request.include_cluster_authorized_operations:
             cluster_operations = access.cluster_operations()
@@ -245,7 +248,9 @@ class MetadataHandler:
     def _answer_wide(
         self, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
     ) -> Slices:
-        """`on_metadata` for a wide request: the answer, or PARKED while missing topics are made."""
+        """`on_metadata` for a wide request: the answer, or PARKED while missing topics are
+        created.
+        """
         yield
         missing: list[str] = []
         codes: dict[str, Code] = {}
@@ -393,7 +398,9 @@ class _TopicAccess:
         self._cluster_operations = cluster_operations
 
     def sees(self, name: str, *, is_named: bool = True) -> bool:
-        """Whether a topic may be described. Takes: is_named, by the client."""
+        """Whether the client may see a topic. Takes: is_named, whether the request names the
+        topic.
+        """
         ask = self._access.may if is_named else self._access.sees
         return ask(self._operation.DESCRIBE, self._topic, name)
 
@@ -430,11 +437,11 @@ def _topic_operations(request: MetadataRequest) -> int:
     return TOPIC_OPERATIONS if wants_them else OPERATIONS_NOT_ASKED
 
 
-# --- of many topics -----------------------------------------------------------------------------
+# --- many topics --------------------------------------------------------------------------------
 
 
 def _is_wide(request: MetadataRequest) -> bool:
-    """Whether so many topics are named that they are looked up in slices."""
+    """Whether the request names so many topics that they are looked up in slices."""
     return request.topics is not None and len(request.topics) > NAMED_AT_ONCE
 
 
@@ -456,7 +463,7 @@ def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bo
 
 
 def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
-    """The answer about all topics where ids are given in a version that has none."""
+    """The refusal of a request that has topic ids in a version without ids."""
     return [
         MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
         for wanted in request.topics or ()
@@ -464,7 +471,7 @@ def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
 
 
 def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
-    """Each name and each id once, in order. Where both are given the id counts."""
+    """Each name and each id once, in order. A row with both is identified by its id."""
     return dict.fromkeys(
         ("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None)
         for wanted in requested

@@ -1,4 +1,4 @@
-"""Produce: batches of clients into logs."""
+"""Produce: appends the batches of clients to logs."""
 
 from __future__ import annotations
 
@@ -66,14 +66,16 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
 ZSTD_SINCE = 7
-# either takes 10 ms: that many batches of one record, or that many bytes
+# appending this many batches of one record, or this many bytes, takes 10 ms
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
-# logs that begin their leader epoch in one call: since a start, each writes a file before its batch
+# the number of logs that begin their leader epoch in one call: after a start each writes a file
+# before its first batch
 EPOCHS_AT_ONCE = 20
-# of deferred batches that are checked and appended together
+# bytes of deferred batches that are checked and appended together
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
-MOST_RECORD_ERRORS = 10_000  # in one answer
-MOST_OLDER_BYTES = 4 << 20  # of older messages converted for one request, which blocks the loop
+MOST_RECORD_ERRORS = 10_000  # record errors in one answer
+# bytes of older messages converted for one request; the conversion blocks the loop
+MOST_OLDER_BYTES = 4 << 20
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 
 NO_ID = uuid.UUID(int=0)
@@ -88,10 +90,10 @@ Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 class _Pending(NamedTuple):
     """A deferred batch, and the place of its answer.
 
-    records: in memory of their own, since the frame's memory is used again by then; None if the
-    request has none. is_long: whether its check takes long by itself. is_counted: whether its disk
-    space is already reserved. rules: those it is checked by, once its turn has come. topic_id: of
-    its topic, if the request has ids: another topic may have the name by then.
+    records: a copy, since the frame's memory is reused by then; None if the request has no batch.
+    is_long: whether the check of this batch alone takes long. is_counted: whether its disk space is
+    already reserved. rules: the log's rules for the check, set once its turn has come. topic_id:
+    the topic's id, if the request has ids: by then another topic may have the name.
     """
 
     row: list[ProducedPartition]
@@ -108,10 +110,10 @@ class _Pending(NamedTuple):
 class _Produce:
     """One request while it is under way: its answers so far, and the logs that it appends to.
 
-    producer: id and epoch in a transactional request's first batch. topics: as the receiving broker
-    has them. pending: the deferred batches, in order; held_bytes: the bytes of all these.
-    record_errors_left: how many more the answer may contain. made_files: how many logs make their
-    files for it in the loop.
+    producer: id and epoch in a transactional request's first batch. topics: the receiving broker's
+    view of topics. pending: the deferred batches, in order; held_bytes: their total size.
+    record_errors_left: how many more record errors the answer may contain. made_files: the number
+    of logs whose files the loop made for this request.
     """
 
     __slots__ = (
@@ -232,11 +234,11 @@ class TransactionalBatches:
                 _refuse_partitions(produce, pairs, Code.KAFKA_STORAGE_ERROR)
 
     def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
-        """The error code if a transactional batch, or one of an older version, may not be appended;
-        NONE if it may.
+        """The error code for a transactional batch, or one of an older version, that may not be
+        appended; NONE for a batch that may.
         """
         if len(records) < HEADER_SIZE:
-            return Code.NONE  # the log refuses it
+            return Code.NONE  # the log refuses such a batch
         attributes, api_version = attributes_of(records), produce.context.api_version
         if attributes & TRANSACTIONAL:
             transactional_id = produce.request.transactional_id
@@ -272,14 +274,15 @@ class TransactionalBatches:
         )
         is_unknown = not producers.has_batch_of(producer_id)
         if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
-            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
+            # the sequence of an epoch begins at 0 (KAFKA-18202)
+            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         return code
 
 
 class ProduceHandler:
     """Answers Produce: appends the batches of clients to logs.
 
-    It has a parameter for each part that it uses to check, bound, append and answer batches.
+    Its parameters are the parts that check, bound, append and answer batches.
     """
 
     __slots__ = (
@@ -336,33 +339,35 @@ class ProduceHandler:
     ) -> Answer:
         """Append each partition's batch; one partition's error does not affect the others.
 
-        Takes: denied, topics of the request that its client may not write to, beside those in it;
-               denied_code, with which they are refused.
+        Takes: denied, topics that were removed from the request because its client may not write to
+               them; denied_code, the error code for these topics.
 
-        acks 0: no answer, and an error closes the connection, since the client would not learn of
-        it otherwise; acks 1 and -1: answered when the operating system has the data (one replica);
-        with acks=-1 when the disk has, once `flush.messages` of the topic are not yet there, and
-        always in a session of two-phase commit. An error's `log_start_offset` is known where the
-        log refused, -1 where the batch did not reach it. Errors: INVALID_REQUIRED_ACKS;
+        acks=0: there is no answer, and an error closes the connection, since the client would not
+        learn of it otherwise. acks=1 and acks=-1: the answer is sent when the operating system has
+        the data (one replica). With acks=-1 it waits for the disk if `flush.messages` of the topic
+        are not flushed yet, and always in a session of two-phase commit. `log_start_offset` of an
+        error is -1 if the batch did not reach the log. Errors: INVALID_REQUIRED_ACKS;
         TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without
-        transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS
-        (acks=-1, `min.insync.replicas`); what `Log.append` and `TransactionCoordinator.verify`
-        (KIP-890) refuse with.
+        transactional id; with several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS
+        (acks=-1, `min.insync.replicas`); the errors of `Log.append` and
+        `TransactionCoordinator.verify` (KIP-890).
 
         A batch whose check takes long is checked by the worker while the request is parked. It is
         then appended as if it had just arrived: everything that depends on the log, its producers
         and their transactions is checked in the call that appends (KAFKA-14884). All batches of a
         request with more than `ROWS_AT_ONCE`, and those after the first `BYTES_AT_ONCE` or
-        `EPOCHS_AT_ONCE`, are handled likewise, in turns, between which other requests are served.
+        `EPOCHS_AT_ONCE`, are handled in the same way, in turns; other requests are served between
+        the turns.
 
         Requests before version 3 have older messages, which are converted to batches
         (`message_sets.py`). From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an
-        unknown one.
-        From version 12 on a batch adds its partition to the transaction by itself, once the last
-        transaction of the id is complete: the record of that is appended before the batches.
+        unknown one. From version 12 on a batch also adds its partition to the transaction, once the
+        previous transaction of the id is complete: the coordinator's record is appended before the
+        batches.
 
-        Raises: DelayedRequest for a request on a connection that its transactional producer has
-                left: a batch of its last transaction, which would join the next one.
+        Raises: DelayedRequest for a delayed request on an old connection of its transactional
+                producer: its batch belongs to the previous transaction, and would become part of
+                the next one.
         """
         if denied and not request.topic_data:
             return self._all_denied(request, context, denied, denied_code)
@@ -378,7 +383,7 @@ class ProduceHandler:
         self._append_rows(produce, refused)
         if denied:
             produce.refuse(denied, denied_code)
-        # after all appends: a fetch that waits for several logs gets all of it in one answer
+        # after all appends: a fetch that waits for several logs gets all new data in one answer
         self._progress.on_appended(produce.appended, context.now_ms)
         if produce.pending:
             self._requests.park(context)
@@ -404,7 +409,7 @@ class ProduceHandler:
     def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
         """Append the first batches, and defer the rest.
 
-        Takes: refused, the error code if the whole request is refused; else None.
+        Takes: refused, the error code if the whole request is refused, else None.
         """
         row_count = size = begun = 0
         for topic in produce.request.topic_data:
@@ -456,7 +461,7 @@ class ProduceHandler:
         name: str,
         denied: Sequence[TopicProduceData],
     ) -> Answer:
-        """Park a request of version 2 until the last transaction of its producer is complete."""
+        """Park a request of transactions' version 2 until the last transaction is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 if partition.records is not None:  # a view of a buffer that the next frame reuses
@@ -480,8 +485,8 @@ class ProduceHandler:
         return PARKED
 
     def _check_elsewhere(self, produce: _Produce) -> None:
-        """Have the worker check the next deferred batches, and make the files that their logs
-        lack; then append them, and continue with the rest.
+        """Let the worker check the next deferred batches and make the missing files of their logs;
+        then append these batches, and continue with the rest.
 
         Between two turns, the loop and the worker serve other requests.
         """
@@ -519,7 +524,8 @@ class ProduceHandler:
         self._requests.run_elsewhere(produce.context, run, done, produce.held_bytes)
 
     def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
-        """Take the batches that are checked together; one whose check takes long is alone.
+        """Take the batches that are checked together; a batch whose check takes long is checked
+        alone.
 
         Gives: the batches, of which at most `EPOCHS_AT_ONCE` begin a leader epoch, and the files to
                make first for logs without them, at most `MADE_AT_ONCE`.
@@ -564,7 +570,7 @@ class ProduceHandler:
         batch.row[batch.at] = answer
 
     def _answer_parked(self, produce: _Produce, now_ms: int) -> None:
-        """Answer a request that has no more deferred batches."""
+        """Answer a parked request whose deferred batches are all processed."""
         if produce.failed:
             self._count_errors(produce)
         if produce.request.acks == 0:
@@ -621,7 +627,8 @@ class ProduceHandler:
     def _prepare(self, request: ProduceRequest, version: int) -> tuple[Unreadable, Code | None]:
         """Convert the request to the form of the latest version.
 
-        Gives: the partitions that cannot be read; the error code if the whole is refused.
+        Gives: the partitions whose messages cannot be read; the error code if the whole request is
+               refused.
         """
         unreadable = ALL_READABLE
         if version < BATCHES_IN_PRODUCE:
@@ -654,10 +661,10 @@ class ProduceHandler:
     ) -> ProducedPartition:
         """Append one batch. Gives: its answer; a placeholder if the batch is deferred.
 
-        Takes: result, of the worker's check, if there was one.
+        Takes: result, the result of the worker's check, if the batch was checked there.
 
-        One long function, but for rare cases: most requests have one batch, and each further call
-        would add a hundredth to the cost of such a request.
+        One long function, except for rare cases: most requests have one batch, and each further
+        call would add one percent to the cost of such a request.
         """
         context = produce.context
         log = produce.topics.partition(name, index)
@@ -726,8 +733,8 @@ class ProduceHandler:
         pending: _Pending,
         result: Checked | AppendRefused | None,
     ) -> AppendInfo:
-        """Append a deferred batch. result: of the worker's check, which is valid if the log still
-        has the same rules.
+        """Append a deferred batch. result: the result of the worker's check; it is valid if the
+        log's rules are unchanged.
 
         Raises: what `Log.append` raises; OSError if there is no space.
         """
@@ -746,7 +753,7 @@ class ProduceHandler:
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
         """A batch of a request with a transactional id was appended: in a session of two-phase
-        commit its answer waits for the disk.
+        commit the answer waits for the disk.
         """
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
@@ -777,8 +784,8 @@ class ProduceHandler:
 def _upgrade(request: ProduceRequest) -> Unreadable:
     """Convert the older messages of requests before version 3 to batches.
 
-    Gives: the partitions that could not be read, with their codes; REQUEST_TIMED_OUT, after which
-           clients send again, for those beyond `MOST_OLDER_BYTES` of one request.
+    Gives: the partitions that could not be read, with their codes; partitions beyond
+           `MOST_OLDER_BYTES` get REQUEST_TIMED_OUT, after which clients retry.
     """
     from barnabas.protocol.message_sets import is_message_set, upgraded
 
@@ -801,8 +808,9 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
 def _refuse_partitions(
     produce: _Produce, pairs: list[TopicPartition], code: Code = Code.NOT_ENOUGH_REPLICAS
 ) -> None:
-    """Refuse the batches of these partitions. Takes: code, of those for which the record of their
-    transaction cannot be written: every client sends again after it, as with Apache Kafka.
+    """Refuse the batches of these partitions. Takes: code, for partitions that cannot be added to
+    the transaction because its record cannot be written; every client retries after it, as with
+    Apache Kafka.
     """
     refused = set(pairs)
     produce.unreadable = {**produce.unreadable, **dict.fromkeys(pairs, code)}
@@ -819,22 +827,22 @@ def _begun(
     context: RequestContext,
     unreadable: Unreadable,
 ) -> _Produce:
-    """The state of a request, as it begins, or begins again after it was held back."""
+    """The initial state of a request, also of one that was held back."""
     here = (
         topics
         if cluster.is_one
         else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
     )
     produce = _Produce(here, request, context, unreadable)
-    if context.topics_version < topics.version:  # it has waited
+    if context.topics_version < topics.version:  # the request was held back
         _refuse_later_topics(produce, topics)
     return produce
 
 
 def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
-    """Refuse the batches for topics that were made since the request arrived, which names earlier
-    ones: it waited for the worker, or for the end of a transaction. One with ids names each topic
-    exactly.
+    """Refuse the batches for topics that were created after the request arrived: it waited for the
+    worker or for the end of a transaction, and its names mean earlier topics. A request with topic
+    ids is exact.
     """
     if produce.context.api_version >= PRODUCE_TOPIC_IDS:
         return
@@ -849,7 +857,9 @@ def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
 
 
 def _note_refused(produce: _Produce, pair: TopicPartition) -> None:
-    """Let the producer's next batches for a partition not overtake that of this request."""
+    """Note that the producer's batch for a partition was refused, so that its next batches do not
+    overtake it.
+    """
     log = produce.topics.partition(*pair)
     for topic in produce.request.topic_data:
         for partition in topic.partition_data:
@@ -868,7 +878,7 @@ def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
 
 
 def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> None:
-    """Log at debug level the offsets that a transaction has written."""
+    """Log the offsets of a transaction's batch at debug level."""
     producer_id, producer_epoch, _ = producer_of(records)
     logger.debug(
         "%r: offsets %d to %d of %s",
@@ -908,7 +918,7 @@ def _bytes_of(batches: list[_Pending]) -> int:
 
 _NewFiles = tuple["Log", "NewFiles"]
 _Result = Checked | AppendRefused | TakesLongError | None
-"""The result of a check by the worker; None: there is no batch, or no such partition."""
+"""The result of a check by the worker; None if there is no batch, or no such partition."""
 
 
 def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Result:
@@ -921,7 +931,9 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
 
 
 def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
-    """The answer for a batch that the disk has no space for. Raises: OSError, if it is another."""
+    """The answer for a batch that the disk has no space for. Raises: OSError for any other
+    error.
+    """
     if error is not None and not is_out_of_resources(error):
         raise error
     add_refused(log.producer_state, records)

@@ -1,6 +1,6 @@
 """DescribeQuorum: the metadata journal in the form of a quorum of one (KIP-595, KIP-853).
 
-There are no controllers beside the broker: it leads its own journal, is the only voter, and has no
+There are no other controllers: the broker leads its own journal, is the only voter, and has no
 observers.
 """
 
@@ -44,8 +44,8 @@ def on_describe_quorum(
 ) -> DescribeQuorumResponse:
     """Leader, voters and high watermark of `__cluster_metadata`, partition 0.
 
-    The high watermark is the count of changes that the journal has taken. Errors, by partition:
-    UNKNOWN_TOPIC_OR_PARTITION for each where anything but that one partition is named.
+    The high watermark is the number of changes in the journal. Errors, by partition:
+    UNKNOWN_TOPIC_OR_PARTITION for each if the request names anything but that one partition.
     """
     named = [(topic.topic_name, row.partition_index) for topic in request.topics
              for row in topic.partitions]  # fmt: skip

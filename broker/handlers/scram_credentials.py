@@ -47,7 +47,7 @@ def on_describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """Mechanisms and iterations of users; of all users if none is named.
 
-    Errors, by user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE for one who is named twice.
+    Errors, by user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE for a user that is named twice.
     """
     infos: dict[str, list[CredentialInfo]] = {}
     for (user, number), credential in sorted(metadata.scram_credentials.items()):
@@ -68,11 +68,11 @@ def on_describe_user_scram_credentials(
 def on_alter_user_scram_credentials(
     metadata: ClusterMetadata, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Set and remove the credentials of users. Passwords come salted and iterated.
+    """Set and remove the credentials of users. The request contains salted and iterated passwords.
 
     Errors, by user: UNACCEPTABLE_CREDENTIAL for an empty name or password, or iterations that are
     out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND where there is nothing to remove;
-    DUPLICATE_RESOURCE for a user who is named twice, of whom nothing is changed.
+    DUPLICATE_RESOURCE for a user that is named twice, whose credentials are unchanged.
     """
     errors: dict[str, KafkaError] = {}
     changes: dict[tuple[str, int], ScramCredential | None] = {}

@@ -1,8 +1,8 @@
-"""ShareFetch and ShareAcknowledge (KIP-932): records are locked for a member of a share group, and
-it says what became of them.
+"""ShareFetch and ShareAcknowledge (KIP-932): records are locked for a member of a share group,
+which acknowledges them later.
 
-A ShareFetch may acknowledge, too. It is answered when records were acquired, or its time is up; and
-when what it acknowledged is on the disk.
+A ShareFetch may acknowledge, too. It is answered when records were acquired or its time is up, and
+its acknowledgements are durable.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class ShareHandler:
     def on_share_fetch(self, request: ShareFetchRequest, context: RequestContext) -> Answer:
         """Acquire records for a member, waiting max_wait_ms for min_bytes of them.
 
-        Errors: in the whole answer UNSUPPORTED_VERSION without share groups, INVALID_REQUEST,
-        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; in a
-        partition's UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
-        OFFSET_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, UNKNOWN_SERVER_ERROR; of acknowledgements
+        Errors: for the whole request UNSUPPORTED_VERSION without share groups, INVALID_REQUEST,
+        SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; for a
+        partition UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+        OFFSET_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, UNKNOWN_SERVER_ERROR; for acknowledgements
         those of ShareAcknowledge.
         """
         code = self._refusal(request)
@@ -102,8 +102,8 @@ class ShareHandler:
     def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
         """The session of a ShareFetch, with the partitions that the request adds and removes.
 
-        Raises: KafkaError INVALID_REQUEST where the first request acknowledges, and those of
-                `ShareSessions`.
+        Raises: KafkaError INVALID_REQUEST if the first request of a session acknowledges, and those
+                of `ShareSessions`.
         """
         sessions = self._parts.shares.get().sessions
         key = self._session_key(request, context)
@@ -134,7 +134,9 @@ class ShareHandler:
         return session
 
     def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:
-        """Answer when the client would have waited for records: it would come again at once."""
+        """Send this answer after max_wait_ms: otherwise the client would repeat the request at
+        once.
+        """
         requests = self._parts.requests
 
         def try_complete(_: int, out_of_time: bool) -> bool:
@@ -151,11 +153,11 @@ class ShareHandler:
     def on_share_acknowledge(
         self, request: ShareAcknowledgeRequest, context: RequestContext
     ) -> Answer:
-        """Take note of what became of records; answer once that is on the disk.
+        """Store acknowledgements of records, and answer once they are durable.
 
-        Errors: in the whole answer those of ShareFetch; in a partition's INVALID_RECORD_STATE where
-        the member does not hold the records; INVALID_REQUEST where they were not acquired, or the
-        request makes no sense; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+        Errors: for the whole request those of ShareFetch; for a partition INVALID_RECORD_STATE
+        where the member does not hold the records; INVALID_REQUEST where they were not acquired, or
+        the request is inconsistent; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER.
         """
         code = self._refusal(request)
@@ -235,7 +237,7 @@ class ShareHandler:
     # --- both ------------------------------------------------------------------------------------
 
     def _refusal(self, request: MemberRequest) -> Code:
-        """The error of the whole request; NONE: there is none."""
+        """The error code for the whole request, or NONE."""
         if not self._parts.features.speaks_share_groups:
             return Code.UNSUPPORTED_VERSION
         member_id = request.member_id
@@ -249,6 +251,8 @@ class ShareHandler:
 
 
 def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
-    """A ShareFetch that renews locks fetches nothing: the locks could end before its answer."""
+    """The error code for a ShareFetch that renews locks and fetches: the locks could expire before
+    its answer.
+    """
     fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     return Code.INVALID_REQUEST if any(fetches) else Code.NONE

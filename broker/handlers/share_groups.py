@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusals where share groups are off."""
+"""ShareGroupHeartbeat, DescribeShareGroupOffsets, and the refusal if share groups are off."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN_LAG = -1
 
 
 def without_share_groups(request: Message, context: RequestContext) -> Message:
-    """The refusal where share groups are off: UNSUPPORTED_VERSION, as Kafka's."""
+    """The answer if share groups are off: UNSUPPORTED_VERSION, as in Kafka."""
     return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
@@ -70,8 +70,8 @@ def on_describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest,
     context: RequestContext,
 ) -> Answer:
-    """The start offsets and lags of share partitions, in slices; of all that have a state where a
-    group names no topics. What is unknown is -1.
+    """The start offsets and lags of share partitions, in slices; for a group without named topics,
+    of all share partitions that have a state. Unknown values are -1.
     """
     if not features.speaks_share_groups:
         return without_share_groups(request, context)
@@ -118,7 +118,9 @@ def _wanted(
 def start_and_lag(
     topics: TopicRegistry, shares: Shares, group_id: str, name: str, index: int
 ) -> tuple[int, int]:
-    """The start offset of a share partition and its lag; UNINITIALIZED_OFFSET and UNKNOWN_LAG."""
+    """The start offset and the lag of a share partition, or UNINITIALIZED_OFFSET and
+    UNKNOWN_LAG.
+    """
     topic = topics.metadata.topic(name)
     if topic is None:
         return UNINITIALIZED_OFFSET, UNKNOWN_LAG

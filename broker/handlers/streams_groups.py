@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071), where `streams.version` has them."""
+"""StreamsGroupHeartbeat and StreamsGroupDescribe (KIP-1071), if `streams.version` enables them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class StreamsGroupHandler:
     def on_streams_group_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, context: RequestContext
     ) -> Answer:
-        """Join a streams group, stay in it, or leave it. Internal topics that are missing are made
-        after the answer, if the client may create them.
+        """Join a streams group, stay in it, or leave it. Missing internal topics are created after
+        the answer, if the client may create them.
 
         Errors: UNSUPPORTED_VERSION where `streams.version` is 0; STREAMS_INVALID_TOPOLOGY for names
         that no topic may have; the others are the coordinator's.
@@ -81,8 +81,8 @@ class StreamsGroupHandler:
         return PARKED
 
     def _may_create(self, result: Result, creation: CreateTopics, context: RequestContext) -> bool:
-        """Whether the client may create the topics that its group lacks. If not, or if they could
-        not be made lately, the answer says why they are missing.
+        """Whether the client may create the topics that its group lacks. If not, or if their
+        creation failed recently, the answer says why they are missing.
         """
         denied = self._not_creatable(creation.topics, context)
         topics = self._streams_topics.get()

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: topics are made, deleted and grown."""
+"""CreateTopics, DeleteTopics, CreatePartitions: creation, deletion and growth of topics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DELETION_DISABLED_SINCE = 3
 class TopicHandler:
     """Answers CreateTopics, DeleteTopics and CreatePartitions.
 
-    It has a parameter for each part that it uses to make, bound, authorize and delete topics.
+    Its parameters are the parts that create, bound, authorize and delete topics.
     """
 
     __slots__ = (
@@ -98,20 +98,21 @@ class TopicHandler:
         self._deletion = deletion
 
     def on_create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Answer:
-        """Make topics, or only check whether they could be made. An error of one topic does not
-        affect the others.
+        """Create topics, or only check whether they could be created. An error of one topic does
+        not affect the others.
 
         Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given
-        twice, or counts beside assignments; POLICY_VIOLATION for all topics of a request for too
-        many partitions; KAFKA_STORAGE_ERROR for those that find no room, of which nothing is left.
+        twice, or for counts together with assignments; POLICY_VIOLATION for all topics of a request
+        for too many partitions; KAFKA_STORAGE_ERROR for topics without disk space, which are
+        removed again.
         """
         return self._requests.answer_in_slices(
             request, context, self._create_topics(request, context)
         )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
-        may_see = self._settings_shown(context)  # now: the client may have hung up in a later slice
+        may_see = self._settings_shown(context)  # now: the client may disconnect later
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
         new_topics = self._new_topics.get()
@@ -186,7 +187,9 @@ class TopicHandler:
     def _in_slices(
         self, answer: Answered, field: str, context: RequestContext
     ) -> Generator[None, int, Answered]:
-        """A long answer, its rows encoded: the settings of thousands of topics take seconds."""
+        """Encode the rows of a long answer in slices: the settings of thousands of topics take
+        seconds.
+        """
         rows = getattr(answer, field)
         if len(rows) <= CHECKED_AT_ONCE:
             return answer
@@ -205,7 +208,7 @@ class TopicHandler:
                 name=entry.setting.name,
                 value=configs.get(
                     entry.setting.name, entry.value
-                ),  # a topic's own are shown as they were given
+                ),  # a topic's own settings are shown as they were given
                 read_only=False,
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
@@ -214,12 +217,12 @@ class TopicHandler:
         ]
 
     def on_delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> Answer:
-        """Remove topics, named by name or (version 6 on) by id.
+        """Delete topics, identified by name or (since version 6) by id.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED where
-        delete.topic.enable is false; INVALID_REQUEST for one given twice, by both or by neither;
-        INVALID_TOPIC_EXCEPTION for the broker's own; POLICY_VIOLATION for all where there are too
-        many.
+        delete.topic.enable is false; INVALID_REQUEST for a topic given twice, with both name and
+        id, or with neither; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION for all
+        if there are too many.
         """
         return self._requests.answer_in_slices(
             request, context, self._delete_topics(request, context)
@@ -328,8 +331,8 @@ class TopicHandler:
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (no growth),
         INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for
-        too many at once, INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where
-        there is no room.
+        too many partitions at once, INVALID_TOPIC_EXCEPTION for internal topics,
+        KAFKA_STORAGE_ERROR without disk space.
         """
         return self._requests.answer_in_slices(
             request, context, self._create_partitions(request, context)
@@ -416,7 +419,7 @@ class TopicHandler:
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
         """With several brokers: store the requested replicas of a topic's new partitions, if the
-        request has some.
+        request assigns them.
         """
         if self._cluster.is_one or topic_request.assignments is None:
             return
@@ -431,7 +434,7 @@ class TopicHandler:
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
-    """Replace the answers for topics that the disk has no space for by refusals."""
+    """Replace the answers for topics without disk space by refusals."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (
@@ -445,8 +448,8 @@ def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[s
 def _created(
     topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs], node_count: int
 ) -> CreatableTopicResult:
-    """The answer for a new topic. Takes: node_count, the replication factor of topics whose
-    replicas are not in the journal.
+    """The answer for a new topic. Takes: node_count, the replication factor of topics without
+    replicas in the journal.
     """
     return CreatableTopicResult(
         name=topic.name,

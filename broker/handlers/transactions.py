@@ -1,4 +1,5 @@
-"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers: they need a coordinator and the logs.
+"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers: requests that need both a coordinator and
+the logs.
 
 EndTxn is in broker/transactions/transaction_end.py.
 """
@@ -104,8 +105,8 @@ def on_describe_transactions(
     request: DescribeTransactionsWithHostsRequest,
     context: RequestContext,
 ) -> Parked:
-    """The states of transactional ids; with their producers' hosts, if our own client asks for
-    them.
+    """The states of transactional ids; with their producers' hosts, if our own client asks for them
+    (`asks_for_hosts`).
 
     Errors: see `TransactionCoordinator`.
     """
@@ -152,7 +153,8 @@ def on_list_transactions(
         requests.reply(context.ticket, response)
 
     def match_elsewhere(found: transaction_listing.Rows) -> None:
-        is_encoded = cluster.is_one  # with several brokers, ids of other coordinators are removed
+        # with several brokers: remove ids that other brokers coordinate
+        is_encoded = cluster.is_one
 
         def run() -> transaction_listing.Rows | EncodedRows | None:
             matched = transaction_listing.matching(found, pattern)
@@ -215,13 +217,14 @@ class TxnOffsetCommitHandler:
     def on_txn_offset_commit(
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> TxnOffsetCommitResponse | Parked:
-        """Offsets that wait for the transaction's marker (KIP-98; fenced by the group, KIP-447).
+        """Store offsets that become visible with the transaction's commit (KIP-98), fenced by the
+        group's generation (KIP-447).
 
-        Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at; those of
+        Errors: INVALID_GROUP_ID for an empty group, which is checked first; those of
         `TransactionCoordinator.verify_offsets`, and of the group.
 
-        From version 5 on it adds the group's partition to the transaction by itself, once the last
-        transaction of the id is complete.
+        From version 5 on the request also adds the group's partition to the transaction, once the
+        previous transaction of the id is complete.
         """
         if not request.group_id:
             return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
@@ -316,13 +319,12 @@ class WriteTxnMarkersHandler:
     def on_write_txn_markers(
         self, request: WriteTxnMarkersRequest, context: RequestContext
     ) -> WriteTxnMarkersResponse | Parked:
-        """Write markers, where the coordinator knows no transaction.
+        """Write markers for transactions that the coordinator does not know.
 
         Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several
         brokers); TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or
-        epoch, as Kafka has it; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no
-        transaction can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room
-        for it.
+        epoch, as in Kafka; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction
+        can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR without disk space.
         """
         topics_here = self._cluster.topics_here(context)
         without_files = {
@@ -403,8 +405,8 @@ class WriteTxnMarkersHandler:
 def on_describe_producers(
     requests: Requests, cluster: Cluster, request: DescribeProducersRequest, context: RequestContext
 ) -> Answer:
-    """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION,
-    NOT_LEADER_OR_FOLLOWER.
+    """The producers that a partition remembers (KIP-664). Errors, by partition:
+    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
     """
     return requests.read_in_slices(context, _describe_producers(cluster, request, context))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
 
 UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # versions of the request
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe one may lose metadata
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe downgrade may lose metadata
 
 
 def on_update_features(
@@ -26,9 +26,9 @@ def on_update_features(
     """Change the levels of features. The new levels apply at once, and after a restart unless the
     setting `barnabas.features` sets others.
 
-    Below version 2 each feature is changed by itself; from 2 on all of them are, or none. Errors:
-    INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a lower level without a
-    request for a downgrade.
+    Below version 2 of the request each feature is changed independently; from 2 on all are, or
+    none. Errors: INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a lower
+    level without a request for a downgrade.
     """
     updated: dict[str, int] = {}
     results, refused = [], None

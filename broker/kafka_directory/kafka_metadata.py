@@ -61,7 +61,7 @@ logger = logging.getLogger("barnabas.metadata")
 class KafkaMetadata:
     """Topics, settings, users, ACLs and quotas as of the end of a metadata log.
 
-    next_producer_id: the first that no broker of Kafka's can have assigned. scram_credentials: by
+    next_producer_id: the first id that no Kafka broker can have assigned. scram_credentials: by
     (user, mechanism's number). acls: by id. client_quotas: by entity, in the form of the metadata
     journal. API_KEYS: the records that are read.
     """
@@ -88,7 +88,7 @@ class KafkaMetadata:
         )
 
     def usable_topic_configs(self) -> dict[str, dict[str, str]]:
-        """The settings of each topic, without those that are unknown here."""
+        """The settings of each topic, without settings that are unknown here."""
         return {
             name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
             for name in self.topic_ids
@@ -173,7 +173,7 @@ class KafkaMetadata:
 def usable_configs(
     configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
-    """The settings that are known here, and what is wrong with the others."""
+    """The settings that are known here, and the errors of the others."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
         try:
@@ -207,7 +207,7 @@ def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
 
 def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
     """The values of all data records of a metadata log: those of the latest checkpoint, then those
-    of the log from its end on.
+    of the log after the checkpoint's end.
 
     Raises: UnreadableMetadata, KafkaError, OSError.
     """
@@ -242,7 +242,7 @@ def latest_checkpoint(names: Iterable[str]) -> str:
 def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
     """The values of the data records of a checkpoint. Raises: UnreadableMetadata, OSError.
 
-    A checkpoint that is empty or cut off is refused: what it lacks would count as deleted.
+    A checkpoint that is empty or cut off is refused: the missing records would count as deletions.
     """
     values, control_types = [], []
     for is_control, record in _records_of_file(disk, path):
@@ -278,7 +278,7 @@ def values_of_file(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:
 
 
 def _records_of_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[tuple[bool, Record]]:
-    """The records of one file from an offset on, each with whether it is a control record."""
+    """The records of one file from an offset on, and for each whether it is a control record."""
     data = disk.read(path)
     for position, header in batches_in(data):
         batch = memoryview(data)[position : position + header.size_bytes]

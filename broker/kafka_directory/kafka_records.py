@@ -34,7 +34,7 @@ class KafkaRecord(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field: its type's name, the version that brought it, and, where it is tagged, the tag."""
+    """A field: the name of its type, its first version, and its tag if it is tagged."""
 
     name: str
     type: str
@@ -44,7 +44,9 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The fields of a record. written: the version that we write; latest: the last that we read."""
+    """The fields of a record. written: the version that is written; latest: the last version that
+    can be read.
+    """
 
     name: str
     fields: tuple[Field, ...]
@@ -153,7 +155,7 @@ _NUMBERS = {
 def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None:
     """The record of a value; None where its API key is not in `api_keys`.
 
-    Raises: UnreadableMetadata where it is one of these, in an unknown form.
+    Raises: UnreadableMetadata for a record of these keys in an unknown form.
     """
     reader = _Reader(value)
     frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
@@ -200,7 +202,7 @@ class _Reader:
         raise UnreadableMetadata("a number is longer than five bytes")
 
     def of_type(self, kind: str) -> Any:
-        """The next field, which has that type."""
+        """Read the next field as a value of that type."""
         if kind in _NUMBERS:
             number = _NUMBERS[kind]
             return number.unpack(self._take(number.size))[0]
@@ -225,7 +227,7 @@ class _Reader:
         return [read() for _ in range(length - 1)] if length else None
 
     def entity(self) -> tuple[str | None, str | None]:
-        """One part of the entity of a quota: its type, and its name (None: the default)."""
+        """A component of a quota's entity: its type and name (None: the default)."""
         part = self.string(), self.string()
         self.tagged()
         return part

@@ -1,4 +1,4 @@
-"""The take-over of a data directory of Apache Kafka's.
+"""The take-over of an Apache Kafka data directory.
 
 Topics that are known from directories only are journaled, with their settings if there is a
 metadata log of Kafka's; producer ids that it reserved are not assigned again. Users' SCRAM
@@ -70,7 +70,7 @@ def take_over_topics(
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
     """Journal Kafka's users, ACLs and quotas, unless the journal has topics.
 
-    Then it has its own users and ACLs, and what was removed must not come back.
+    A journal with topics has its own users and ACLs, and removed ones must not return.
     """
     if metadata.topics:
         return
@@ -97,7 +97,9 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
 
 
 def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
-    """The id that most directories of a topic have, by the topic's name; without those of none."""
+    """The id that most directories of a topic have, by topic name; topics without an id are left
+    out.
+    """
     ids: dict[str, list[uuid.UUID]] = {}
     for (topic, _), log in sorted(logs.logs.items()):
         if log.topic_id != NO_TOPIC_ID:
@@ -108,7 +110,8 @@ def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
 def _take_over_broker_configs(
     kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
 ) -> list[str]:
-    """Take over dynamic settings that are defaults of topics, for each layer that has none yet.
+    """Take over dynamic settings that are defaults of topics, for each level (one broker, all
+    brokers) that has none yet.
 
     Gives: what is wrong with the settings that are not taken over.
     """

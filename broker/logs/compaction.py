@@ -1,5 +1,5 @@
-"""When compacted logs are cleaned: one at a time, the dirtiest first. Another process cleans
-(`Outbox.cleanings`).
+"""Decides when compacted logs are cleaned: one at a time, the dirtiest first. Another process
+cleans them (`Outbox.cleanings`).
 
 The order of effects: the log is flushed up to the end of the part that is cleaned -> the job is
 sent -> `on_cleaned` -> the recovery point is written -> the new segments are swapped in, a few at
@@ -46,9 +46,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
-SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and no client is served meanwhile
+# segments swapped in one slice: each renames a dozen files, and no client is served meanwhile
+SWAPPED_AT_ONCE = 16
 ROLLED_AT_ONCE = 4
-LEAST_SHARE = 1 / 16  # of barnabas.internal.topics.dirty.bytes: with less a segment stays open
+# fraction of barnabas.internal.topics.dirty.bytes below which an active segment stays open
+LEAST_SHARE = 1 / 16
 
 
 class Compaction:
@@ -77,7 +79,7 @@ class Compaction:
         self._warned_of: set[TopicPartition] = set()
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again; None: while a job runs, or never."""
+        """The time of the next check; None while a job runs, or if no check is needed."""
         if self._under_way is not None:
             return None if self._result is None or self._is_storing else self._next_ms
         return self._next_ms if self._is_enabled else None
@@ -165,7 +167,7 @@ class Compaction:
         self._end(now_ms)
 
     def _storing(self) -> SyncSteps:
-        """Store that the cleaned part is durable: gaps in it are then not taken for damage."""
+        """Store that the cleaned part is durable: gaps in it then do not count as damage."""
         try:
             yield from self._logs.checkpoint_steps()
         except OSError as error:
@@ -184,7 +186,7 @@ class Compaction:
         self._under_way = self._job = self._result = None
         self._store_error = ""
         self._rest = ()
-        self._next_ms = now_ms  # another log may wait
+        self._next_ms = now_ms  # another log may be due
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Forget deleted logs."""
@@ -194,7 +196,7 @@ class Compaction:
             self._warned_of.discard(key)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
-            self._try_write()  # an offset of another log is ignored
+            self._try_write()  # the offset is ignored if it belongs to another log
 
     # --- choosing --------------------------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Compaction:
         try:
             with self._logs.cache.putting_off():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
-        except BuildPutOff as put_off:  # it is cleaned when its index is built
+        except BuildPutOff as put_off:  # it is cleaned once its index is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
         except (CorruptLog, OSError) as error:
@@ -260,7 +262,7 @@ class Compaction:
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # it has a new segment meanwhile: it is tried again
+            dirt = None  # it has got a new segment meanwhile: it is tried again
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():
@@ -302,7 +304,7 @@ class Compaction:
     # --- the checkpoint --------------------------------------------------------------------------
 
     def _try_write(self) -> None:
-        """Write the checkpoint; if the disk is full, a start cleans clean segments again."""
+        """Write the checkpoint; if the disk is full, the next start cleans some segments again."""
         try:
             self._write()
         except OSError as error:
@@ -316,7 +318,7 @@ class Compaction:
     def _load(self) -> Offsets:
         try:
             data = self._logs.disk.read(self._path())
-            return decode_offsets(data) if data else {}  # Apache Kafka makes an empty one
+            return decode_offsets(data) if data else {}  # Apache Kafka creates an empty one
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
@@ -328,7 +330,7 @@ class Compaction:
             return {}
 
     def _write(self) -> None:
-        """Write without a sync: with an old checkpoint, or none, there is only more to clean."""
+        """Write without a sync: with an old checkpoint, or none, only more is cleaned."""
         self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
 
 

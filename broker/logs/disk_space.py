@@ -21,7 +21,7 @@ class DiskSpace:
         self.is_full = False
 
     def reserve(self, count: int) -> bool:
-        """Reserve bytes. Gives: whether they may be written; they count as written then."""
+        """Reserve bytes. Gives: whether they may be written; if so they count as written."""
         if self._left_bytes < count:
             self._left_bytes = min(
                 self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count)

@@ -1,18 +1,18 @@
-"""The size that a journal is known to have had on the disk: a start compares the journal with it.
+"""Records the durable size of a journal, with which a start compares the journal.
 
 A journal that was cut between two of its frames looks like one that never had the later frames. The
-file beside it, `<journal>.size`, says how long the journal was after each of its flushes. It is a
-file of records, each appended after the flush that it is about:
+file beside it, `<journal>.size`, says the size of the journal after each of its flushes. The file
+consists of records, each appended after the flush that it describes:
 
     at  size  field
-     0   4    epoch: how often the journal was written again
+     0   4    epoch: how often the journal was rewritten
      4   8    size of the journal in bytes
     12   4    CRC-32C of the above
 
-The highest record counts; one that is cut off or wrong does not. The file is not flushed with each
-change, which would cost a change one more fsync: it is a lower bound. After a kill, and after a
-change of the journal from outside, it is exact; a power loss may take its last records, of the time
-that the kernel keeps written data in memory (half a minute).
+The highest record counts; incomplete and damaged records do not. The file is not flushed with each
+change, which would need one more fsync: it is a lower bound. After a kill, and after a change of
+the journal by another program, it is exact. A power loss may remove the records of the last half
+minute, for which the kernel keeps written data in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk, File, is_out_of_resources
 
 SIZE_SUFFIX = ".size"
-MOST_RECORDS = 256  # of the file; then it begins again
+MOST_RECORDS = 256  # maximum size of the file; then it is replaced by one with a single record
 _RECORD = struct.Struct(">IQ")
 _CRC = struct.Struct(">I")
 RECORD_BYTES = _RECORD.size + _CRC.size
@@ -36,7 +36,7 @@ def encode_record(epoch: int, size: int) -> bytes:
 
 
 def highest_record(data: bytes) -> tuple[int, int] | None:
-    """The highest (epoch, size) in a file's content; None without a right record."""
+    """The highest (epoch, size) in a file's content; None without a valid record."""
     highest: tuple[int, int] | None = None
     for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         body = data[at : at + _RECORD.size]
@@ -47,9 +47,7 @@ def highest_record(data: bytes) -> tuple[int, int] | None:
 
 
 class DurableSize:
-    """The record of one journal's size. noted: the (epoch, size) of the last one; None: there is
-    none.
-    """
+    """The record of one journal's size. noted: the (epoch, size) of the last record, or None."""
 
     def __init__(self, disk: Disk, journal_path: str) -> None:
         self.path = journal_path + SIZE_SUFFIX
@@ -58,9 +56,9 @@ class DurableSize:
         self.noted = highest_record(disk.read(self.path)) if disk.exists(self.path) else None
 
     def note(self, epoch: int, size: int) -> None:
-        """Note the size of the journal, all of which is on the disk.
+        """Record the size of the journal, all of which is durable.
 
-        Without space for it the former record stays, which is a lower bound, too.
+        Without disk space the previous record stays, which is also a lower bound.
         """
         if self.noted == (epoch, size):
             return
@@ -84,7 +82,7 @@ class DurableSize:
         self._disk.write_atomic(self.path, record, sync=False)
 
     def forget(self, *, removes: bool = True) -> None:
-        """Close the file, and remove it: the journal is gone."""
+        """Close and remove the file: the journal was removed."""
         if self._file is not None:
             self._file.close()
             self._file = None

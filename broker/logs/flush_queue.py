@@ -1,10 +1,11 @@
-"""Group commit: which requests wait for which logs to be durable, and which flush serves them.
+"""Group commit: the requests that wait until logs are durable, and the flushes that serve them.
 
 At most one flush runs at a time. All requests that arrive while it runs are served together by the
 next one, so a hundred transactions that end at the same time cost the disk as much as one. A flush
-takes a thousand logs, since the loop reads what they have for the journal; further logs are in
-the next flushes, and a frame takes the record of a transaction when the last of its data are in it.
-Order of effects: the end of a log that is not durable is computed only when a flush begins.
+has at most a thousand logs, since the loop reads their bytes for the journal; further logs are in
+the next flushes. The record of a transaction is added to the frame that contains the last of the
+transaction's data. Order of effects: the part of a log that is not durable is computed when a flush
+begins, not earlier.
 
 Where several logs have few bytes that are not durable, a flush writes these to the flush journal
 and flushes that one file. A full or old journal is rolled: the next journal is begun, and the logs
@@ -12,8 +13,8 @@ of the full one are checkpointed: their own files are flushed, a few with each f
 wait for, more when no request waits. Then the journal is deleted.
 
 Requests that wait for a frame of the journal may add records to it (`wait_for_frame`): a record
-becomes durable together with the last data that it is about, with one flush for both. The effects
-of such a record can be made again from the journal, and no request waits for them: they are flushed
+becomes durable together with the last data that it describes, with one flush for both. The effects
+of such a record can be restored from the journal, and no request waits for them: they are flushed
 with the next flush, or a little later (`flush_later`). The queue does not interpret files, logs and
 records.
 """
@@ -45,15 +46,15 @@ logger = logging.getLogger("barnabas.broker")
 # flush
 MOST_BYTES_OF_A_LOG = 32 << 10
 MOST_BYTES_OF_A_FLUSH = 1 << 20
-LOGS_OF_A_FLUSH = 1024  # 5 us each, 20 where their files were closed
+LOGS_OF_A_FLUSH = 1024  # 5 us each, 20 us if their files were closed
 BYTES_OF_A_FRAME = 4 << 20
 FULL_JOURNAL_BYTES = 64 << 20
-CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs at a time
+CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs checkpointed at a time
 LONGEST_LATER_MS = 100
 
 
 class Frame:
-    """A frame of the flush journal while it is made: the records that are added to it."""
+    """A frame of the flush journal under construction: the records that are added to it."""
 
     __slots__ = ("followers", "logs", "records", "undoing")
 
@@ -80,9 +81,10 @@ FrameContinuation = Callable[[Frame | None, int], None]
 
 
 class FlushQueue:
-    """Callbacks by the logs that they wait for; each runs once, when these are durable.
+    """The callbacks that wait for logs; each runs once, when its logs are durable.
 
-    full_journal_bytes: at which size a journal is rolled. most_logs: of one flush.
+    full_journal_bytes: the size at which a journal is rolled. most_logs: the maximum number of logs
+    in one flush.
     """
 
     def __init__(
@@ -102,9 +104,10 @@ class FlushQueue:
         Takes: journal, None: there is none. fewest_logs, the number of logs from which on the
                journal is used; 0: never. journal_roll_ms, the maximum age of a journal.
                logs_to_checkpoint, the logs of journals that an earlier run left.
-               keeps_earlier_journals, whether these must not be deleted. disk_space, of journals;
-               while it is full there are none. None: there is always space. on_advanced, called
-               with each log whose high watermark a flush has moved, and the time.
+               keeps_earlier_journals, whether the journals of an earlier run must not be deleted.
+               disk_space, the space for journals; without space no journal is written. None: there
+               is always space. on_advanced, called with each log whose high watermark a flush has
+               moved, and the time.
         """
         self._outbox = outbox
         self._journal = journal
@@ -116,10 +119,11 @@ class FlushQueue:
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
         self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
-        self._followers: list[Continuation] = []  # of the current frame
+        self._followers: list[Continuation] = []  # records of the current frame
         self._later: dict[Log, LogEnd] = {}
         self._later_due_ms = 0
-        self._next: dict[Log, bool] = {}  # logs of the next flush: whether in their own files
+        # logs of the next flush, and whether each is flushed in its own files
+        self._next: dict[Log, bool] = {}
         self._under_way: FlushJob | None = None
         self._is_beginning = False
         self._next_job_id = 1
@@ -183,7 +187,9 @@ class FlushQueue:
                 self._to_checkpoint[log] = None
 
     def hold_journals(self) -> None:
-        """Delete no journal before `release_journals`: effects of a record are still to come."""
+        """Delete no journal before `release_journals`, since effects of a record are not appended
+        yet.
+        """
         self._holder_count += 1
 
     def release_journals(self) -> None:
@@ -221,7 +227,7 @@ class FlushQueue:
         for then in followers:
             then(now_ms)
         if self._waiting:
-            self._release(now_ms)  # what the callbacks wait for next is served by one flush
+            self._release(now_ms)  # one flush serves all that the callbacks wait for next
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
@@ -272,7 +278,7 @@ class FlushQueue:
 
     def _release_without_frame(self, now_ms: int) -> None:
         while self._waiting_for_frame and self._try_release_without_frame(now_ms):
-            pass  # a callback may wait again, for data that are durable already
+            pass  # a callback may wait again, for data that are already durable
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
         tokens: list[tuple[Log, FlushToken]] = []
@@ -306,10 +312,10 @@ class FlushQueue:
         may_journal: bool,
         now_ms: int,
     ) -> bool:
-        """Take what the next flush makes durable: by the journal, or in the logs' own files.
+        """Choose the logs of the next flush, by the journal or in their own files.
 
-        After:  what exceeds one flush is left for the next one.
-        Gives: whether a callback that waits for a frame was called.
+        After:  logs that exceed one flush are left for the next one.
+        Gives:  whether a callback that waits for a frame was called.
         """
         journal = self._journal
         is_full = journal is not None and journal.size_bytes >= self.full_journal_bytes
@@ -354,7 +360,7 @@ class FlushQueue:
     def _in_turn(
         self, later: dict[Log, LogEnd], next_logs: dict[Log, bool]
     ) -> dict[Log, LogEnd | None]:
-        """The logs in an order in which neither kind keeps the other out of the next flush."""
+        """The waiting logs, ordered so that logs of both kinds get into the next flush."""
         logs = [*islice(later, max(1, self.most_logs // 2)), *next_logs, *later]
         return {log: None if log in next_logs else later[log] for log in logs}
 
@@ -420,7 +426,8 @@ class FlushQueue:
             self._followers += frame.followers
 
     def _try_release_without_frame(self, now_ms: int) -> bool:
-        """Without a journal, or space for it: call those whose data are durable in the logs' files.
+        """Without a journal, or space for it: call the callbacks whose data are durable in the
+        logs' files.
 
         Gives: whether there were any.
         """
@@ -483,7 +490,7 @@ class FlushQueue:
     def _take_to_checkpoint(
         self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
     ) -> None:
-        """Add the files of a few logs of the checkpoint."""
+        """Add the files of a few logs that are to be checkpointed."""
         before = len(tokens)
         while self._to_checkpoint and len(tokens) - before < most:
             self._take_files(next(iter(self._to_checkpoint)), tokens, files)
@@ -497,7 +504,7 @@ class FlushQueue:
 
 
 def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
-    """The ends that are not durable yet."""
+    """The parts of the logs that are not durable yet."""
     if in_place:
         return [(log, offset) for log, offset in ends if log.durability.recovery_point < offset]
     return [(log, offset) for log, offset in ends if log.durability.durable_offset < offset]

@@ -5,7 +5,7 @@
      4   4    CRC-32C of the body
      8   n    body: a msgpack map with a `kind`
 
-metadata.py says which kinds there are, and when a journal is written again.
+metadata.py lists the kinds, and says when a journal is rewritten.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from barnabas.storage.disk import (
 )
 
 VERSION = 1
-ENCODED_AT_ONCE = 1000  # frames: 5 ms
+ENCODED_AT_ONCE = 1000  # frames encoded in one slice: 5 ms
 FRAME = struct.Struct(">II")
 
 
 class JournalError(LogDirectoryError):
-    """The journal is damaged; the text says where, and what an operator can do."""
+    """The journal is damaged; the text names the place and a remedy."""
 
 
 def encode_frame(body: dict[str, Any]) -> bytes:
@@ -47,7 +47,7 @@ HEADER = encode_frame({"kind": "header", "version": VERSION})
 
 
 def header(epoch: int, size: int) -> bytes:
-    """The first frame of a journal that is written again, of the same length for every size."""
+    """The first frame of a rewritten journal; it has the same length for every size."""
     first = {"kind": "header", "version": VERSION, "epoch": epoch, "size": size.to_bytes(8)}
     return encode_frame(first)
 
@@ -80,8 +80,9 @@ def is_torn_header(data: bytes) -> bool:
 
 
 def check_torn(path: str, data: bytes, position: int) -> None:
-    """Check that an unreadable frame is the torn last one: it is not if a good one follows, or
-    if it is the first of a file with more bytes. Takes: path, for the error. Raises: JournalError.
+    """Check that an unreadable frame is the torn last one: it is damage if a valid frame follows,
+    or if it is the first frame and more bytes follow. Takes: path, for the error. Raises:
+    JournalError.
     """
     if position == 0 and not is_torn_header(data):
         raise JournalError(
@@ -113,21 +114,23 @@ class JournalFile:
         self._is_name_durable = False
 
     def content(self) -> bytes:
-        """All that is in it."""
+        """The content of the file."""
         return self._file.pread(self._file.size, 0)
 
     def truncate(self, size: int) -> None:
-        """Cut it, durably."""
+        """Cut the file to a size, durably."""
         self._file.truncate(size)
         self._file.fsync()
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """The size of the file in bytes."""
         return self._file.size
 
     def append(self, data: bytes) -> None:
-        """Append durably. Raises: NotWrittenError without space: nothing is written. OSError."""
+        """Append and flush. Raises: NotWrittenError without space, after which nothing is written;
+        OSError.
+        """
         if data:
             append_whole(self._file, data)
         self._file.fsync()
@@ -139,7 +142,9 @@ class JournalFile:
             self._is_name_durable = True
 
     def replace_by(self, path: str) -> SyncSteps:
-        """Replace it by another file, which is on the disk, in steps. Appends go there at once."""
+        """Replace the file by another one, whose content is durable, in steps. Appends are written
+        to the other file at once.
+        """
         self._disk.rename(path, self._path)
         self._is_name_durable = False
         self._file.close()
@@ -148,15 +153,15 @@ class JournalFile:
         self._is_name_durable = True
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._make_name_durable()
         self._file.close()
 
 
 class Rewriting:
-    """A journal that is being written again. epoch: of the new one. frame_count: of its frames so
-    far. is_encoded: whether all frames of the state are. file: where changes go from now on,
-    durably; None: to the content.
+    """A journal that is being rewritten. epoch: the epoch of the new journal. frame_count: the
+    number of its frames so far. is_encoded: whether all frames of the state are encoded. file: the
+    new file, to which changes are written and flushed; None: changes are added to the content.
     """
 
     def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
@@ -178,7 +183,7 @@ class Rewriting:
         return True
 
     def try_add(self, frame: bytes, count: int) -> bool:
-        """Add a change that was made since the beginning. Gives: False where there is no space."""
+        """Add a change that was made after the rewriting began. Gives: False without disk space."""
         self.frame_count += count
         if self.file is None:
             self._changes.append(frame)
@@ -193,21 +198,21 @@ class Rewriting:
         return True
 
     def write(self, disk: Disk, path: str) -> SyncSteps:
-        """Write the new file. At the end it has all changes, durably."""
+        """Write the new file, in steps. At the end all changes are in it, and durable."""
         content = self._take_content()
         size = len(header(self.epoch, 0)) + len(content)
         disk.write_atomic(path, header(self.epoch, size) + content, sync=False)
         file = disk.open(path)
         yield [file]
         changes = self._take_content()
-        if changes:  # further ones are in both files, and durable in both
+        if changes:  # from now on changes are in both files, and durable in both
             file.append(changes)
             self.file = file
             yield [file]
         file.close()
 
     def _take_content(self) -> bytes:
-        """The content of the new file that is not in it yet."""
+        """The encoded content that is not written to the new file yet."""
         content = b"".join([self._encoded, *self._changes])
         self._encoded, self._changes = bytearray(), []
         return content

@@ -7,35 +7,35 @@ frame is a map, `kind` and its fields:
     header           version (1), epoch, size: the first frame; how often the journal was written
                      again, and the size that it had when it took its name (8 bytes)
     topic            name, id (16 bytes), partitions, configs, replicas (of several brokers): made,
-                     grown or configured; the last one holds
+                     grown or configured; the last one counts
     topic_deleted    name, id: its directories are removed from now on
-    topic_gone       id: they are removed, and so are the offsets of groups for it
+    topic_gone       id: they are removed, and so are the offsets that groups committed on it
     broker_configs   configs: the dynamic settings of this broker, all of them
     broker_default_configs
                      configs: the dynamic settings of every broker, all of them
     client_metrics   name, configs: a subscription of clients' metrics, whole; none: it is removed
-    group_configs    name, configs: the settings of a group, all of them; none: it has none
+    group_configs    name, configs: the settings of a group, all of them; none: they are removed
     features         levels, epoch, updated: the finalised features; updated: by requests
     scram_credential user, mechanism (number), credential: salt, stored key, server key,
                      iterations; nil: it is removed
     acl              id (16 bytes), acl: the fields of Kafka's AccessControlEntryRecord in order
     acl_removed      id
-    client_quota     entity, quotas: the quotas of an entity, all of them; none: it has none.
+    client_quota     entity, quotas: the quotas of an entity, all of them; none: they are removed.
                      entity: for each type its name, nil for the default
     producer_ids     next: ids below it may be in use
-    changes          changes: several of these, which hold together or not at all
+    changes          changes: several of these, which take effect together or not at all
 
-A kill at any byte leaves a torn last frame, which is cut off and logged. A wrong frame with good
-frames after it is damage, and so is a file that does not begin with the header, which was flushed
-before any other frame: the broker reports it and changes nothing. When most frames are outdated the
-journal is written again to another file, `<journal>.new`, which is then renamed. For a large
-journal the frames that still count are encoded a part at each tick; changes that are made meanwhile
-are appended to the old file and to the new content. That is right since each change contains the
-whole of the new value. The fsyncs of the new file are steps (`SyncSteps`); the old file holds until
-the rename.
+A kill at any byte leaves a torn last frame, which is cut off and logged. An invalid frame with
+valid frames after it is damage, and so is a file that does not begin with the header, which was
+flushed before any other frame: the broker reports it and changes nothing. When most frames are
+outdated the journal is rewritten to another file, `<journal>.new`, which is then renamed. For a
+large journal some of the current frames are encoded at each tick; changes that are made meanwhile
+are appended to the old file and to the new content. The result is correct, since each change
+contains the whole new value. The fsyncs of the new file are steps (`SyncSteps`); the old file is
+the journal until the rename.
 
-How long the journal is on the disk is noted beside it (durable_size.py): one that is shorter, since
-something cut it or an earlier copy was put in its place, is refused at a start.
+The durable size of the journal is recorded in a file beside it (durable_size.py): a start refuses a
+shorter journal, which was cut or replaced by an earlier copy.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ logger = logging.getLogger("barnabas.metadata")
 
 RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
-}  # of topics, in earlier journals
+}  # settings of topics, in earlier journals
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whom quotas are for (KIP-546): pairs of a type and a name, by type; the name None is the default
-of its type.
+"""The entity of a quota (KIP-546): pairs of type and name, sorted by type; the name None is the
+default of the type.
 """
 
 
 class ScramCredential(NamedTuple):
-    """What is stored for a user's password (RFC 5802): it verifies the password without containing
+    """The stored credential of a user (RFC 5802): it verifies the password without containing
     it.
     """
 
@@ -97,8 +97,8 @@ class ScramCredential(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """What a principal may or may not do: Kafka's AccessControlEntryRecord, with the numbers of the
-    protocol (KIP-140, KIP-290).
+    """An operation that a principal may or may not do: Kafka's AccessControlEntryRecord, with the
+    numbers of the protocol (KIP-140, KIP-290).
     """
 
     resource_type: int
@@ -112,8 +112,9 @@ class Acl(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
-    each partition, by node id; of some or none where a rule places them (brokers/cluster.py).
+    """A topic. configs: the settings of the topic itself, as text; others have the broker's
+    defaults. replicas: the node ids of each partition's replicas; partitions without an entry are
+    placed by a rule (brokers/cluster.py).
     """
 
     name: str
@@ -130,7 +131,7 @@ class Topic:
 class ClusterMetadata:
     """All topics in the order of creation, the dynamic settings, and the next producer id.
 
-    deletions: name by id, of the topics whose deletion has begun and may not be finished. coming:
+    deletions: the names, by id, of the topics whose deletion has begun and is not finished. coming:
     by id, the topics whose creation has begun; they are not visible yet, and a start after a kill
     finishes the creation. change_count: the changes of the journal so far; it only rises.
     Takes:  disk, and the journal's path; it is created if it does not exist.
@@ -159,13 +160,13 @@ class ClusterMetadata:
         self.generation = 0
         self._rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
-        self._torn_at = -1  # the start of an unfinished change, until it is cut off
-        self._epoch = 0  # of the journal
-        self._first_size = 0  # of a journal that was written again
+        self._torn_at = -1  # the position of an unfinished change at the end, until it is cut off
+        self._epoch = 0  # frames of the journal
+        self._first_size = 0  # frames of the last rewritten journal
         self._file = self._open()
         self.change_count = self._frames
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -178,15 +179,15 @@ class ClusterMetadata:
     def create_topic(
         self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]
     ) -> Topic:
-        """Store a new topic. Its name and id are free."""
+        """Store a new topic. Its name and id are unused."""
         topic = Topic(name, topic_id, partition_count, dict(configs))
         self.begin_topics([topic])
         self.end_creation(topic)
         return topic
 
     def begin_topics(self, topics: Sequence[Topic]) -> None:
-        """Store new topics, with one flush. Their names and ids are free. Each is in `topics` from
-        `end_creation` on.
+        """Store new topics, with one flush. Their names and ids are unused. Each is in `topics`
+        from `end_creation` on.
         """
         for topic in topics:
             assert topic.name not in self.topics and topic.topic_id not in self._by_id, (
@@ -256,11 +257,11 @@ class ClusterMetadata:
         return [topic.topic_id for topic in topics]
 
     def end_deletion(self, topic_id: uuid.UUID) -> None:
-        """Note that nothing of the topic is left; may be called twice.
+        """Note that the deletion of a topic is complete; may be called twice.
 
-        It is written with the next change: a repeated deletion does no harm. In a frame of its own,
-        without a flush, it could be lost by a power loss that spares the next frame, and the
-        journal would look damaged.
+        The note is written with the next change: without it the deletion is repeated, which does no
+        harm. As a separate unflushed frame it could be lost in a power loss that keeps the next
+        frame, and the journal would look damaged.
         """
         if self.deletions.pop(topic_id, None) is not None:
             self._gone.append(topic_id)
@@ -350,7 +351,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
-        """Store the next id, durably: after the return ids below it may be given out."""
+        """Store the next id, durably: after the return ids below it may be assigned."""
         self._append({"kind": "producer_ids", "next": next_producer_id})
         self.next_producer_id = next_producer_id
         self._maybe_rewrite()
@@ -416,11 +417,13 @@ class ClusterMetadata:
         self.generation += 1
 
     def _note_size(self) -> None:
-        """Note that all of the journal is on the disk."""
+        """Record that all of the journal is durable."""
         self._durable_size.note(self._epoch, self._file.size)
 
     def _check_size(self, good: int) -> None:
-        """Compare the end of the good frames with what was on the disk. Raises: JournalError."""
+        """Compare the end of the valid frames with the recorded durable size. Raises:
+        JournalError.
+        """
         own = self._epoch, self._first_size
         epoch, size = max(self._durable_size.noted or own, own)
         if (self._epoch, good) >= (epoch, size):
@@ -470,7 +473,7 @@ class ClusterMetadata:
         return file
 
     def _read(self, data: bytes) -> int:
-        """Read every frame. Gives: the end of the good ones."""
+        """Read every frame. Gives: the end of the valid ones."""
         position = 0
         while position < len(data):
             body = decode_frame(data, position)
@@ -488,8 +491,8 @@ class ClusterMetadata:
         return position
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
-        """Apply one change of the journal. It is a table, a row for each kind; those of topics,
-        which are the most, come first."""
+        """Apply one change of the journal. The function is a table with a row for each kind; the
+        most frequent kinds, those of topics, are first."""
         try:
             kind = body["kind"]
             if kind == "topic":
@@ -539,9 +542,8 @@ class ClusterMetadata:
         self._take(topic)
 
     def _maybe_rewrite(self) -> None:
-        """Write the journal again when at most a tenth of its frames still count.
-
-        At once, or in slices where these are many.
+        """Rewrite the journal when at most a tenth of its frames are still current: at once, or in
+        slices if these are many.
         """
         living = (
             len(self.topics)
@@ -570,7 +572,7 @@ class ClusterMetadata:
         return self._rewriting is not None and not self._rewriting.is_encoded
 
     def on_tick(self) -> None:
-        """Encode the next part of a journal that is being written again."""
+        """Encode the next part of a journal that is being rewritten."""
         rewriting = self._rewriting
         if rewriting is not None and not rewriting.is_encoded and rewriting.encode_some():
             self.run_steps(self._replace_file(rewriting))
@@ -591,7 +593,7 @@ class ClusterMetadata:
         self._rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        self._note_size()  # not before: a power loss may bring the former file back
+        self._note_size()  # not earlier: a power loss may restore the former file
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
@@ -636,9 +638,11 @@ def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) 
 
 
 def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
-    """Frames of the whole state. A later change may already be in those not yet made."""
+    """Yields the frames of the whole state. A frame that is made later may already contain a later
+    change.
+    """
     return chain(
-        # first: a topic of that name may exist again
+        # deletions are first: a topic of that name may exist again
         starmap(_deletion_frame, list(metadata.deletions.items())),
         map(_topic_frame, [*metadata.topics.values(), *metadata.coming.values()]),
         [{"kind": "broker_configs", "configs": metadata.broker_configs}],

@@ -1,11 +1,11 @@
 """The files of new partitions: a thread makes them before the first write.
 
 A partition gets its directory and files with its first write, which takes the loop up to 2.3 ms
-while a flush runs, and more where others use the disk. So the loop makes those of one partition in
-a call, for the first batch of a request; a thread makes the others:
+while a flush runs, and more if other programs use the disk. So the loop makes the files of one
+partition for each request, for its first batch; a thread makes the others:
 
     when                                                whose files
-    topics come or grow, by 9 to 1,000 partitions       all of these; internal topics, too
+    topics are created or grow by 9 to 1,000 partitions       all of these; internal topics, too
     a partition without files is written to             of its topic those after it, up to 1,000,
                                                         where there are nine
     a Produce names more than one such partition        those beyond
@@ -14,12 +14,12 @@ a call, for the first batch of a request; a thread makes the others:
 
 The thread makes 16 at a time, and the log adopts them with one rename. A Produce to a log whose
 files are being made is parked until they are there, as are those with batches that take long to
-check. The end of a transaction waits before anything of it is decided. Files that the thread cannot
-make are tried again by the loop, whose error is the request's. A coordinator's write does not wait:
-its log adopts the files that are ready, or makes its own.
+check. The end of a transaction waits for its files before it is decided. If the thread cannot make
+files, the loop tries again, and its error becomes the request's error. A coordinator's write does
+not wait: its log adopts the files that are ready, or makes its own.
 
-Files of a partition that is never written to cost a start as much as others, which is why larger
-topics get none in advance.
+At a start the files of unused partitions cost as much time as others, so larger topics get none in
+advance.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MADE_BY_A_REQUEST = 1
 class FilesAhead:
     """The logs whose files will be made, and those that the thread is making.
 
-    fewest: the number of logs from which on the thread is used. most_by_request: the number of logs
-    that make their own files for one Produce.
+    fewest: with fewer logs the thread is not used. most_by_request: the maximum number of logs that
+    make their own files for one Produce.
     """
 
     def __init__(self, outbox: Outbox, logs: LogManager) -> None:
@@ -54,7 +54,7 @@ class FilesAhead:
         self.fewest, self.most_by_request = FEWEST_AHEAD, MADE_BY_A_REQUEST
 
     def begin(self, logs: Sequence[Log]) -> None:
-        """Have the missing files of these logs made, if they are many."""
+        """Let the thread make the missing files of these logs, if they are many."""
         without = [log for log in logs if not log.files.are_made and log.files.new_files is None]
         if self.fewest <= len(without) <= MOST_AHEAD:
             self._waiting += [(log, self._logs.begin_files(log)) for log in without]
@@ -77,9 +77,9 @@ class FilesAhead:
         self._make([self._waiting.popleft() for _ in range(count)], on_made)
 
     def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
-        """Have the missing files of these logs made; `then(now_ms)` is called at the end.
+        """Let the thread make the missing files of these logs; `then(now_ms)` is called at the end.
 
-        A log whose files cannot be made still has none then.
+        A log whose files cannot be made has none afterwards.
         """
         some = [log for log in logs[:MADE_AT_ONCE] if not log.files.are_made]
         rest = logs[MADE_AT_ONCE:]
@@ -95,7 +95,7 @@ class FilesAhead:
         )
 
     def _make(self, some: Sequence[tuple[Log, NewFiles]], then: Callable[[int], None]) -> None:
-        """Have the thread make some files, and the logs adopt them."""
+        """Let the thread make some files, then let the logs adopt them."""
 
         def run() -> None:
             for _, files in some:
@@ -111,7 +111,7 @@ class FilesAhead:
     def for_write(
         self, log: Log, topic: Sequence[Log | None], made: int, now_ms: int
     ) -> NewFiles | None:
-        """What a log's first batch has to wait for; None: nothing; it makes its own files.
+        """The wait before a log's first batch; None: no wait, since the log makes its own files.
 
         Takes: topic, the logs of its topic; made, the number of logs that make their files for this
                request.

@@ -1,4 +1,4 @@
-"""The check of a request for a topic: of CreateTopics, or of a streams group for itself."""
+"""The check of a request for a new topic, by CreateTopics or by a streams group."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NewTopics:
         self._topics, self._cluster = topics, cluster
 
     def checked(self, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
-        """The topic to make. Raises KafkaError if the request for it is not valid."""
+        """The topic to create. Raises: KafkaError if the request for it is not valid."""
         if self._topics.metadata.topic(topic_request.name) is not None:
             raise KafkaError(
                 Code.TOPIC_ALREADY_EXISTS, f"The topic '{topic_request.name}' exists already."

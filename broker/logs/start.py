@@ -1,4 +1,4 @@
-"""What a start does with an opened data directory, before the first client is served.
+"""The steps of a start on an opened data directory, before the first client is served.
 
 | step | by |
 |---|---|
@@ -10,10 +10,10 @@
 | decided transactions are completed; those that no client can end are aborted | `resume` |
 | after a power loss: transactional producers are fenced, offsets of groups are checked | `resume` |
 | the same in a copy that may lack acknowledged data (`broker.replication.following`) | `resume` |
-| offsets that groups committed beyond the end of a log are set back to the end | `resume` |
+| committed offsets beyond the end of a log are set back to the end | `resume` |
 | states of share partitions are replayed, and set back likewise | `resume` |
 | the offsets of deleted topics are deleted | `resume` |
-| data that readers may have seen are flushed | `resume` |
+| data that readers may have read are flushed | `resume` |
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 LAST_LIKELY_PRODUCER_ID = 1 << 62
-# More than a leader gives out before its standby receives them.
+# More producer ids than a leader assigns before its standby receives the record of them.
 UNHEARD_PRODUCER_IDS = 1_000_000_000
 
 
@@ -70,7 +70,7 @@ def adopt_logs(
     logs = topics.logs
     if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
         from barnabas.broker.kafka_directory.take_over import (
-            take_over_topics,  # few starts have any
+            take_over_topics,  # few starts have such topics
         )
 
         take_over_topics(topics, producer_ids, ids, node_id)
@@ -118,7 +118,7 @@ class Start:
         self._recovery = recovery
 
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
-        """Replay the internal topics into the coordinators, then finish what a crash interrupted.
+        """Replay the internal topics into the coordinators, then finish interrupted work.
 
         Takes: sync, which fsyncs many files.
         """
@@ -138,7 +138,8 @@ class Start:
             self._shares.get().set_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
-            # not before: a start after a crash until here must detect the power loss again
+            # not earlier: if this start crashes before, the next one must detect the power loss
+            # again
             self._logs.note_boot()
         deletions = dict(self._topics.metadata.deletions)
         if deletions:
@@ -180,10 +181,10 @@ class Start:
     def _highest_producer_id(self) -> int:
         """The highest producer id in logs and transactional ids.
 
-        Those that our journal does not have were given out by another broker. If one were given out
-        again, the first batches of the producer would be taken for repetitions of the earlier
-        producer's, and be lost. Ids that no broker reaches are ignored: any client can write a
-        batch with one.
+        Ids above those of our journal were assigned by another broker. If one were assigned again,
+        the first batches of the new producer would count as duplicates of the earlier producer's,
+        and be lost. Ids that are higher than any broker assigns are ignored: any client can write a
+        batch with such an id.
         """
         highest = -1
         for log in self._logs.logs.values():
@@ -223,8 +224,8 @@ class Start:
                 )
 
     def _set_offsets_back(self, now_ms: int) -> None:
-        """Set offsets beyond the end of a log back to the end; durably, before any client can write
-        there.
+        """Set committed offsets beyond the end of a log back to the end, durably, before any client
+        can append there.
         """
 
         def log_end(topic: str, index: int) -> int | None:
@@ -262,7 +263,9 @@ def records_of_log(log: Log) -> Iterator[Record]:
 
 
 def _flush_what_readers_saw(logs: LogManager, sync: Callable[[list[Syncable]], None]) -> None:
-    """Flush what readers may have seen before a kill: it may be only in the page cache."""
+    """Flush the data that readers may have read before a kill: they may be only in the page
+    cache.
+    """
     tokens: list[tuple[Log, FlushToken]] = []
     files: dict[Syncable, None] = {}
     for log in logs.logs.values():

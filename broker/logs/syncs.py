@@ -1,9 +1,9 @@
 """Changes of files in steps: the thread of the flusher does the fsyncs between them.
 
-A step runs in the loop: it writes a file under another name, or renames one. What it yields is
-fsynced by the thread, and then comes the next step. One change is carried out after the other, so
-that a later one is never on the disk before an earlier one. A step that yields nothing to fsync
-continues in another round of the loop.
+A step runs in the loop: it writes a file under another name, or renames one. It yields files, which
+the thread fsyncs before the next step runs. Changes are carried out one after the other, so that a
+later one is never durable before an earlier one. After a step that yields no file the next step
+runs in another round of the loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_JOB_ID = 0
 
 
 class Syncs:
-    """The change that is carried out, and those behind it, each with what is called at its end."""
+    """The queue of changes; the first is being carried out. Each has a callback for its end."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -28,8 +28,8 @@ class Syncs:
     def run(
         self, steps: SyncSteps, now_ms: int = 0, then: Continuation = lambda _now_ms: None
     ) -> None:
-        """Carry out a change, at once as far as it waits for nothing; then(now_ms) is called at its
-        end.
+        """Carry out a change, up to its first wait if no other change is queued; then(now_ms) is
+        called at its end.
         """
         self._queue.append((steps, then))
         if len(self._queue) == 1:

@@ -39,15 +39,16 @@ class TopicDeletion:
 
     1. the topics are removed from the journal, and are invisible from then on;
     2. a flush of the records of completed transactions begins;
-    3. their logs are moved away, a few in each slice, and the renames made durable;
+    3. the directories of their logs are renamed, a few in each slice, and the renames are made
+       durable;
     4. the offsets that groups committed on them are deleted, and the states of share groups;
-    5. when those tombstones are on the disk, the journal forgets the deletion.
+    5. once those tombstones are durable, the deletion is removed from the journal.
 
-    A start continues an interrupted deletion. Topics of the same names are made when the flushes of
-    2 and 5 have ended (`before_creation`).
+    A start continues an interrupted deletion. Topics of the same names are created after the
+    flushes of 2 and 5 have ended (`before_creation`).
 
-    Where there is no space for 3 or 4, the topics are deleted all the same, since 1 is written: the
-    rest is done when there is (`_unfinished`), and until then no topic of these names is made.
+    Without disk space for 3 or 4 the topics are deleted nevertheless, since 1 is written: the rest
+    is done once there is space (`_unfinished`), and until then no topic of these names is created.
     """
 
     def __init__(
@@ -77,12 +78,13 @@ class TopicDeletion:
         topics.before_creation = self.before_creation
 
     def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
-        """What has to be durable before topics of these names are made; None: it is.
+        """The wait before topics of these names are created; None if everything is durable already.
 
-        The tombstones of offsets of earlier topics with these names, and the Complete records of
-        transactions, those included that are ending on partitions of these topics.
+        The creation waits for the tombstones of offsets of earlier topics with these names, and for
+        the Complete records of transactions, including those that are ending on partitions of these
+        topics.
 
-        Raises: NotWrittenError where something of that waits for space.
+        Raises: NotWrittenError if some of these records wait for disk space.
         """
         if self._unfinished and not set(names).isdisjoint(self._unfinished.values()):
             raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -114,14 +116,15 @@ class TopicDeletion:
         self._cluster.generation += 1  # fetches that wait for these logs are answered
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
-            # the last reference to a log frees it: not all of them in one slice
+            # dropping the last reference to a log frees memory, which takes time: not all logs in
+            # one slice
             self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
             if partitions:
                 now_ms = yield
         yield from self._finish(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _finish(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """Do what follows the deletion of the logs, or do it later where there is no space."""
+        """Do the steps after the deletion of the logs; without disk space, later."""
         logs = self._topics.logs
         try:
             if logs.has_removed or self._lacks_checkpoint:
@@ -146,8 +149,8 @@ class TopicDeletion:
         self._work.begin(NO_TICKET, finish(), now_ms)
 
     def _removal_steps(self) -> SyncSteps:
-        """Make removals durable, and write the checkpoints without them. After:
-        `_lacks_checkpoint`, whether there is no space for that.
+        """Make removals durable, and write the checkpoints without the removed logs. After:
+        `_lacks_checkpoint`, whether disk space for the checkpoints is missing.
         """
         logs = self._topics.logs
         try:

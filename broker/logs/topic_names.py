@@ -38,8 +38,8 @@ def check_topic_name(name: str) -> None:
 
 
 class TakenNames:
-    """The names of all topics, in which '.' and '_' count as the same letter: in the names of
-    Kafka's metrics they are, and two topics would share these.
+    """The names of all topics. '.' and '_' count as the same letter, as in the names of Kafka's
+    metrics, which two such topics would share.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.broker")
 
-NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
+NEW_LOG_BYTES = 16 * 1024  # the disk space of a directory and the files in it
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 
 
@@ -77,11 +77,11 @@ _INTERNAL_SETTINGS = {
 class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
-    A partition whose log is damaged, or belongs to another topic by the id in its directory, is off
-    line: it exists, and `partition` returns None for it.
+    A partition whose log is damaged, or whose directory has the id of another topic, is off line:
+    it exists, and `partition` returns None for it.
 
-    before_creation: what has to be durable before topics of some names are made
-    (`TopicDeletion`). on_created: called with the new logs of topics.
+    before_creation: the wait before topics of some names are created (`TopicDeletion`). on_created:
+    called with the new logs of topics.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class TopicRegistry:
         self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises when a topic is made, grows or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
-        self._made_at: dict[str, int] = {}  # the version with each topic made in this run
+        # by topic created in this run: the version of its creation
+        self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._configuring: Iterator[None] | None = None
         self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
@@ -116,8 +117,8 @@ class TopicRegistry:
         return logs[index]
 
     def is_later(self, topic: str, context: RequestContext) -> bool:
-        """Whether the topic was made after a request arrived, which waited: by its name the request
-        means an earlier topic, or none.
+        """Whether the topic was created after the arrival of a request that has waited: the name in
+        the request means an earlier topic, or none.
         """
         return self._made_at.get(topic, 0) > context.topics_version
 
@@ -143,7 +144,9 @@ class TopicRegistry:
         return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code for None of `partition`: it does not exist, or is damaged and off line."""
+        """The error code after `partition` returned None: the partition does not exist, or is off
+        line.
+        """
         return (
             Code.KAFKA_STORAGE_ERROR
             if (topic, index) in self.logs.offline
@@ -153,8 +156,8 @@ class TopicRegistry:
     # --- leader epochs ---------------------------------------------------------------------------
 
     def leader_epochs(self, topic: str) -> tuple[int, ...]:
-        """The leader epoch of each partition of a topic; of one that is off line a lower bound of
-        the epoch with which it returns.
+        """The leader epoch of each partition of a topic; for a partition that is off line, a lower
+        bound of the epoch with which it returns.
         """
         epochs = self._leader_epochs.get(topic)
         if epochs is None:
@@ -183,7 +186,7 @@ class TopicRegistry:
         return logs
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """The log of a partition, for a reader that gives the leader's epoch.
+        """The log of a partition, for a reader that names the leader's epoch.
 
         Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH
                 where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
@@ -204,11 +207,13 @@ class TopicRegistry:
         return count
 
     def group_partition(self, group_id: str) -> int:
-        """The partition of __consumer_offsets that a group's records go to."""
+        """The partition of __consumer_offsets that has a group's records."""
         return partition_for(group_id, self.internal_partition_count(OFFSETS_TOPIC))
 
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
-        """Make an internal topic when it is first needed, as Kafka does. Its files come soon."""
+        """Create an internal topic at its first use, as Kafka does. Its files are made soon
+        afterwards.
+        """
         if name not in self._partitions:
             segment_bytes = self._config[_INTERNAL_SETTINGS[name].segment_bytes]
             configs = {**RETENTION_CONFIGS[name], "segment.bytes": str(segment_bytes)}
@@ -234,8 +239,8 @@ class TopicRegistry:
         topic_id: uuid.UUID | None = None,
         now_ms: int,
     ) -> Topic:
-        """Make a topic and its logs, at once. The name is free and everything is valid: handlers
-        check that.
+        """Create a topic and its logs at once. The name is unused and all values are valid:
+        handlers check that.
         """
         topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
         wait = self.before_creation([name], now_ms)
@@ -246,10 +251,10 @@ class TopicRegistry:
         return topic
 
     def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
-        """Make topics and their logs. Names and ids are free and everything is valid. A topic is
-        visible once all its logs exist.
+        """Create topics and their logs. Names and ids are unused and all values are valid. A topic
+        is visible once all its logs exist.
 
-        Gives: the names of those that are refused because the disk is full: all of them, or none.
+        Gives: the names of topics that are refused because the disk is full: all of them, or none.
         """
         try:
             wait = self.before_creation({topic.name for topic in topics}, now_ms)
@@ -268,7 +273,7 @@ class TopicRegistry:
         """Grow topics to these numbers of partitions. New partitions of a topic become visible
         together.
 
-        Gives: the names of those that are refused because the disk is full: all of them, or none.
+        Gives: the names of topics that are refused because the disk is full: all of them, or none.
         """
         if not self._reserve_logs(
             sum(count - len(self._partitions[name]) for name, count in counts.items())
@@ -323,10 +328,10 @@ class TopicRegistry:
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
-        """At a start: give a topic its loaded logs, and new logs where a kill came before they were
-        made.
+        """At a start: give a topic its loaded logs, and new logs for partitions whose creation a
+        kill interrupted.
 
-        The new ones begin with the leader epoch of this start, since clients may have metadata of
+        The new logs begin with the leader epoch of this start, since clients may have metadata of
         the partitions.
         """
         self._leader_epochs.pop(topic.name, None)
@@ -343,7 +348,7 @@ class TopicRegistry:
 
     def make_internal_files(self) -> None:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
-        what reads the directory afterwards expects them. Without space the next start makes them.
+        readers of a stopped directory expect them. Without disk space the next start makes them.
         """
         for name in INTERNAL_TOPICS:
             self._make_files_of(name)
@@ -420,7 +425,7 @@ class TopicRegistry:
         self._configure_all()
 
     def set_broker_default_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of every broker, which include defaults of topics."""
+        """Replace the dynamic configs for all brokers, which include defaults of topics."""
         self.metadata.set_broker_default_configs(configs)
         self._config.set_dynamic_defaults(configs)
         self._configure_all()
@@ -440,7 +445,7 @@ class TopicRegistry:
         return count
 
     def has_unclean_election(self, name: str) -> bool:
-        """Whether a replica of the topic that was not in sync may lead."""
+        """Whether an out-of-sync replica of the topic may become leader."""
         return bool(self._setting(name, "unclean.leader.election.enable"))
 
     def _setting(self, name: str, setting: str) -> Any:
@@ -448,13 +453,14 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        self._configuring = self._configuring_all()  # by the settings at the time of each
+        self._configuring = self._configuring_all()  # each with the settings at that time
         self.on_tick()
 
     def on_tick(self) -> None:
         """Apply a change of the broker's settings to some more logs."""
         if self._configuring is not None:
-            is_done = next(self._configuring, True)  # it yields None: True comes at its end
+            # the generator yields None; True means that it has ended
+            is_done = next(self._configuring, True)
             if is_done:
                 self._configuring = None
 
@@ -474,7 +480,8 @@ class TopicRegistry:
             while index < len(logs):
                 if left <= 0:
                     left = LOGS_CONFIGURED_AT_ONCE
-                    yield  # meanwhile it may be deleted or grow, and its own settings may change
+                    # meanwhile a topic may be deleted or grow, and its own settings may change
+                    yield
                     logs = self._partitions.get(topic.name, [])
                     config = self._log_config(self.metadata.topics.get(topic.name, topic))
                     continue
@@ -494,10 +501,10 @@ class TopicRegistry:
 
 
 def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
-    """Refuse a reader that gives another epoch of the leader, so that it requests metadata and
+    """Refuse a reader that names another epoch of the leader, so that it requests metadata and
     compares logs.
 
-    The one place where a leader epoch fences. NO_LEADER_EPOCH: the reader gives none, or its
+    The only place where a leader epoch fences. NO_LEADER_EPOCH: the reader names none, or its
     version has no field for it.
 
     Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
@@ -525,7 +532,7 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
 
 
 def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
-    """The error of a directory that was copied, or restored from an earlier topic of that name."""
+    """The error for a directory that was copied, or restored from an earlier topic of that name."""
     return ForeignLog(
         f"{log.directory}/{PARTITION_METADATA_NAME}",
         0,
@@ -538,8 +545,7 @@ def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
 
 
 def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
-    """Give a log without a topic id that of its topic; if the disk is full, a later start does
-    so."""
+    """Store the topic's id in a log that has none; if the disk is full, a later start does so."""
     try:
         log.adopt_topic_id(topic_id)
     except OSError as error:

@@ -1,9 +1,10 @@
-"""What the core decided and found no space for: it is done again until it is written.
+"""Decisions of the core whose records found no disk space: the writes are repeated until they
+succeed.
 
 A decision whose records could not be written is of one of two kinds. If nothing depends on it yet,
-it is dropped and its request refused (`requests/without_space.py`). Otherwise it stays decided: the
-rest of it is a call here, which is made again RETRY_MS later, and what would come after it is
-refused meanwhile:
+it is dropped and its request is refused (`requests/without_space.py`). Otherwise the decision
+stays: its remaining steps are a call here, which is made again RETRY_MS later, and requests that
+depend on it are refused meanwhile:
 
 | what | waits as | meanwhile |
 |---|---|---|
@@ -12,8 +13,8 @@ refused meanwhile:
 | the states of share partitions | `StateChanges` | later changes wait |
 | offsets of deleted topics | `TopicDeletion` | no topic of these names is made |
 
-One call after another is tried. One that fails puts off the others, and goes behind them: so a
-single log that can take nothing, as for a bound on the size of its file, delays the others once.
+Calls are tried one after another. A call that fails postpones the others and moves to the end: so a
+single log that cannot grow, for example at a limit of its file's size, delays the others only once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger("barnabas.broker")
 
 RETRY_MS = 1_000
 MOST_AT_ONCE = 16
-MOST_LINES_OF_A_LOG = 1  # a minute, about what found no space
+MOST_LINES_OF_A_LOG = 1  # log lines per minute about one kind of decision
 
 
 class UnwrittenWork:
@@ -48,12 +49,14 @@ class UnwrittenWork:
         return len(self._calls)
 
     def later(self, call: Callable[[int], None], now_ms: int) -> None:
-        """Make the call when there may be space again; if there is none it calls this again."""
+        """Make the call after RETRY_MS; if there is still no space, the call calls this method
+        again.
+        """
         self._calls.append(call)
         self._due_ms = now_ms + RETRY_MS
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has work; None: nothing waits."""
+        """When `on_tick` has work; None without waiting calls."""
         return self._due_ms if self._calls else None
 
     def on_tick(self, now_ms: int) -> None:
@@ -64,6 +67,6 @@ class UnwrittenWork:
             self._calls.popleft()(now_ms)
 
     def note(self, what: str, error: OSError, now_ms: int) -> None:
-        """Log what was not written, at most once a minute for each text."""
+        """Log a decision that was not written, at most once a minute for each text."""
         if self._lines.may_write("no space", what, now_ms):
             logger.error("%s: not written, since there is no space: %s", what, error)

@@ -1,4 +1,5 @@
 """With --metrics-port only: the time of requests, flushes and the loop, and the broker's state.
 
-Measured around the core, which does not know of it, and shown in Prometheus' text format.
+Measurements are taken around the core, which does not know of them, and shown in Prometheus' text
+format.
 """

@@ -11,7 +11,9 @@ BOUNDS_NS = (*(factor * 10**power for power in range(4, 11) for factor in (1, 2,
 
 
 class Buckets(NamedTuple):
-    """A histogram at one moment. counts: durations up to each of BOUNDS_NS; total: all."""
+    """A histogram at one moment. counts: the number of durations up to each of BOUNDS_NS; total:
+    the sum of all durations.
+    """
 
     counts: list[int]
     total: int
@@ -19,10 +21,10 @@ class Buckets(NamedTuple):
 
 
 class Histogram:
-    """How many durations were how long. One thread writes; any may read.
+    """A histogram of durations. One thread writes; any may read.
 
-    It keeps its counts at a mark, so that the durations since the mark, which are a sample, can be
-    counted several times.
+    It remembers its counts at a mark: the durations since the mark are a sample, and can be counted
+    repeatedly for unmeasured ones.
     """
 
     __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")
@@ -38,7 +40,9 @@ class Histogram:
         self._sum_ns += duration_ns
 
     def observe_all(self, durations_ns: list[int]) -> None:
-        """Count many, at a tenth of the cost of `observe` for each. Sorts the list."""
+        """Count many values, at a tenth of the cost of calling `observe` for each. Sorts the
+        list.
+        """
         durations_ns.sort()
         before = 0
         for number, bound in enumerate(BOUNDS_NS):
@@ -49,7 +53,7 @@ class Histogram:
         self._sum_ns += sum(durations_ns)
 
     def mark(self) -> None:
-        """Set the mark here: nothing is counted since it."""
+        """Set the mark to the present counts."""
         self._marked_counts, self._marked_sum_ns = list(self._counts), self._sum_ns
 
     @property

@@ -1,9 +1,9 @@
-"""The home of plain counts: each is counted up where something happens, by its metric's name.
+"""Plain counters: code increments each by its metric's name where the event happens.
 
     counters.add("barnabas_throttled_requests_total")
 
-A row with that name in the table of metrics makes a scrape show it. Errors in answers and logins
-have counters of their own, beside this module.
+A row with that name in the table of metrics makes a scrape show it. Errors in answers, and logins,
+have their own counters in modules beside this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Counters:
         self._counts: dict[str, dict[tuple[str, ...], int]] = {}
 
     def add(self, name: str, *labels: str, count: int = 1) -> None:
-        """Count up."""
+        """Increment a counter."""
         counts = self._counts.setdefault(name, {})
         counts[labels] = counts.get(labels, 0) + count
 

@@ -1,4 +1,4 @@
-"""How often each error was answered, by API. Counted while metrics or the console are used."""
+"""Counts the errors in answers by API, while metrics or the console are used."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class HasCode(Protocol):
 
 
 class ErrorCounts:
-    """Counts of errors; each error in an answer counts: a Produce with three refused partitions is
-    3.
+    """Counts of errors. Each error in an answer counts: a Produce with three refused partitions
+    counts 3.
 
     counts: by (API key, error code), whether or not the answer reached its client.
     """
@@ -34,7 +34,7 @@ class ErrorCounts:
         self.counts[key] = self.counts.get(key, 0) + 1
 
     def add(self, others: ErrorCounts) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another instance."""
         for (api_key, code), count in others.counts.items():
             self.counts[api_key, code] = self.counts.get((api_key, code), 0) + count
 

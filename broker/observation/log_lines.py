@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-LONGEST_MESSAGE = 8192  # an id in a request may have 32,767 letters
+LONGEST_MESSAGE = 8192  # an id in a request may have 32,767 characters
 PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 INTERVAL_MS = 60_000
 MOST_PEERS = 1000
@@ -15,7 +15,7 @@ OTHERS = "other addresses"
 
 
 class LineFormatter(logging.Formatter):
-    """A formatter of PLAIN_LOG that escapes what cannot be printed.
+    """A formatter of PLAIN_LOG that escapes unprintable characters.
 
     So a client id with a line feed cannot add a line to the log, and one with an escape sequence
     cannot change the reader's terminal.
@@ -31,7 +31,7 @@ class LineFormatter(logging.Formatter):
 
 
 def on_one_line(text: str) -> str:
-    """The text, shortened, with Python's escapes for what cannot be printed."""
+    """The text, shortened, with Python's escapes for unprintable characters."""
     text = shortened(text)
     if text.isprintable():
         return text
@@ -42,7 +42,7 @@ def on_one_line(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """A message, cut to the longest that a line of the log may have."""
+    """A message, cut to the maximum length of a log line."""
     left = len(text) - LONGEST_MESSAGE
     return text if left <= 0 else f"{text[:LONGEST_MESSAGE]}... and {left} letters more"
 
@@ -56,17 +56,17 @@ class LeftOut(NamedTuple):
 
 
 class BoundedLines:
-    """A bound on lines that peers cause: so many a minute for each kind and peer; others are
-    counted.
+    """A bound on log lines that peers cause: a number per minute for each kind and peer; further
+    lines are only counted.
 
-    A minute begins with its first line. MOST_PEERS kinds and peers are counted separately; beyond
-    them all other peers count as one, so that neither lines nor memory grow with the number of
-    addresses.
+    A minute begins with its first line. MOST_PEERS kinds and peers are counted separately; all
+    further peers count as one, so that neither lines nor memory grow with the number of addresses.
     """
 
     def __init__(self, most: int, most_peers: int = MOST_PEERS) -> None:
         self._most, self._most_peers = most, most_peers
-        self._rows: dict[tuple[str, str], list[int]] = {}  # by the beginning of their minutes
+        # in the order in which their minutes began
+        self._rows: dict[tuple[str, str], list[int]] = {}
 
     def may_write(self, kind: str, peer: str, now_ms: int) -> bool:
         """Whether one more line may be written; if not, it is counted."""

@@ -1,4 +1,4 @@
-"""How many logins succeeded and failed, by listener and mechanism."""
+"""Counts of successful and failed logins, by listener and mechanism."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.listeners import ListenerConfig
 
-TLS = "TLS"  # by a certificate
-NO_MECHANISM = "none"  # for clients that are refused before they have chosen one
+TLS = "TLS"  # the mechanism of logins by certificate
+NO_MECHANISM = "none"  # the mechanism of clients that are refused before they have chosen one
 
 
 class LoginCount(NamedTuple):

@@ -1,9 +1,9 @@
 """The broker's state as values, for metrics and the console.
 
-A look is a generator: it yields after ROWS_AT_ONCE rows, so that a broker of ten thousand
+An observation is a generator: it yields after ROWS_AT_ONCE rows, so that a broker of ten thousand
 partitions serves its clients in between, and returns tuples that another thread may keep. Each row
 is consistent; two rows may be of different moments, and what is created or deleted meanwhile may be
-missing or included. (`http_server.in_slices` runs a look from another thread.)
+missing or included. (`http_server.in_slices` runs an observation from another thread.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ NO_OFFSET = -1
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in one partition. last_timestamp: of its producer's last batch."""
+    """A transaction that is open in one partition. last_timestamp: the timestamp of its producer's
+    last batch.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -61,12 +63,12 @@ class PartitionState(NamedTuple):
 
     @property
     def stable_lag(self) -> int:
-        """How far read_committed readers are behind the others."""
+        """The number of offsets that read_committed readers cannot read yet."""
         return self.high_watermark - self.last_stable_offset
 
 
 class TransactionalIdState(NamedTuple):
-    """The state of one transactional id. age_ms: of its transaction; None where none is open."""
+    """The state of one transactional id. age_ms: the age of its open transaction, or None."""
 
     transactional_id: str
     producer_id: int
@@ -80,13 +82,12 @@ class TransactionalIdState(NamedTuple):
 class CommittedOffsetState(NamedTuple):
     """A group's committed offset of one partition, or a share group's start offset.
 
-    offset: NO_OFFSET where a member waits for its first record behind an open transaction; then lag
-    is what the transaction holds back. lag: None for an unknown partition, and where the offset is
-    the number of a micro-batch. Of a share group it is the number of records that it has not
-    finished, and None before it has stored how many it has; in_flight: of the share partition in
-    memory, from the start offset to the last record that was acquired. is_batch_number: the offset
-    is no place in the partition, but the number of a micro-batch, by which the Spark sink keeps its
-    books.
+    offset: NO_OFFSET if a member waits for its first record behind an open transaction; then lag
+    counts the records that the transaction holds back. lag: None for an unknown partition, and if
+    the offset is the number of a micro-batch; for a share group the number of unfinished records,
+    None before the group has stored a state. in_flight: the records of the share partition in
+    memory, from the start offset to the last acquired record. is_batch_number: whether the offset
+    is the number of a micro-batch of the Spark sink instead of a position.
     """
 
     topic: str
@@ -112,7 +113,7 @@ class GroupState(NamedTuple):
 
     @property
     def is_bookkeeping(self) -> bool:
-        """Whether the group has no offsets but numbers of micro-batches."""
+        """Whether all committed offsets of the group are numbers of micro-batches."""
         return bool(self.offsets) and all(row.is_batch_number for row in self.offsets)
 
     @property
@@ -190,10 +191,10 @@ def look_at_groups(
     shares: Lazy[Shares],
     stuck: Collection[tuple[str, int]] = (),
 ) -> Look[tuple[GroupState, ...]]:
-    """All groups, with what they have committed and how far they are behind.
+    """All groups, with their committed offsets and lags.
 
-    Takes: stuck, the partitions that open transactions hold. A group that has one assigned and has
-           committed nothing there waits, and gets a row for it.
+    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group
+           with such a partition assigned and no committed offset there gets a row for it, too.
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():
@@ -210,7 +211,7 @@ def look_at_groups(
 def _uncommitted(
     groups: GroupCoordinator, group: Group, stuck: Collection[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """The stuck partitions that a group has assigned, without a committed offset."""
+    """The stuck partitions that are assigned to a group and have no committed offset of it."""
     committed = group.offsets.committed
     return sorted(
         partition
@@ -266,7 +267,7 @@ def _look_at_group(
 def _look_at_share_group(
     groups: GroupCoordinator, group: Group, topics: TopicRegistry, shares: Shares | None
 ) -> Look[GroupState]:
-    """A share group with the start offsets of the partitions that it has read."""
+    """The state of a share group, with the start offsets of the partitions that it has read."""
     rows: list[CommittedOffsetState] = []
     if shares is not None:
         from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag

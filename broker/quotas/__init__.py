@@ -1,1 +1,1 @@
-"""What bounds how much clients may use (KIP-13, KIP-124, KIP-219, KIP-546, KIP-599, KIP-612)."""
+"""Client quotas (KIP-13, KIP-124, KIP-219, KIP-546, KIP-599, KIP-612)."""

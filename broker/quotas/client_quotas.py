@@ -1,4 +1,4 @@
-"""Quotas of clients: what each request uses, and how long its client has to wait.
+"""Quotas of clients: the recording of use, and the wait of a client above a quota.
 
     request            what is recorded                             key
     Produce            the bytes of its frame, when it came         producer_byte_rate
@@ -6,8 +6,8 @@
     changes of topics  partitions created or deleted                controller_mutation_rate
     any but EXEMPT     the time that the core worked on it          request_percentage
 
-A request above a quota is handled, and its answer has the longest of the times to wait; for so long
-the rim reads nothing more from the connection (KIP-219). There are two exceptions: a Fetch is
+A request above a quota is handled, and its answer has the longest of the throttle times; during
+that time the rim does not read from the connection (KIP-219). There are two exceptions: a Fetch is
 answered without data, which are not counted; and a change of topics in a version since KIP-599 is
 refused with THROTTLING_QUOTA_EXCEEDED until the earlier ones are within the quota.
 
@@ -54,7 +54,7 @@ NOT_UNDER_WAY = -1
 _INT = struct.Struct(">i")
 _FRAME_HEADER_BYTES = 8
 Place = tuple[str, str, str]
-"""The key of a quota, and the user and client id of those who share what it gives."""
+"""The key of a quota, and the user and client id of the clients that share it."""
 
 
 class Mutations:
@@ -71,10 +71,10 @@ class Mutations:
         self.throttle_ms = 0
 
     def record(self, partition_count: int) -> None:
-        """Record that so many partitions are created or deleted.
+        """Record that a number of partitions will be created or deleted.
 
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED; then they must not be, and nothing is
-                recorded.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED: nothing is recorded, and the change must not
+                be made.
         """
         if self._is_strict:
             self.throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
@@ -90,7 +90,7 @@ class Mutations:
 
 
 class _Usage:
-    """What the clients that share a quota have used. rate: None before they used anything."""
+    """The use of the clients that share a quota. rate: None before the first use."""
 
     __slots__ = ("limit", "rate", "windows")
 
@@ -123,10 +123,10 @@ _FREE = _Client()
 
 
 class ClientQuotas:
-    """What clients have used, and which ones have to wait.
+    """Records the use of clients, and throttles those above a quota.
 
-    Takes: metadata, which has the quotas; outbox, which gets the waits; busy_ns, the time that the
-           core works.
+    Takes: metadata, which has the quotas; outbox, which gets the throttle times; busy_ns, the time
+           that the core has worked.
     """
 
     def __init__(
@@ -148,18 +148,18 @@ class ClientQuotas:
         self._usages: dict[Place, _Usage] = {}
         self._buckets: dict[Place, TokenBucket] = {}
         self._most_kept = FEWEST_KEPT
-        self._ticket, self._since_ns = NOT_UNDER_WAY, 0  # the request that the core works on
+        self._ticket, self._since_ns = NOT_UNDER_WAY, 0  # the request that the core is handling
         self._frame_bytes = 0
         self._mutations: dict[int, Mutations] = {}
 
     def on_changed(self) -> None:
-        """Quotas have changed; the recorded use stays."""
+        """Apply changed quotas; the recorded use stays."""
         self._clients.clear()
 
-    # --- a request's way ---------------------------------------------------------------------
+    # --- the path of a request ---------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """The row of an API, with the recording before and after its handler."""
+        """Wrap the row of an API: use is recorded before and after its handler."""
 
         def read(data: Buffer, at: int, version: int) -> tuple[Message, int]:
             self._frame_bytes = len(data)  # a Produce is handled at once
@@ -200,7 +200,7 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def most_fetched_bytes(self, context: RequestContext) -> int | None:
-        """The most bytes for a Fetch: the limit over all windows but one; None: no limit."""
+        """The maximum bytes of a Fetch: the limit over all windows but one; None: no limit."""
         fetched = self._client(context).fetched
         if fetched is None:
             return None
@@ -208,11 +208,12 @@ class ClientQuotas:
         return min(2**31 - 1, int(fetched.limit * (windows.number - 1) * windows.size_ms / 1000))
 
     def on_fetched(self, context: RequestContext, response_bytes: int) -> tuple[int, bool]:
-        """Record a Fetch that could be answered with so many bytes.
+        """Record a Fetch whose answer has a number of bytes.
 
-        Gives: how long its client has to wait, in ms; and whether it gets no data, since these are
-               too many. A client that is only above its share of the broker's time gets them: that
-               time is spent, and the next request would be above it again.
+        Gives:  how long its client has to wait, in ms; and whether the answer must have no data,
+                since these exceed the quota. A client that exceeds only its quota of the broker's
+                time gets the data: that time is spent, and a repeated request would exceed the
+                quota again.
         """
         client = self._client(context)
         if client is _FREE:
@@ -228,8 +229,8 @@ class ClientQuotas:
         return throttle_ms, bytes_ms > 0
 
     def on_shared(self, context: RequestContext, response_bytes: int) -> int:
-        """Record a ShareFetch that is answered with so many bytes. Gives: how long its client has
-        to wait, in ms. It gets the records in any case: they are locked for it.
+        """Record a ShareFetch whose answer has a number of bytes. Gives: how long its client has to
+        wait, in ms. The client gets the records in any case, since they are locked for it.
         """
         client = self._client(context)
         if client is _FREE:
@@ -257,7 +258,9 @@ class ClientQuotas:
             response.throttle_time_ms = throttle_ms
 
     def on_encoded(self, context: RequestContext, answer: Encoded) -> Encoded:
-        """Throttle an answer that its handler has encoded; those with records already are."""
+        """Throttle an answer that its handler has encoded; answers with records are throttled
+        already.
+        """
         if context.api_key == PRODUCE and not answer.pieces:
             self.on_produced(context)
         if context.api_key in (PRODUCE, FETCH, SHARE_FETCH):
@@ -289,10 +292,10 @@ class ClientQuotas:
         """Drop the state of a closed connection."""
         self._mutations.pop(connection_id, None)
 
-    # --- what was used -----------------------------------------------------------------------
+    # --- recorded use ------------------------------------------------------------------------
 
     def _now_ms(self, context: RequestContext) -> int:
-        """The time of the current event, which may be later than the request."""
+        """The time of the current event, which may be later than that of the request."""
         return max(context.now_ms, self._wall.now_ms or 0)
 
     def _client(self, context: RequestContext) -> _Client:
@@ -337,7 +340,7 @@ class ClientQuotas:
             self._since_ns = now_ns
 
     def _work_ms(self, client: _Client, context: RequestContext) -> int:
-        """How long the client has to wait because of the core's time that its requests take."""
+        """How long the client has to wait because of the core's time that its requests used."""
         worked = client.worked
         if worked is None or context.api_key in EXEMPT:
             return 0
@@ -352,7 +355,7 @@ class ClientQuotas:
         return throttle_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Drop the rows that were not used for long, whenever their number has doubled."""
+        """Drop the rows without recent use, whenever the number of rows has doubled."""
         if len(self._clients) >= self._most_kept:
             self._clients.clear()
         if len(self._usages) + len(self._buckets) < self._most_kept:

@@ -1,4 +1,5 @@
-"""The entities that have quotas, the keys of each, and which quota applies (KIP-546, KIP-55).
+"""The entities that have quotas, the keys of each, and the choice of the quota that applies
+(KIP-546, KIP-55).
 
     key                          for                  value
     producer_byte_rate           users, client ids    bytes a second, whole
@@ -7,9 +8,9 @@
     controller_mutation_rate     users, client ids    partitions created or deleted a second
     connection_creation_rate     addresses            connections a second, whole
 
-Of several quotas that match a client, the first of PRECEDENCE that has the key applies. Clients
-share it if they have the same user, client id, or both: those that the entity names (or their
-default).
+If several quotas match a client, the first entity in PRECEDENCE that has the key applies. Clients
+share the quota if they have the same user, client id, or both, according to the components of the
+entity.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_ra
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
-LONGEST_WHOLE_ERROR = 1e-6  # the rounding that a whole number may have
+LONGEST_WHOLE_ERROR = 1e-6  # the allowed rounding error of a whole number
 _HIGHEST_OF_CLIENTS: dict[str, float] = {
     PRODUCER_BYTE_RATE: 2**63 - 1,
     CONSUMER_BYTE_RATE: 2**63 - 1,
@@ -50,7 +51,7 @@ PRECEDENCE = (
 
 
 class Limit(NamedTuple):
-    """The quota of a client, which all clients with that user and client id share; "": any."""
+    """The quota of a client, which all clients with that user and client id share; "" means any."""
 
     value: float
     user: str
@@ -78,7 +79,7 @@ def check_entity(entity: Mapping[str, str | None]) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address of IPv4 or IPv6."""
+    """Whether a text is an IPv4 or IPv6 address."""
     import ipaddress
 
     try:
@@ -130,7 +131,7 @@ def limit_of_client(
 def limit_of_address(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], address: str
 ) -> float | None:
-    """The most connections a second from an address; None: no limit."""
+    """The maximum number of connections per second from an address; None: no limit."""
     for name in (address, *_other_spellings(quotas, address), None):
         value = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
         if value is not None:

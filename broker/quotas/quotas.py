@@ -1,4 +1,4 @@
-"""Which quotas are set, and whether clients have any: without, none of their code is loaded."""
+"""The quotas that are set. Without quotas of clients their code is not loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Quotas:
     """The quotas that are set.
 
-    clients: what records the use of clients and throttles them; None without quotas of clients.
-    have_addresses: whether there are quotas of addresses, which the rim keeps. busy_ns: the time
-    that the core works, fed by the rim.
+    clients: records the use of clients and throttles them; None without quotas of clients.
+    have_addresses: whether there are quotas of addresses, which the rim enforces. busy_ns: the time
+    that the core has worked, updated by the rim.
 
     Takes: loaded_routes, which have the recording around their handlers where clients have quotas:
            they are dropped when that changes, and loaded again with the next request.
@@ -43,13 +43,13 @@ class Quotas:
         self._apply()
 
     def set(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Let other quotas hold for some entities, whole."""
+        """Replace all quotas of some entities."""
         self._metadata.set_client_quotas(changes)
         self._apply()
 
     def _apply(self) -> None:
-        """Load the code of clients' quotas if there are some, and reload the routes: without
-        quotas requests have no step for them.
+        """Load the code for quotas of clients if there are any, and reload the routes: without
+        quotas the routes have no step for them.
         """
         types = {entity[0][0] for entity in self._metadata.client_quotas}
         self.have_addresses = "ip" in types

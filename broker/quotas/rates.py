@@ -1,4 +1,4 @@
-"""How much a client has used recently, and how long it has to wait.
+"""Measures the recent use of a client, and computes its throttle time.
 
     what                    measured by   waits for                                       at most
     bytes in and out        Rate          (rate - limit) / limit of the time measured
@@ -6,9 +6,9 @@
     new connections         Rate          the same                                        a window
     changes of topics       TokenBucket   what the bucket lacks, at the rate of the limit
 
-Nothing here has a clock: `now_ms` is steady and never falls. Source: KIP-13 (rates), KIP-599
-(buckets); how windows are counted is as Apache Kafka 3.9 does it, and
-tests/unit/test_broker_quotas_rates.py compares with its answers.
+This module has no clock: `now_ms` is steady and never falls. Source: KIP-13 (rates), KIP-599
+(buckets); windows are counted as by Apache Kafka 3.9; tests/unit/test_broker_quotas_rates.py
+compares with its answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Windows(NamedTuple):
 
 
 class _Sample:
-    """The use in one window. last_ms: of the last use."""
+    """The use in one window. last_ms: the time of the last use."""
 
     __slots__ = ("last_ms", "start_ms", "total")
 
@@ -40,7 +40,7 @@ class _Sample:
 
 
 class Rate:
-    """The use in the last windows, by the second.
+    """The rate of use over the last windows, per second.
 
     A window begins with the first use after the end of the one before it. The rate is taken over
     the time since the oldest window began, but at least over the length of all windows but one:
@@ -55,7 +55,7 @@ class Rate:
         self._current = 0
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Record a use; a negative amount takes back the last one."""
+        """Record a use; a negative amount reverts the last one."""
         sample = self._samples[self._current]
         if now_ms - sample.start_ms >= self._windows.size_ms:
             sample = self._next_sample(now_ms)
@@ -123,7 +123,7 @@ class TokenBucket:
         self._tokens -= tokens
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long until the bucket is no longer overdrawn; 0: it is not."""
+        """The time in ms until the bucket is no longer overdrawn; 0 if it is not overdrawn."""
         self._fill(limit, now_ms)
         return _whole_ms(-self._tokens / limit * 1000) if self._tokens < 0 else 0
 

@@ -1,16 +1,15 @@
-"""Decides which connection to a leader's replication port is the standby's; sans-IO.
+"""Decides which connection to a leader's replication port belongs to the standby; sans-IO.
 
     event                           effect on the connection
-    it connects                     it is greeting; the standby's place is not taken
+    it connects                     it is greeting; it does not take the standby's place
     too many are greeting           the oldest one of the host with the most of them is closed
-    it sends unexpected bytes       it is closed without an error, since it may be a stranger's
+    it sends unexpected bytes       it is closed without an error: it may not be a standby
     it proves that it knows the     it becomes the standby's, or is refused with an error and closed
       common secret
     GREETING_MS have passed         it is closed, if it is still greeting (the rim has the timer)
     it is closed                    its place is free
 
-Without these bounds hosts that do not know the secret could open many connections and so keep the
-standby out.
+Without these bounds hosts that do not know the secret could block the standby by many connections.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Peer = TypeVar("Peer", bound=Hashable)
 class Reply(NamedTuple):
     """The result of received bytes.
 
-    data: the answer. end: why the connection is closed after it; empty where it stays open.
-    is_admitted: whether it is the standby's from now on.
+    data: the answer. end: why the connection is closed after the answer; empty if it stays open.
+    is_admitted: whether the connection belongs to the standby from now on.
     """
 
     data: bytes = b""
@@ -94,7 +93,7 @@ class Admission(Generic[Peer]):
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:
         """A connection is set up; bytes may arrive from now on."""
         greeting = self._greeting.get(peer)
-        if greeting is not None:  # None: it was closed to make room for another one
+        if greeting is not None:  # None: the connection was closed to make room for another one
             self._greeting[peer] = greeting._replace(link=self._leading.new_link(nonce, now_ms))
 
     def on_bytes(self, peer: Peer, data: bytes, now_ms: int) -> Reply:
@@ -105,7 +104,7 @@ class Admission(Generic[Peer]):
                 return Reply()
             greeting = self._greeting.get(peer)
             if greeting is None or greeting.link is None:
-                return Reply()  # it is being closed
+                return Reply()  # the connection is being closed
             greeting.link.on_bytes(data, now_ms)
         except (OSError, WireError) as error:
             return Reply(end=str(error))
@@ -114,7 +113,9 @@ class Admission(Generic[Peer]):
         return self._admit(peer, greeting.link)
 
     def _admit(self, peer: Peer, link: StandbyLink) -> Reply:
-        """Make a connection that proved the secret the standby's, or refuse it with an error."""
+        """Admit a connection that proved the secret as the standby's, or refuse it with an
+        error.
+        """
         try:
             self._leading.admit(link)
         except WireError as error:

@@ -30,7 +30,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
-PIECES_AT_ONCE = 16  # of a file, between two messages
+PIECES_AT_ONCE = 16  # pieces of a file compared between two messages
 
 
 class Held(NamedTuple):
@@ -89,7 +89,7 @@ class _Pending:
 
     def __init__(self, held: Held | None) -> None:
         self.position = 0
-        self.size = 0 if held is None else held.size  # of the copy
+        self.size = 0 if held is None else held.size  # handle of the copy's file
         self.held = held
 
     def checksum(self) -> tuple[int, int] | None:
@@ -162,7 +162,7 @@ class CatchUp:
         return (*before, operation)
 
     def _make_way(self, entry: str) -> Sequence[Operation]:
-        """Remove an older entry of the copy whose name a new entry takes."""
+        """Remove an older entry of the copy whose name a new entry needs."""
         if entry in self._unvisited or entry not in self._held:
             return ()
         return self._remove(entry, self._held.pop(entry))

@@ -77,7 +77,9 @@ class StandbyNote:
             return AnswersWait.NEVER
 
     def may_lack_acknowledged(self, *, is_claimed: bool) -> bool:
-        """Whether the copy may lack answered writes of the leader; see the module's table."""
+        """Whether the copy may lack writes that the leader has acknowledged; see the module's
+        table.
+        """
         answers_wait = self.answers_wait()
         if answers_wait is AnswersWait.WHILE_IN_SYNC:
             return not is_claimed
@@ -93,15 +95,16 @@ class StandbyNote:
         self._disk.write_atomic(self._path, f"{text}\n".encode())
 
     def remove(self) -> None:
-        """Remove the note: the directory is a broker's from now on."""
+        """Remove the note: from now on the directory belongs to a broker."""
         self._disk.unlink(self._path)
         self._disk.fsync_dir(self._data_dir)
 
     def check(self) -> bool:
-        """Whether the directory is a standby's, from which a broker may start.
+        """Whether the directory is a standby's copy, and a broker may start on it.
 
         Raises: LogDirectoryError where the copy is not whole, or a power loss may have damaged it:
-                a standby that follows does not flush, and the system decides when data are written.
+                a standby that follows does not flush, so the operating system decides when data are
+                written.
         """
         state = self.read()
         if state == CATCHING_UP:
@@ -122,7 +125,9 @@ class Following:
     """One connection to a leader.
 
     Takes: make_durable, which flushes all written data. node_id, addresses: sent to the leader.
-           on_holding, called before the state of the directory gets worse, and after it got better.
+           on_holding, called before a change that makes the directory's state worse, and after one
+           that makes it better.
+
     After: the directory equals the leader's, once `has_caught_up`.
     """
 
@@ -147,7 +152,7 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir, is_copy=self._note.read() == FOLLOWING)
         self._is_welcome = self._is_noted = False
-        self._applied = -1  # nothing: operations during the catch-up have no position
+        self._applied = -1  # no effect: operations during the catch-up have no position
         self.has_caught_up = False
 
     def greeting(self) -> bytes:
@@ -217,7 +222,7 @@ class Following:
             rows.append([path, part.size, list(part.checksums)])
             piece_count += len(part.checksums)
             if len(rows) >= PARTS_IN_A_FRAME or piece_count >= PIECES_AT_ONCE:
-                # Soon: the leader takes a silent standby for disconnected.
+                # This timeout is short: the leader treats a silent standby as disconnected.
                 yield frame(["have", rows])
                 rows, piece_count = [], 0
         yield frame(["have", rows])
@@ -254,7 +259,7 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """A value from a leader that has not proved the secret yet, as bounded text for the log."""
+    """Bounded text for the log, from a leader that has not proved the secret yet."""
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 class HeldAnswers(Generic[Answer]):
     """The waiting answers, in order.
 
-    Takes: may_go_out, whether an answer that was ready at a position may be sent.
+    Takes: may_go_out, a test of whether an answer that was ready at a position may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:
@@ -27,7 +27,7 @@ class HeldAnswers(Generic[Answer]):
         return len(self._waiting)
 
     def holds(self, position: int, answer: Answer) -> bool:
-        """Whether an answer has to wait; it is kept then. No answer overtakes an earlier one."""
+        """Whether an answer has to wait; if so it is kept. No answer overtakes an earlier one."""
         if not self._waiting and self._may_go_out(position):
             return False
         self._waiting.append((position, answer))

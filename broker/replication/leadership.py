@@ -1,9 +1,9 @@
 """Decides which of two nodes leads, by compare-and-swap of one record in an external engine.
 
-Sans-IO: answers of the engine and the clock go in; requests to the engine come out. Neither node
-decides by the other's silence. The engine needs no clock and no leases of its own: it has one
-record (`lease_record`) with a version, which can be read (linearizably), and replaced if its
-version is still the one that was read. etcd and Kubernetes support this.
+Sans-IO: answers of the engine and the clock go in; requests to the engine come out. No node takes
+over just because the other one is silent. The engine needs no clock and no leases of its own: it
+has one record (`lease_record`) with a version, which can be read (linearizably), and replaced if
+its version is still the one that was read. etcd and Kubernetes support this.
 
 **The right to answer.** A leader renews: it writes the record again. Its right ends `ttl - margin`
 after it SENT the last write that is known to be in the record. Another node claims when it has seen
@@ -71,8 +71,8 @@ from barnabas.broker.replication.lease_record import (
 )
 
 ABSENT = ""  # the version of a missing record
-POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # of ttl
-# versions of a dead process that a node may see: the one it found, and a late write
+POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # parts of a ttl
+# a node may see two versions of a dead process: the first that it found, and a late write
 MOST_WRITES_OF_THE_DEAD = 2
 
 
@@ -163,7 +163,7 @@ class Node(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A write that is in the record, or may be now or later."""
+    """A write that is applied to the record, or may be applied now or later."""
 
     record: LeaseRecord
     sent_ms: int
@@ -184,7 +184,7 @@ class Leadership:
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
         assert 0 < settings.margin_ms < settings.ttl_ms, "a margin as long as the lease"
         self._node, self._settings, self._holding = node, settings, holding
-        self._is_as_found = True  # no write to the directory since the start
+        self._is_as_found = True  # the directory was not written to since the start
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
         self.role, self.has_opened, self._opened_epoch = Role.WATCHING, False, 0
         self.record: LeaseRecord | None = None
@@ -213,7 +213,7 @@ class Leadership:
         self._holding, self._is_as_found = holding, False
 
     def may_answer(self, now_ms: int) -> bool:
-        """Whether this node leads, and certainly no other does: checked before each output."""
+        """Whether this node leads, and certainly no other node does: checked before each output."""
         until_ms = self._answers_until_ms
         return until_ms is not None and now_ms < until_ms
 
@@ -247,7 +247,7 @@ class Leadership:
         return now_ms - self._seen_ms
 
     def obstacle(self, now_ms: int) -> str:
-        """Why this node does not lead although no other does for a while; otherwise empty."""
+        """Why this node does not lead although no other node has led for a while; else empty."""
         record = self.record
         if self.role is not Role.WATCHING or record is None:
             return ""
@@ -296,14 +296,14 @@ class Leadership:
         """Release the leadership: no answer is sent from now on, and another node may claim at
         once.
 
-        The leader has stopped, and has sent its standby all that it could.
+        The leader has stopped, and has sent its standby all available data.
         """
         self._wants_release, self._answers_until_ms = True, None
 
     # --- requests --------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int) -> Request | None:
-        """The next request to the engine; None: nothing to ask before `next_request_ms`."""
+        """The next request to the engine; None: no request is due before `next_request_ms`."""
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         record = None
@@ -384,9 +384,11 @@ class Leadership:
         return self._claimed(record)
 
     def _is_worth_less(self, record: LeaseRecord) -> bool:
-        """Whether another node of the set has more data: if both lost power, the last leader has.
+        """Whether another node of the set has more data: if both lost power, that is the last
+        leader.
 
-        A standby that claimed and lost power before its directory was a leader's has NOTHING.
+        A standby that claimed and lost power before it opened its directory as a leader has
+        NOTHING.
         """
         if self.holding is Holding.POWER_LOST:
             last = record.leader if record.opened_by is None else record.opened_by
@@ -394,7 +396,9 @@ class Leadership:
         return self.holding is Holding.NOTHING or self._is_older(record)
 
     def _is_older(self, record: LeaseRecord) -> bool:
-        """Whether this is an earlier copy of the directory with which the node was in the set."""
+        """Whether the directory is an earlier copy of the one with which the node was in the
+        set.
+        """
         is_whole = self._is_as_found and self.holding is Holding.WHOLE
         return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
 

@@ -1,4 +1,5 @@
-"""The leader's side of the link to a standby: what is sent to it, and which answers wait for it.
+"""The leader's side of the link to a standby: the data that are sent to it, and the answers that
+wait for it.
 
 Sans-IO: bytes of the standby, operations of the disk and the clock (`now_ms`) go in; bytes to send
 come out of `take_output`.
@@ -48,11 +49,11 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
-MOST_WAITING_BYTES = 64 << 20  # of operations that were not sent to a standby yet
+MOST_WAITING_BYTES = 64 << 20  # bytes of operations that were not sent to a standby yet
 OPERATION_BYTES = 400  # the memory of an operation beside its data
 FRAME_BYTES = 1 << 20
-GREETING_MS = 5_000  # for everything before the proof
-PING_PARTS = 4  # of the timeout, between two pings
+GREETING_MS = 5_000  # time limit for all messages before the proof
+PING_PARTS = 4  # a ping is sent this many times per timeout
 
 
 class ReplicationSettings(NamedTuple):
@@ -96,9 +97,9 @@ class State(Enum):
 class StandbyLink:
     """One connection of a standby.
 
-    node_id, addresses: its own, once it is PROVEN. is_awaited: whether answers wait for it, from
-    awaited_from on. answers_wait: the mode that is sent to the standby. not_sent: directories that
-    no standby had before, each with the position from which on this one has it.
+    node_id, addresses: the standby's, once it is PROVEN. is_awaited: whether answers wait for it,
+    from awaited_from on. answers_wait: the mode that is sent to the standby. not_sent: directories
+    that no standby had before, each with the position from which on this standby has it.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -120,8 +121,8 @@ class StandbyLink:
         self.not_sent: dict[str, int] = {}
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Take what a standby sent. Raises: WireError, OSError."""
-        # Otherwise a connection could stay without a proof by sending bytes.
+        """Process received bytes of a standby. Raises: WireError, OSError."""
+        # Otherwise a connection could stay open without a proof by sending bytes.
         if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -237,10 +238,10 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                # A piece was read and compared, during which clients waited.
+                # Reading and comparing a piece has delayed clients.
                 size += FRAME_BYTES // 4
         if rows:
-            if self.state is State.FOLLOWING:  # each later operation is among the queued ones
+            if self.state is State.FOLLOWING:  # all later operations are queued
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
@@ -251,7 +252,7 @@ class StandbyLink:
         return b""
 
     def _look_further(self) -> bool:
-        """Continue the catch-up. Gives: False where nothing is missing."""
+        """Continue the catch-up. Gives: False if the copy lacks nothing."""
         if self._catch_up is None or self._catch_up.is_done:
             return False
         for operation in self._catch_up.next_operations():
@@ -295,7 +296,7 @@ class Leading:
         return self.link is not None and self.link.state is State.FOLLOWING
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How long ago a standby last had everything; None: never."""
+        """The time in ms since a standby last had everything; None: never."""
         if self.follows and self.link is not None and self.link.applied >= self.position:
             return 0
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
@@ -364,7 +365,7 @@ class Leading:
         return self.link
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Take what a standby sent. Raises: WireError, OSError."""
+        """Process received bytes of the standby. Raises: WireError, OSError."""
         link = self.link
         assert link is not None, "bytes without a link"
         state, applied = link.state, link.applied
@@ -375,7 +376,7 @@ class Leading:
             self._on_applied(link, now_ms)
 
     def _on_proven(self, link: StandbyLink) -> None:
-        """Let an admitted standby compare, once it is certainly not able to take over."""
+        """Let an admitted standby compare, once it certainly cannot take over."""
         self._check_node_id(link)
         leadership = self._leadership
         if leadership is not None:
@@ -424,7 +425,9 @@ class Leading:
         self._release()
 
     def publish(self, operation: Operation) -> None:
-        """Queue an operation that the disk has done. An error closes the link, not the disk."""
+        """Queue an operation that the disk has completed. An error closes the link and does not
+        affect the disk.
+        """
         self.position += 1
         if self.link is not None and self.lost is None:
             if operation.kind is Kind.MAKE_DIRECTORY:

@@ -33,14 +33,14 @@ class LeaseEngine(Protocol):
     def last_error(self) -> str: ...
 
     def ask(self, request: Request) -> Answer:
-        """Waits for the answer; never raises."""
+        """Send a request and wait for the answer; never raises."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class _Http:
-    """A connection to one endpoint at a time, which stays open until it fails."""
+    """A connection to one of the endpoints, which stays open until it fails."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -102,7 +102,7 @@ class _Engine:
         return self._exchange.last_error
 
     def ask(self, request: Request) -> Answer:
-        """Waits for the answer; never raises."""
+        """Send a request and wait for the answer; never raises."""
         steps = self._exchange.ask(request)
         try:
             call = next(steps)

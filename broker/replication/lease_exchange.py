@@ -50,8 +50,9 @@ class EngineError(Exception):
 class EngineSettings(NamedTuple):
     """The address of the record.
 
-    endpoints: URLs, of which one is used at a time. name: of the record. namespace: of Kubernetes.
-    ca_file: the authority of the endpoints' certificates; None: the system's authorities.
+    endpoints: URLs, of which one is used at a time. name: the name of the record. namespace: the
+    namespace in Kubernetes. ca_file: the certificate authority of the endpoints; None: the system's
+    authorities.
     """
 
     endpoints: tuple[str, ...]
@@ -102,7 +103,9 @@ class LeaseExchange:
         self.last_error = ""
 
     def ask(self, request: Request) -> Exchange:
-        """One request of the lease: yields HTTP requests, returns the answer. Never raises."""
+        """Execute one request of the lease: yields HTTP requests, returns the answer. Never
+        raises.
+        """
         try:
             answer: Answer = yield from (
                 self._read() if isinstance(request, Read) else self._write(request)
@@ -193,7 +196,7 @@ class KubernetesExchange(LeaseExchange):
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._now = now
-        self._metadata: dict[str, Any] = {}  # of the Lease, with labels of other programs
+        self._metadata: dict[str, Any] = {}  # metadata of the Lease, with labels of other programs
 
     def _read(self) -> Asking:
         status, lease = yield from self._call("GET", f"{self._path}/{self._settings.name}")
@@ -203,7 +206,7 @@ class KubernetesExchange(LeaseExchange):
         metadata = lease["metadata"]
         value = (metadata.get("annotations") or {}).get(ANNOTATION, "")
         found = Found(str(metadata["resourceVersion"]), value.encode())
-        self._metadata = metadata  # not before all of the answer was read
+        self._metadata = metadata  # only after the whole answer was read
         return found
 
     def _write(self, write: Write) -> Asking:

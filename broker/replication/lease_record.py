@@ -1,10 +1,10 @@
 """The record that the nodes of a pair share in an external engine: the leader and the in-sync set.
 
     field        meaning
-    cluster_id   of the data; empty until the first leader has opened its directory
+    cluster_id   the cluster id of the data; empty until the first leader has opened its directory
     leader       the leader's node id; null: the last one has released it
-    session      of the leader's process; a restarted node has another one
-    leader_epoch of the leader: each claim raises it; it is the leader epoch of all partitions
+    session      the id of the leader's process; a restarted node has another one
+    leader_epoch the leader's: each claim raises it; it is the leader epoch of all partitions
     in_sync      the node ids that have all acknowledged writes: no other node may claim
     nodes        by node id: its address for the other node, and those for clients by listener
     write_id     the unique id of this write

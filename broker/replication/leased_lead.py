@@ -1,4 +1,6 @@
-"""How a leader uses its lease: which nodes clients see, and when the leader has to end; sans-IO."""
+"""A leader's use of its lease: the nodes that clients see, and when the leader has to end;
+sans-IO.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Keeper(Protocol):
 
 
 def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
-    """The other node, as clients see it; None where its address is unknown."""
+    """The other node as clients see it; None if its address is unknown."""
     nodes = keeper.nodes
     other = next((one for one in nodes if one != keeper.node_id), None)
     if other is None:
@@ -67,7 +69,7 @@ class LeasedLead:
     def __init__(
         self, keeper: Keeper, leading: Leading, cluster_id: str, leader_epoch: int
     ) -> None:
-        """Takes: cluster_id and leader_epoch, of the open directory."""
+        """Takes: cluster_id and leader_epoch of the open directory."""
         self._keeper, self._leading = keeper, leading
         self.standby: Standby | None = None
         self._is_in_trouble = self._may_be_succeeded = False

@@ -54,7 +54,7 @@ class LostPartitions:
     """The directories of the copy whose removal waits for the end of the catch-up."""
 
     def __init__(self, disk: Disk, data_dir: str, *, is_copy: bool) -> None:
-        """Takes: is_copy, whether all of the directory came from a leader."""
+        """Takes: is_copy, whether the whole directory was received from a leader."""
         self._disk, self._data_dir = disk, data_dir
         self._may_lack_marks = (
             not is_copy and RunNote(disk, data_dir).last_run() is LastRun.POWER_LOST
@@ -81,7 +81,8 @@ class LostPartitions:
         """Remove the waiting directories. Raises: LogDirectoryError where the leader lost one."""
         if self._waiting:
             self._remove_waiting()
-        for name in self._disk.list(self._data_dir):  # every directory is the leader's from now on
+        # from now on every directory is equal to the leader's
+        for name in self._disk.list(self._data_dir):
             mark = f"{self._data_dir}/{name}/{NOT_SENT_NAME}"
             if _PARTITION.fullmatch(name) and self._disk.exists(mark):
                 self._disk.unlink(mark)

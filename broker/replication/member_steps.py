@@ -33,9 +33,9 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 logger = logging.getLogger("barnabas.lease")
 
 POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # before the next attempt to follow a leader
+LONGEST_PAUSE_S = 2.0  # wait before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # of ttl: a leader without a renewal for this time may be lost
+SYNC_PARTS = 3  # a leader without a renewal for a third of ttl may be lost
 CONNECT_PARTS = 4  # shorter than the time after which this node could lead
 
 
@@ -78,8 +78,8 @@ class MemberKeeper(Protocol):
 class MemberSteps(StandbySteps):
     """A node of the pair, until it leads.
 
-    Takes: session, of this process, for the lease's record; now_s, the steady clock; ttl_ms, of the
-           lease.
+    Takes: session, the id of this process for the lease's record; now_s, the steady clock; ttl_ms,
+           the lease's.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class MemberSteps(StandbySteps):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the node does not lead yet, and may lead later."""
+        """Whether to continue: the node does not lead yet, and may lead later."""
         return self._keeper.role is Role.WATCHING and self._keeper.failure is None
 
     def run(self) -> Steps:
@@ -146,7 +146,7 @@ class MemberSteps(StandbySteps):
         return b""
 
     def leader_address(self) -> Address | None:
-        """The address of the other node, if the record has it as leader. Raises:
+        """The address of the other node, if the record names it as leader. Raises:
         LeaseRecordError."""
         record = self._keeper.record
         if record is None or record.leader in (None, self._keeper.node_id):

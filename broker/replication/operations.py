@@ -1,8 +1,8 @@
 """The operations of a broker on its data directory, as values in order, and their replay on a copy.
 
-A broker writes files only at their end, cuts them, and replaces small ones as a whole
-(`storage.disk`). So its directory is the result of its operations, and a copy that applies them in
-the same order has, after each, the state that a kill at that moment would have left:
+A broker appends to files, cuts them, and replaces small ones as a whole (`storage.disk`). So its
+directory is the result of its operations. A copy that applies them in the same order has, after
+each operation, the state that a kill at that moment would have left:
 
     kind             path       position          data    new_path
     CREATE           file                                            nothing if it exists
@@ -84,7 +84,9 @@ class Operation(NamedTuple):
 
 
 class DivergedError(Exception):
-    """The copy is not in the state that the operation expects: it has to be compared again."""
+    """The copy is not in the state that the operation expects: the copy has to be compared
+    again.
+    """
 
 
 def is_local(path: str) -> bool:
@@ -99,7 +101,9 @@ def is_stray(path: str) -> bool:
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether the cleaner's process is writing the file: it is published with its rename."""
+    """Whether the cleaner's process is writing the file: such a file is published when it is
+    renamed.
+    """
     return path.endswith(CLEANED_SUFFIX)
 
 
@@ -130,7 +134,7 @@ class Replica:
                 raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
             file.truncate(position)
         elif kind is Kind.REPLACE:
-            self._close(name)  # the open file is the one that is removed
+            self._close(name)  # the open file is the removed one
             disk.write_atomic(path, operation.content, sync=False)
         elif kind is Kind.RENAME:
             self._close_below(name)

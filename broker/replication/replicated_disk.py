@@ -59,7 +59,7 @@ class ReplicatedFile:
         self._file.size = size
 
     def append(self, data: Data) -> int:
-        """Write all of it at the end. Gives: the position of its start. Raises: OSError."""
+        """Append the data. Gives: the position of their start. Raises: OSError."""
         file, disk = self._file, self._disk
         position = file.append(data)
         if disk.publish is not None:
@@ -73,7 +73,8 @@ class ReplicatedFile:
 
 
 class ReplicatedDisk:
-    """The disk of a leader. publish: takes the operations; None while no standby follows.
+    """The disk of a leader. publish: the function that gets the operations; None while no standby
+    follows.
 
     Takes: disk, with the data directory.
     """
@@ -173,7 +174,8 @@ class ReplicatedDisk:
                 self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 
     def _tell_content(self, path: str, name: str) -> None:
-        file = self._disk.open(path)  # read when it is sent; closed with the last piece
+        # the file is read when it is sent, and closed with its last piece
+        file = self._disk.open(path)
         self.tell(Operation(Kind.CREATE, name))
         for position in range(0, file.size, PIECE_BYTES):
             piece = FilePiece(file, position, min(PIECE_BYTES, file.size - position))

@@ -1,9 +1,10 @@
-"""The note `barnabas-lease-session`: the process of this node that last led from this directory.
+"""The note `barnabas-lease-session`: the id of the process of this node that last led from this
+directory.
 
-A restarted node need not wait for the end of a lease that its own dead process had. The reader of
-the note has the directory's lock, so the process that wrote the note has ended. `RunNote` shows
-that it was a process of this directory on this machine, which has been up since, and that the
-directory is not a copy of one whose process may be alive. The note is not replicated.
+A restarted node need not wait for the end of its own dead process's lease. The reader of the note
+has the directory's lock, so the process that wrote the note has ended. `RunNote` shows that the
+process ran on this machine, that the machine was not restarted since, and that the directory is not
+a copy of one whose process may be alive. The note is not replicated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 
 def read_session(disk: Disk, data_dir: str) -> str:
-    """The session of the process that led last from here, if it has certainly ended."""
+    """The session of the process that last led from this directory, if it has certainly ended."""
     if not RunNote(disk, data_dir).is_same_run():
         return ""
     try:
@@ -24,5 +25,5 @@ def read_session(disk: Disk, data_dir: str) -> str:
 
 
 def write_session(disk: Disk, data_dir: str, session: str) -> None:
-    """Note that this process leads from here. The note need not survive a power loss."""
+    """Note that this process leads from this directory. The note need not survive a power loss."""
     disk.write_atomic(f"{data_dir}/{LEASE_SESSION_NAME}", f"{session}\n".encode(), sync=False)

@@ -14,8 +14,8 @@ logger = logging.getLogger("barnabas.replication")
 class Turn(NamedTuple):
     """The result of one turn.
 
-    data: the bytes to send now. again_s: when there may be more, 0 soon, None after the next event.
-    end: why the connection has to be closed; empty where it stays open.
+    data: the bytes to send now. again_s: the time until there may be more data; 0: soon; None:
+    after the next event. end: why the connection has to be closed; empty if it stays open.
     """
 
     data: bytes = b""
@@ -26,8 +26,9 @@ class Turn(NamedTuple):
 class StandbyFeed:
     """The bytes for one connection of a standby, a turn at a time.
 
-    Takes: peer, for the log; timeout_s, after which the standby takes a silent leader for
-           disconnected; catch_up_rate, the most bytes a second until the standby follows, or 0.
+    Takes: peer, for the log; timeout_s, after which the standby treats a silent leader as
+           disconnected; catch_up_rate, the maximum bytes per second until the standby follows; 0:
+           no limit.
     """
 
     def __init__(self, leading: Leading, peer: str, timeout_s: float, catch_up_rate: int) -> None:
@@ -54,16 +55,16 @@ class StandbyFeed:
         return Turn(output, self._pause_s(len(output)) if leading.link.is_behind else None)
 
     def _pause_s(self, sent_bytes: int) -> float:
-        """The pause before the next part, so that clients are served and the rate is kept."""
+        """The pause before the next part, for the other clients and the maximum rate."""
         if self._has_followed or not self._rate or not sent_bytes:
             return 0
-        # otherwise the standby would take the leader for disconnected
+        # otherwise the standby would treat the leader as disconnected
         return min(sent_bytes / self._rate, self._timeout_s / 2)
 
     def rest(self) -> Iterator[bytes]:
         """The bytes that are still to be sent when the broker has stopped. Raises: OSError.
 
-        None for a standby that does not follow: its copy is not whole in any case.
+        A standby that does not follow gets nothing: its copy is not whole in any case.
         """
         leading = self._leading
         if leading.link is not None and leading.lost is None and leading.follows:

@@ -63,7 +63,7 @@ class HangUp(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait for that time, or until something has changed."""
+    """Wait for that time, or until the state has changed."""
 
     seconds: float
 
@@ -85,7 +85,8 @@ class Sync(Protocol):
 class Copy(NamedTuple):
     """A standby's directory.
 
-    new_following: makes the state of a connection; its argument makes the copy durable.
+    new_following: a function that makes the state of a connection; its argument makes the copy
+    durable.
     """
 
     disk: Disk
@@ -134,7 +135,7 @@ class StandbySteps:
             if error.filename is not None and not is_out_of_resources(error):
                 raise  # an error of this disk, not of the connection
             reason = error.strerror or str(error)
-            if error.errno in OF_THE_DISK:  # retried, since there may be room later
+            if error.errno in OF_THE_DISK:  # retried, since there may be space later
                 reason = f"{self.copy.data_dir} cannot be written to: {reason}"
         finally:
             following.close()

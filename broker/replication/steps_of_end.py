@@ -26,7 +26,7 @@ class Until(Enum):
 
 
 class Ending(Protocol):
-    """The ending server."""
+    """The server that ends."""
 
     @property
     def is_deposed(self) -> bool:
@@ -34,7 +34,7 @@ class Ending(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether its disk or an assertion has failed."""
+        """Whether a write to the disk or an assertion has failed."""
 
     def close(self) -> None:
         """Close connections and logs; everything written until then is sent to the standby."""

@@ -30,7 +30,8 @@ import msgpack
 from barnabas.broker.replication.operations import Kind, Operation
 
 VERSION = 3
-MOST_BYTES = 256 << 20  # of a frame: the largest request that a broker accepts, and its envelope
+# maximum size of a frame: the largest request that a broker accepts, and its envelope
+MOST_BYTES = 256 << 20
 MOST_BEFORE_PROOF = 4096
 NONCE_BYTES = 32
 _SIZE = struct.Struct(">I")
@@ -43,8 +44,8 @@ class WireError(Exception):
 class AnswersWait(Enum):
     """Which answers to clients wait until the standby has everything before them.
 
-    WHILE_IN_SYNC: those of a leader whose lease has the standby in its in-sync set. ALWAYS: all; a
-    leader without a standby sends no answer.
+    WHILE_IN_SYNC: answers wait while the lease has the standby in its in-sync set. ALWAYS: all
+    answers wait; a leader without a standby sends none.
     """
 
     NEVER = "never"
@@ -59,7 +60,7 @@ def frame(message: Sequence[Any]) -> bytes:
 
 
 class Frames:
-    """Cuts received bytes into messages. most_bytes: of the longest accepted one."""
+    """Cuts received bytes into messages. most_bytes: the maximum size of a message."""
 
     def __init__(self, most_bytes: int = MOST_BEFORE_PROOF) -> None:
         self.most_bytes = most_bytes
@@ -101,13 +102,13 @@ def proof(secret: str, role: str, nonce: bytes) -> bytes:
 
 
 def pack(operation: Operation) -> list[Any]:
-    """An operation in a message."""
+    """The fields of an operation in a message."""
     kind, path, position, _, new_path = operation
     return [int(kind), path, position, operation.content, new_path]
 
 
 def unpack(row: Any) -> Operation:
-    """The fields of a message. Raises: WireError."""
+    """The operation from the fields in a message. Raises: WireError."""
     try:
         kind, path, position, data, new_path = row
         operation = Operation(Kind(kind), path, position, data, new_path)

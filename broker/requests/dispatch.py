@@ -1,23 +1,23 @@
-"""The table from an API to what answers its requests, with what is done around each.
+"""The table from an API to its handler, and the steps around each handler.
 
-Every request goes this way, in this order:
+Every request passes these steps, in this order:
 
-| what | by |
+| step | module or function |
 |---|---|
 | its header is read; an unsupported API or version is refused | `Broker.on_frame` |
 | its body is read without repeated names; a damaged one ends the connection | `Broker.on_frame` |
-| one with many names goes in parts, each of which takes the rest of the way | `wide_requests.py` |
-| with an authorizer: what is not allowed in it is refused | `security/authorization.py` |
-| with several brokers: one that is not its coordinator refuses it | `coordinator_edge.py` |
+| one with many names is divided into parts, which pass the next steps | `wide_requests.py` |
+| with an authorizer: its parts that are not allowed are refused | `security/authorization.py` |
+| with several brokers: a broker that is not its coordinator refuses it | `coordinator_edge.py` |
 | its handler answers it | `Route.handle` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_coordinators.py` |
 | ...ends the connection if its producer has left that connection | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
-| ...for EndTxn, all three by itself | `TransactionEnds.on_end_txn` |
+| ...for EndTxn: the three steps above | `TransactionEnds.on_end_txn` |
 | with client quotas: its usage is recorded, its client throttled | `quotas/client_quotas.py` |
-| its response is encoded and sent; a parked one's later | `Requests` |
+| its response is encoded and sent, later for a parked request | `Requests` |
 
-A row of ROWS names the handler, and the parts that it takes before the request, in the order of its
+A row of ROWS names the handler, and the parts that are its first arguments, in the order of its
 signature. The class of the request follows from the API's name. A row is loaded with the first
 request of its API, and this module with the first request of all, since loading all messages and
 handlers would take a tenth of the broker's start. Only this module and assemble.py know all parts.
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """One row of the table.
 
-    make: makes the handler of the parts. read: the reader, if it is not `read` of the request's
-    class: a class with `read`, or a function; by module and name. modules: what a request of the
-    API may be the first to import, beside its message and its reader.
+    make: a function from the parts to the handler. read: the reader, by module and name, if it is
+    not `read` of the request's class: a class with `read`, or a function. modules: the modules that
+    a request of the API may be the first to import, besides those of its message and its reader.
     """
 
     make: Callable[[Parts], Handler[Any]]
@@ -57,8 +57,8 @@ class Row(NamedTuple):
 
 
 def to(where: str, *parts: str, read: str = "", modules: tuple[str, ...] = ()) -> Row:
-    """A handler of `broker/handlers/`: a function, or the method of a class that is made of the
-    parts. Takes: where, as "module:function" or "module:Class.method".
+    """Make a row for a handler in `broker/handlers/`: a function, or a method of a class that is
+    made from the parts. Takes: where, "module:function" or "module:Class.method".
     """
     module, _, name = where.partition(":")
 
@@ -73,7 +73,7 @@ def to(where: str, *parts: str, read: str = "", modules: tuple[str, ...] = ()) -
 
 
 def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
-    """A method of the group coordinator. Takes: kind, a method of `ToGroups`."""
+    """Make a row for a method of the group coordinator. Takes: kind, a method of `ToGroups`."""
 
     def make(parts: Parts) -> Handler[Any]:
         made = ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
@@ -84,8 +84,8 @@ def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
 
 
 def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
-    """A method of a part of the group coordinator, of share groups. Takes: kind, a method of
-    `ToGroups`.
+    """Make a row for a method of the group coordinator's part for share groups. Takes: kind, a
+    method of `ToGroups`.
     """
 
     def make(parts: Parts) -> Handler[Any]:
@@ -97,7 +97,7 @@ def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
 
 
 def share_state(decide: str) -> Row:
-    """A method of the share coordinator."""
+    """Make a row for a method of the share coordinator."""
 
     def make(parts: Parts) -> Handler[Any]:
         shares = parts.shares.get()
@@ -107,7 +107,9 @@ def share_state(decide: str) -> Row:
 
 
 def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -> Row:
-    """A method of the transaction coordinator; `to_transactions` has the parameters."""
+    """Make a row for a method of the transaction coordinator; `to_transactions` has the
+    parameters.
+    """
 
     def make(parts: Parts) -> Handler[Any]:
         return to_transactions(
@@ -136,7 +138,7 @@ _OF_CONSUMER_GROUPS = (
     *_OF_MEMBERS,
     "broker.handlers.groups",
     "broker.settings.group_configs",
-    "coordinator.groups.classic.classic_members",  # and all of consumer groups
+    "coordinator.groups.classic.classic_members",  # with those of consumer groups
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (
@@ -229,7 +231,7 @@ ROWS: dict[int, Row] = {
            "requests", "topics", "transactions", "endings", "transaction_ends", "flushes",
            modules=(*_NEW_FILES, "coordinator.transactions.producer_sessions")),
     23: to("leader_epochs:on_offset_for_leader_epoch", "cluster"),
-    24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],  # one or several
+    24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],
                     guard=_ADDED_PARTITIONS),
     25: transaction("on_add_offsets_to_txn", hold_back="transactional_id", guard=_PRODUCER),
     26: Row(lambda parts: parts.transaction_ends.on_end_txn),
@@ -332,8 +334,9 @@ def load_route(parts: Parts, api: Api) -> Route:
 
 
 def import_modules(api: Api, *, is_one: bool) -> None:
-    """Import all that requests of an API may need, before the first of them. It may be called in
-    another thread: nothing of the broker is used. Takes: is_one, whether there is one broker.
+    """Import all modules that requests of an API may need, before the first request. It may be
+    called in another thread, since it uses no state of the broker. Takes: is_one, whether the
+    process runs one broker.
     """
     row = ROWS[api.key]
     message_class(api, "Request")

@@ -1,4 +1,4 @@
-"""Rows of long answers, encoded a part at a time, which bounds the pauses and the memory."""
+"""Rows of long answers that are encoded in parts, which bounds pauses and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EncodedRows:
-    """A list of an answer with encoded rows. It is written once."""
+    """A list of an answer, with encoded rows. It can be written once."""
 
     __slots__ = ("_chunks", "_count", "size_bytes")
 

@@ -3,15 +3,15 @@ answers contain only those that changed.
 
 A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
 one fetch: the session adds the partitions that the request names, and removes its forgotten ones;
-all partitions are read in the session's order; the answer contains those with news, and those with
-records move to the end of the order, so that each gets its turn.
+all partitions are read in the session's order; the answer contains the changed partitions, and
+those with records move to the end of the order, so that all partitions get their share.
 
-The number of sessions is bounded, and so is the number of partitions of all sessions together.
-Eviction, if there is no room for a new session, is that of Apache Kafka: sessions that were unused
-for two minutes are evicted, the longest unused first; if that is not enough, the session with the
-fewest partitions of those that are two minutes old, if the new one has more. Otherwise the new
-client gets no session, and its fetches are full. A session that grows beyond the bound ends with an
-error, and its client fetches in full, too. Source: KIP-227, "Fetch Session Caching".
+The number of sessions is bounded, and so is the number of partitions of all sessions together. If
+there is no room for a new session, sessions are evicted as by Apache Kafka: those that were unused
+for two minutes, the longest unused first; if that is not enough, of the sessions that are two
+minutes old the one with the fewest partitions, if the new one has more. Otherwise the new client
+gets no session, and its fetches are full ones. A session that grows beyond the bound ends with an
+error, and its client continues with full fetches, too. Source: KIP-227, "Fetch Session Caching".
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 EVICTION_MS = 120_000
-MOST_PARTITIONS = 300_000  # of all sessions: 120 MB
-LONG_NAME = 256  # a long name counts as one partition more for each 256 letters
+MOST_PARTITIONS = 300_000  # partitions of all sessions together: 120 MB
+LONG_NAME = 256  # a long name counts as one more partition for each 256 characters
 
 TopicKey = str | uuid.UUID
 Targets = dict[
     tuple[str | bytes, int], "FetchTarget"
-]  # the name, or the 16 bytes of the id: hashing a UUID object takes ten times as long
+]  # the topic's name, or the 16 bytes of its id: hashing a UUID object takes ten times as long
 
 
 class FetchTarget:
@@ -75,13 +75,13 @@ class FetchTarget:
         if log_start_offset != self.log_start_offset:
             news, self.log_start_offset = True, log_start_offset
         if error_code != 0:
-            self.high_watermark = -1  # so that the next answer without the error counts as news
+            self.high_watermark = -1  # so that the next answer without the error counts as a change
         return news
 
 
 class FetchSession:
-    """A client's partitions. owner: its principal, where there is an authorizer. weight: the number
-    of partitions that the session counts as.
+    """The partitions of one client. owner: the client's principal, if there is an authorizer.
+    weight: the number of partitions as which the session counts.
     """
 
     __slots__ = (
@@ -106,8 +106,8 @@ class FetchSession:
 
 
 class Planned:
-    """The partitions that one request fetches. session: None if it has none; incremental: the
-    answer contains only partitions with news.
+    """The partitions that one request fetches. session: None if it has none; incremental: whether
+    the answer contains only changed partitions.
     """
 
     __slots__ = ("incremental", "session", "targets")
@@ -153,10 +153,10 @@ class FetchSessions:
     def plan(
         self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
     ) -> Planned:
-        """The partitions to read for the request. Only its owner can use or end a session.
+        """The partitions to read for the request. Only the owner of a session can use or end it.
 
-        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also where the session has no room for what
-                the request adds; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also where the session has no room for the
+                added partitions; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         existing = self._sessions.get(session_id)
@@ -208,7 +208,7 @@ class FetchSessions:
         self.weight += change
 
     def _make_room(self, weight: int, now_ms: int) -> bool:
-        """Evict sessions as far as a new one needs room. Gives: whether there is room for it."""
+        """Evict sessions until there is room for a new one. Gives: whether there is room."""
         if not self._evict_resting(weight, 1, now_ms):
             return False
         if len(self._sessions) < self._slots:
@@ -221,7 +221,7 @@ class FetchSessions:
         return True
 
     def _evict_resting(self, weight: int, slots: int, now_ms: int) -> bool:
-        """Evict sessions that were unused for two minutes, until there is room for so many more
+        """Evict sessions that were unused for two minutes, until there is room for a number of
         partitions and sessions. Gives: whether there is room for the partitions.
         """
         while self._sessions and (
@@ -250,7 +250,7 @@ class FetchSessions:
 
 
 def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add the partitions that the request names. Gives: the weight of the new ones."""
+    """Add the partitions that the request names. Gives: the weight of the added ones."""
     weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
@@ -272,7 +272,7 @@ def _weight_of(name: str | bytes) -> int:
 
 
 def _topic_key(key: TopicKey | None) -> TopicKey:
-    """A zero topic id comes out of the decoder as None."""
+    """The topic's id or name as a key; the decoder returns None for a zero id."""
     return uuid.UUID(int=0) if key is None else key
 
 

@@ -1,8 +1,8 @@
-"""The parts of a broker, by the names that rows of `requests/dispatch.py` use; and the routes of
-requests, which are made of them.
+"""The parts of a broker, by the names that rows of `requests/dispatch.py` use, and the routes of
+requests.
 
-assemble.py makes the parts, and the table picks those that a handler takes: no other module has all
-of them.
+assemble.py makes the parts, and the table selects those that a handler takes: no other module has
+all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """All parts of a broker that handlers use, by the names that rows use."""
+    """All parts of a broker that handlers use; rows of the table use the names of these fields."""
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -96,8 +96,8 @@ class Routes:
     """The routes of requests, loaded from the table with the first request of each API.
 
     loaded: by API key. It is cleared when the steps around handlers change. imports_elsewhere:
-    whether the modules of an API are imported by the worker, which the rim has, before its first
-    request is handled; else they are imported at once.
+    whether the worker, a part of the rim, imports the modules of an API before its first request is
+    handled; else they are imported at once.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
@@ -117,7 +117,9 @@ class Routes:
         return self.imports_elsewhere and api.key not in self._imported
 
     def importer_of(self, api: Api) -> Callable[[], None]:
-        """What the worker runs: it imports all that requests of an API may need."""
+        """The function for the worker, which imports all modules that requests of an API may
+        need.
+        """
         is_one = self.parts.cluster.is_one
 
         def run() -> None:

@@ -1,8 +1,8 @@
-"""The requests that are not answered yet: how a handler parks one, and how it is answered later.
+"""The unanswered requests: parks them, and answers them later.
 
-A handler that has its answer returns it. One that waits parks the request first, returns PARKED,
-and answers with `Requests.reply` when it can. Long work is done in slices, or by the worker. A
-layer around the handler (authorization, quotas) may amend an answer before it is sent.
+A handler that has its answer returns it. A handler that has to wait parks the request first,
+returns PARKED, and answers later with `Requests.reply`. Long work is done in slices, or by the
+worker. A layer around the handler (authorization, quotas) may amend an answer before it is sent.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _FRAME_TAGGED = FRAME.size + 1  # with the header's empty tagged fields: one byt
 class Requests:
     """The requests under way, by ticket, and their answers.
 
-    Takes: quotas, which record the cost of an answer and throttle its client.
-    Holds: parked requests; fetches that wait in the purgatory; work in slices: `work` that changes
-           state, `reading` that does not; amendments of answers; parts of wide requests.
-    errors: where the error codes of answers are counted; None where no counts are wanted.
-    next_ticket: of the next request, or part of one.
+    Takes: quotas, which record the cost of an answer and throttle its client. Holds: parked
+    requests; fetches that wait in the purgatory; work in slices: `work` that changes state,
+    `reading` that does not; amendments of answers; parts of wide requests. errors: counts the error
+    codes of answers; None without counts. next_ticket: the ticket of the next request, or part of
+    one.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Requests:
         self._purgatory, self._quotas = purgatory, quotas
         self._parked: dict[int, RequestContext] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
-        # of parts of wide requests, by ticket: called with the part's answer
+        # for parts of wide requests, by ticket: a function called with the part's answer
         self._takers: dict[int, Callable[[Message], None]] = {}
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.next_ticket = 1
@@ -77,7 +77,9 @@ class Requests:
     # --- now or later ----------------------------------------------------------------------------
 
     def park(self, context: RequestContext) -> None:
-        """Make `reply` possible for the request under way, before its handler returns PARKED."""
+        """Park the current request, before its handler returns PARKED: from now on `reply` answers
+        it.
+        """
         self._parked[context.ticket] = context
         self._connections[context.connection_id].parked_ticket = context.ticket
 
@@ -102,12 +104,12 @@ class Requests:
         return context.connection_id in self._connections
 
     def reply(self, ticket: int, response: Message | Encoded) -> None:
-        """Answer a request by its ticket: one that is parked, or (from within its handler) the one
-        under way.
+        """Answer a request by its ticket: a parked one, or (from within its handler) the current
+        one.
         """
         context = self._parked.pop(ticket, None)
         if context is None:
-            return  # its connection is closed
+            return  # the request's connection is closed
         if self._takers and ticket in self._takers:
             assert isinstance(response, Message), "answers to parts are messages"
             self.reply_to_part(context, response)
@@ -148,8 +150,8 @@ class Requests:
     # --- in slices, and by the worker ------------------------------------------------------------
 
     def answer_in_slices(self, request: Message, context: RequestContext, work: Slices) -> Answer:
-        """Run the work. Gives: its answer if it ends at once; else PARKED. Where the work finds no
-        space, the request is refused.
+        """Run the work. Gives: its answer if it ends at once; else PARKED. If the work finds no
+        disk space, the request is refused.
         """
         response: Answer
         work = refusing(work, request, context)
@@ -171,7 +173,7 @@ class Requests:
 
     def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """Run work that only reads. Gives: its answer if it ends at once; else PARKED, and the
-        worker encodes the answer, which is long then.
+        worker encodes the answer, since it is long.
 
         Takes: work, which returns a message, or `Pieces`.
         """
@@ -188,21 +190,21 @@ class Requests:
         done: Callable[[Any, int], None],
         held_bytes: int = 0,
     ) -> None:
-        """Have the worker do a long computation for a request; `Work` describes the parameters."""
+        """Let the worker do a long computation for a request; `Work` describes the parameters."""
         self._outbox.work.append(Work(context.connection_id, run, done, held_bytes))
 
     def run_in_background(self, run: Callable[[], Any], done: Callable[[Any, int], None]) -> None:
-        """Have the worker do a long computation that no request waits for."""
+        """Let the worker do a long computation that no request waits for."""
         self._outbox.work.append(Work(NO_CONNECTION, run, done))
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
-        """Have the worker encode the long answer to a request that is parked."""
+        """Let the worker encode the long answer to a parked request."""
         if ticket in self._takers:  # a part of a request, whose answer is encoded with the whole
             self.reply(ticket, cast(Message, response))
             return
         context = self._parked[ticket]
         if callable(response) and ticket in self._amendments:
-            self.reply(ticket, Encoded(response()))  # `reply` makes the amendment
+            self.reply(ticket, Encoded(response()))  # `reply` applies the amendment
             return
         if callable(response):
             encode, is_counted = response, True
@@ -239,7 +241,9 @@ class Requests:
     # --- amendments ------------------------------------------------------------------------------
 
     def amend(self, ticket: int, amendment: Callable[[Any], None]) -> None:
-        """Let the answer to a request be changed before it leaves, after earlier amendments."""
+        """Register a change of a request's answer, which is applied after earlier amendments,
+        before the answer is sent.
+        """
         earlier = self._amendments.get(ticket)
         if earlier is None:
             self._amendments[ticket] = amendment
@@ -269,7 +273,7 @@ class Requests:
     # --- parts of wide requests ------------------------------------------------------------------
 
     def new_part(self, take: Callable[[Message], None]) -> int:
-        """The ticket of a new part of a request; `take` is called with the part's answer."""
+        """The ticket of a new part of a request; `take` is called with the answer to the part."""
         ticket = self.next_ticket
         self.next_ticket = ticket + 1
         self._takers[ticket] = take
@@ -304,17 +308,17 @@ class Requests:
         self.close(connection_id, f"an error in the broker: {error!r}; please report it")
 
     def fail(self, ticket: int, connection_id: int, error: Exception) -> None:
-        """`give_up` on a request that is not answered."""
+        """End the connection of an unanswered request that caused an error in the broker."""
         self._amendments.pop(ticket, None)
         self.give_up(connection_id, error)
 
     def refuse(self, ticket: int, connection_id: int, reason: CloseReason) -> None:
-        """End the connection of a request that is not answered."""
+        """End the connection of an unanswered request."""
         self._amendments.pop(ticket, None)
         self.close(connection_id, reason)
 
     def on_closed(self, ticket: int) -> None:
-        """The connection of a parked request is gone: the request is finished without an answer."""
+        """The connection of a parked request is closed: finish the request without an answer."""
         self._parked.pop(ticket, None)
         self._amendments.pop(ticket, None)
         fetch = self._waiting_fetches.pop(ticket, None)
@@ -323,7 +327,7 @@ class Requests:
 
 
 def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
-    """The whole frame of a response, unchanged; `Requests.encode` has no call for it."""
+    """The whole frame of a response; `Requests.encode` repeats this code, to save a call."""
     is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[context.api_key]
     out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
     response.write(out, context.api_version)

@@ -1,10 +1,9 @@
-"""Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed
-fetch).
+"""Fetches that wait for data, by their logs and by their deadlines (Kafka's delayed fetches).
 
 Order of effects: when a log progresses, its waiting fetches are tried in the order of arrival, if
 this log may complete them; an answered fetch is removed from every log it waited for. Deadlines are
-rows in a heap; rows of answered fetches are dropped when they are due, or when most rows are such,
-since a busy reader's fetches are answered long before their deadlines.
+rows in a heap; rows of answered fetches are dropped when they are due, or when they are the
+majority: a busy reader's fetches are answered long before their deadlines.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     IsWorthATry = Callable[[Log], bool]
 TryComplete = Callable[[int, bool], bool]
 
-DUE_AT_ONCE = 100  # fetches that are answered by one tick
+DUE_AT_ONCE = 100  # fetches that one tick answers at most
 FEWEST_SWEPT = 64  # rows of answered fetches in the heap, below which it is not cleaned
 
 
@@ -32,8 +31,8 @@ class WaitingFetch:
     whether it did.
 
     `is_worth_a_try(log)` is called first when that log progresses, and reads this log alone:
-    otherwise a fetch of a thousand partitions, each of which gets a batch that cannot be read yet,
-    would read a million logs.
+    otherwise, when each of a fetch's thousand partitions gets a batch that cannot be read yet, a
+    million logs would be read.
     """
 
     __slots__ = ("done", "is_worth_a_try", "logs", "try_complete")
@@ -50,7 +49,7 @@ class WaitingFetch:
 
 
 class Watcher(Protocol):
-    """What is notified of all progress of a log."""
+    """An object that is notified of each progress of a log."""
 
     def on_progress(self, log: Log, now_ms: int) -> None:
         """Data were appended, became stable, or were deleted."""
@@ -60,7 +59,7 @@ class Watcher(Protocol):
 class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
-    waiting_count, watchers: progress of a log has to be reported while there are any.
+    waiting_count, watchers: while there are any, callers have to report the progress of logs.
     """
 
     def __init__(self) -> None:

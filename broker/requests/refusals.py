@@ -24,7 +24,7 @@ def message_class(api: Api, kind: str) -> type[Message]:
 
 
 def refused_rows(request: Message, version: int, code: Code) -> Message:
-    """The answer to the refused rows of a request; the other rows get another answer.
+    """The answer with the refusals of some rows; the other rows are answered separately.
 
     An OffsetDelete gets an error for each row: one for the whole answer would hide the others.
     """

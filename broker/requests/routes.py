@@ -1,4 +1,4 @@
-"""The route of an API's requests: the functions that read and answer them, with their types.
+"""The route of an API's requests: the types of the functions that read and answer them.
 
 The table of all APIs is dispatch.py.
 """
@@ -18,7 +18,7 @@ Request = TypeVar("Request", bound=Message)
 Read = Callable[[Buffer, int, int], tuple[Request, int]]
 Handler = Callable[[Request, RequestContext], Answer]
 Decide = Callable[[Request, RequestContext, int], Result]
-"""A coordinator's `on_<request>`."""
+"""The type of a coordinator's `on_<request>`."""
 
 
 class Route(NamedTuple):

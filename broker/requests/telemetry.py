@@ -27,12 +27,14 @@ MOST_BYTES = 1 << 20  # telemetry.max.bytes
 DEFAULT_INTERVAL_MS: int = CLIENT_METRICS_SETTINGS["interval.ms"].default
 CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 ALL_METRICS = "*"
-LONGEST_MATCHED = 1000  # letters of a client's properties: each may add a state to the automaton
+LONGEST_MATCHED = 1000  # characters of a client's properties: each may add a state to the automaton
 NO_ID = uuid.UUID(int=0)
 
 
 class MetricsSubscription(NamedTuple):
-    """The subscription of one client. metrics: prefixes of their names; none: no metrics."""
+    """The subscription of one client. metrics: prefixes of the metrics' names; empty: no
+    metrics.
+    """
 
     subscription_id: int
     interval_ms: int
@@ -55,8 +57,8 @@ class _Instance:
 class Telemetry:
     """The clients with subscriptions, and the times of their requests.
 
-    Takes: subscriptions, by name, as the metadata journal keeps them; counters, which get what
-           clients push.
+    Takes: subscriptions, by name, as stored in the metadata journal; counters, which count the
+           pushes of clients.
     """
 
     def __init__(self, subscriptions: Mapping[str, Mapping[str, str]], counters: Counters) -> None:
@@ -70,7 +72,7 @@ class Telemetry:
         """The subscription of the client.
 
         Takes:  properties, by the names that `match` uses.
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where it asked or pushed too recently.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where the client asked or pushed too recently.
         """
         known = self._instances.pop(client_id, None)
         if known is not None:
@@ -97,8 +99,9 @@ class Telemetry:
         """Count the metrics that a client has pushed.
 
         Raises: KafkaError INVALID_REQUEST without an id, and after the last push;
-                THROTTLING_QUOTA_EXCEEDED too early, UNKNOWN_SUBSCRIPTION_ID where something else is
-                wanted by now, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE.
+                THROTTLING_QUOTA_EXCEEDED for a push that is too early, UNKNOWN_SUBSCRIPTION_ID
+                where the subscription has changed, UNSUPPORTED_COMPRESSION_TYPE,
+                TELEMETRY_TOO_LARGE.
         """
         try:
             instance = self._instances.get(client_id)

@@ -1,6 +1,6 @@
 """The handlers of requests that a coordinator answers: it decides, and its Result is carried out.
 
-Such a request is parked first, since its answer comes out of the Result, now or later.
+Such a request is parked first, since its answer is in the Result, now or later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class ToGroups:
         self._requests, self._features = requests, features
 
     def any(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of any request. Takes: decide, the coordinator's method."""
+        """Make the handler of a request without special rules. Takes: decide, the coordinator's
+        method.
+        """
         requests, runtime = self._requests, self._runtime
 
         def handle(request: Request, context: RequestContext) -> Answer:
@@ -61,7 +63,7 @@ class ToGroups:
 
     def writing(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request about a group that changes no state before its records are
-        written: without space for them, they are dropped.
+        written: without disk space the records are dropped.
         """
         handle, runtime = self.any(decide), self._runtime
 
@@ -150,8 +152,8 @@ class ToGroups:
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]
     ) -> Handler[ConsumerGroupHeartbeatRequest]:
-        """Make the handler of heartbeats of consumer groups: the worker reads a pattern of topics'
-        names first, where that takes long.
+        """Make the handler of heartbeats of consumer groups: the worker first matches a pattern of
+        topic names, if that takes long.
         """
         groups, features, requests = self._groups, self._features, self._requests
         runtime = self._runtime
@@ -220,10 +222,10 @@ def to_transactions(
 ) -> Handler[Request]:
     """The handler of a request that the transaction coordinator answers.
 
-    It has parameters for the differences between such requests, too.
+    Some of its parameters are differences between such requests.
 
-    Takes: hold_back, the request's field with the transactional id whose last transaction is
-           completed first. guard, for requests that add to a transaction: the request's fields with
+    Takes: hold_back, the field with the transactional id; the request waits until the id's previous
+           transaction is complete. guard, for requests that add to a transaction: the fields with
            the transactional id, the producer id and the producer epoch.
     """
     id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id

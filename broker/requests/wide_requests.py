@@ -1,25 +1,25 @@
 """Requests with many names: each name is answered once, in parts, within bounds.
 
-Most requests are lists of topics, partitions, groups or ids, each of which is answered separately.
+Most requests are lists of topics, partitions, groups or ids; each element is answered separately.
 The cost of such a request grows with its names, which the client chooses. Three rules apply to all
 of them, defined by the table SHAPES:
 
-- Repeated names are left out when the request is read, if the answer would only be repeated: a name
-  of 6 bytes may have an answer of a megabyte. Requests that change something keep repeated names,
-  since the order of changes counts and their answers are small; and where a repeated name is an
-  error, two of its rows stay, next to each other.
+- Repeated names are left out when the request is read, if they would only repeat the answer: a name
+  of 6 bytes may have an answer of a megabyte. Requests that change state keep repeated names, since
+  the order of changes counts and their answers are small. If a repeated name is an error, two of
+  its rows stay, next to each other.
 - A request with more than some hundred names is handled in parts. Each part passes authorization,
   coordinators and handler as a request of its own, and other clients are served between two parts.
   Clients with such requests take turns, a part each.
-- The rows of each part are encoded when they are made, and the answer has a bound: once it has
-  MOST_ANSWER_BYTES, the rest of the request is refused with POLICY_VIOLATION.
+- The rows of each part are encoded at once, and the size of the answer is bounded: after
+  MOST_ANSWER_BYTES the rest of the request is refused with POLICY_VIOLATION.
 
 Between two parts anything may happen, as between two requests. When the connection closes, the
 request ends after the current part. Requests whose lists have to be handled as a whole have their
 rows handled in slices (`WideRequests.begin`), which take the same turns.
 
-A request of many bytes is decoded by the worker's thread. At most GIANTS of these exist as objects
-at a time; the others wait as bytes, which count towards the memory of all connections.
+A request of many bytes is decoded by the worker's thread. At most GIANTS such requests exist as
+objects at a time; the others wait as bytes, which count towards the memory of all connections.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ logger = logging.getLogger("barnabas.broker")
 AT_ONCE = 200
 MOST_ANSWER_BYTES = 64 << 20
 GIANTS = 4
-NULL_WEIGHT = 50  # of a list that is null, which means everything
+NULL_WEIGHT = 50  # rows of a list that is null, which means everything
 LAST = 1 << 15
 
 
 class Repeats(Enum):
     """How repeated names are handled. ONCE: later rows are left out. LATEST: earlier rows are left
-    out. KEPT: all stay. PAIRED: two rows stay, next to each other, for the handler that refuses
+    out. KEPT: all rows stay. PAIRED: two rows stay, next to each other, and the handler refuses
     them.
     """
 
@@ -69,8 +69,8 @@ class Repeats(Enum):
 
 
 class Level(NamedTuple):
-    """A list of the request, or of the rows of the level above, and the list of the answer. key:
-    the fields that identify a row; none: the row is the name itself.
+    """A list of the request (or of the rows of the level above), and the matching list of the
+    answer. key: the fields that identify a row; none: the row is the name itself.
     """
 
     rows: str
@@ -80,7 +80,7 @@ class Level(NamedTuple):
 
 class Shape(NamedTuple):
     """The nested lists of an API's requests, from the outermost inwards. at_once: the number of
-    rows in a part; small where each may be long or slow.
+    rows in a part; it is small if rows may be large or slow.
     """
 
     levels: tuple[Level, ...]
@@ -213,8 +213,8 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "DeleteShareGroupOffsets": (Shape(_of_rows("topics", "responses", "topic_name"), at_once=FEW),),
     "StreamsGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
 }  # fmt: skip
-"""By the request's name. The lists of other requests are one thing together, or few: their handlers
-look at all of them, and their rows in the table of APIs say how many there may be.
+"""By the request's name. Other requests have lists that are short, or form one unit: their handlers
+process them as a whole, and their rows in the table of APIs bound the number of elements.
 """
 
 
@@ -226,7 +226,7 @@ def shape_of(api_name: str, version: int) -> Shape | None:
     return None
 
 
-# --- each thing once ----------------------------------------------------------------------------
+# --- repeated names -----------------------------------------------------------------------------
 
 
 def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
@@ -249,7 +249,7 @@ def leave_out_repeats(request: Message, shape: Shape) -> None:
     if not rows or (len(rows) == 1 and len(levels) == 1):
         return
     if repeats is Repeats.PAIRED:
-        if _weight(rows, levels) > shape.at_once:  # otherwise its handler gets all of them
+        if _weight(rows, levels) > shape.at_once:  # otherwise the handler gets all rows
             setattr(request, levels[0].rows, _in_pairs(rows, levels))
     else:
         is_latest = repeats is Repeats.LATEST
@@ -259,8 +259,8 @@ def leave_out_repeats(request: Message, shape: Shape) -> None:
 def _distinct(
     rows: list[Any], levels: tuple[Level, ...], seen: dict[Any, Any], *, is_latest: bool
 ) -> list[Any]:
-    """The rows without those with earlier names; is_latest: without those with later ones. seen:
-    the names so far, each with the names seen in its inner list.
+    """The rows without repeated names: the first row of a name stays, or with is_latest the last
+    one. seen: the names so far, each with the names seen in its inner list.
     """
     key = levels[0].key
     if len(levels) == 1:
@@ -270,7 +270,7 @@ def _distinct(
     for row in reversed(rows) if is_latest else rows:
         inner = getattr(row, field)
         of_row = seen.setdefault(_name(row, key), {})
-        if not inner:  # none, or null: everything
+        if not inner:  # an empty list or null means everything
             which = None if inner is None else ()
             if which not in of_row:
                 of_row[which] = None
@@ -305,8 +305,8 @@ def _distinct_leaves(
 
 
 def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
-    """The rows with those of one name next to each other, at most two of each; rows with inner
-    lists are merged.
+    """The rows, with at most two rows of each name, next to each other; rows with inner lists are
+    merged.
     """
     of_name: dict[Any, list[Any]] = {}
     for row in rows:
@@ -352,8 +352,8 @@ def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
 def parts_of(
     rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
 ) -> Iterator[tuple[list[Any], int]]:
-    """The rows in parts of about that size, counted over all levels. With each part, at how many
-    levels its first row continues the last row of the part before.
+    """The rows in parts of about that size, counted over all levels. Each part has the number of
+    levels at which its first row continues the last row of the previous part.
     """
     if len(levels) == 1:
         yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
@@ -394,7 +394,7 @@ def _leaf_parts(
 
 
 class _Open:
-    """A row of an answer whose inner list may continue with the next part; that list."""
+    """A row of an answer, and its inner list, which may continue in the next part."""
 
     __slots__ = ("inner", "row")
 
@@ -408,23 +408,26 @@ def _code(answer: Any) -> int:
 
 
 class CollectedAnswer:
-    """The answers to the parts, joined to one answer. size_bytes: of its rows so far.
+    """The answers to the parts, joined to one answer. size_bytes: the size of its rows so far.
 
-    Fields other than the lists are those of the first part, or of the first one with an error.
+    Fields other than the lists have the values of the first part, or of the first part with an
+    error.
     """
 
     def __init__(self, levels: tuple[Level, ...], version: int) -> None:
         self._levels, self._version = levels, version
         self._answer: Any = None
         self._rows = EncodedRows()
-        self._open: list[_Open] = []  # of each level but the last one
+        self._open: list[_Open] = []  # open rows of each level but the last one
 
     @property
     def size_bytes(self) -> int:
         return self._rows.size_bytes + sum(one.inner.size_bytes for one in self._open)
 
     def add(self, answer: Any, continued: int) -> None:
-        """Add the rows of a part's answer; its first row continues at that many levels."""
+        """Add the rows of a part's answer; its first row continues the previous part's at that many
+        levels.
+        """
         field = self._levels[0].answers
         rows = getattr(answer, field) or ()
         self._add(self._rows, rows, 0, continued)
@@ -463,8 +466,8 @@ class CollectedAnswer:
 
 
 class _Wide:
-    """One request that is handled in parts. part_ticket: of the parked part; below 0: none is
-    parked.
+    """One request that is handled in parts. part_ticket: the ticket of the parked part; below 0
+    without one.
     """
 
     __slots__ = (
@@ -491,7 +494,9 @@ class _Wide:
 
 
 class _InSlices:
-    """Work in slices that does not change many logs, and so takes turns with wide requests."""
+    """Work in slices that does not change many logs, so that it can take turns with wide
+    requests.
+    """
 
     __slots__ = ("context", "work")
 
@@ -510,22 +515,22 @@ class _InSlices:
 class WideRequests:
     """The requests that are handled in parts or in slices, and those that wait to be decoded.
 
-    queue: those whose next part or slice can be handled, in the order of their turns.
+    queue: the requests whose next part or slice can be handled, in the order of their turns.
     """
 
     def __init__(self, requests: Requests, outbox: Outbox) -> None:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
-        # large requests by connection: the size of those that exist as objects; the size, and the
-        # call that decodes it, of those that wait as bytes
+        # large requests by connection: for those that exist as objects the size; for those that
+        # wait as bytes the size and the call that decodes them
         self._giants: dict[int, int] = {}
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
-    # --- what is large on the wire ---------------------------------------------------------------
+    # --- large requests --------------------------------------------------------------------------
 
     def decode(self, connection_id: int, size_bytes: int, start: Callable[[], None]) -> None:
-        """Have a large request decoded by `start`, now or once there are fewer such requests.
+        """Decode a large request by `start`, now or once there are fewer such requests.
 
         After: its bytes count towards the memory of all connections until `on_answered`.
         """
@@ -537,7 +542,7 @@ class WideRequests:
             self._waiting[connection_id] = size_bytes, start
 
     def on_answered(self, connection_id: int) -> None:
-        """Free the place of a connection's large request: it is answered, or dropped."""
+        """Free the place of a connection's large request, which is answered or dropped."""
         if connection_id in self._waiting:
             self._outbox.held_bytes -= self._waiting.pop(connection_id)[0]
         size_bytes = self._giants.pop(connection_id, None)
@@ -554,10 +559,10 @@ class WideRequests:
         """Whether a request of the connection is being handled in parts."""
         return connection_id in self._under_way
 
-    # --- part by part ----------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """The dispatch row of an API whose requests may be wide, with the division in parts."""
+        """The dispatch row of an API whose requests may be wide, with the division into parts."""
 
         def handle(request: Message, context: RequestContext) -> Answer:
             shape = shape_of(api.name, context.api_version)
@@ -588,7 +593,7 @@ class WideRequests:
         return PARKED
 
     def on_tick(self, now_ms: int) -> None:
-        """Handle one part, or do one slice, of the request whose turn it is."""
+        """Handle one part, or do one slice, of the request at the head of the queue."""
         if not self.queue:
             return
         one = self.queue.popleft()

@@ -1,14 +1,14 @@
 """The answer to a request that has to write, and finds no space on the disk.
 
-Not one byte of such a request is written, or what was is cut off again, and no state has changed
-that its client relies on. So it may be sent again, and stock clients do so after these codes.
-Apache Kafka has no answer of its own for this: its log directory goes off line. The codes are those
-with which it answers when a coordinator's append fails (COORDINATOR_NOT_AVAILABLE) and when a
-partition's disk does (KAFKA_STORAGE_ERROR). The requests that are not in the table write nothing.
+No byte of such a request stays written, and no state has changed that its client relies on. So the
+client may retry, and stock clients do so after these codes. Apache Kafka has no special answer for
+a full disk: its log directory goes off line. The codes are those with which it answers when a
+coordinator's append fails (COORDINATOR_NOT_AVAILABLE) and when a partition's disk fails
+(KAFKA_STORAGE_ERROR). The requests that are not in the table write nothing.
 
-The answers to Produce, CreateTopics, CreatePartitions, DeleteRecords, ShareFetch and
-ShareAcknowledge are made by their handlers, which refuse parts of them. A Metadata that names
-missing topics does not make them: UNKNOWN_TOPIC_OR_PARTITION.
+The handlers of Produce, CreateTopics, CreatePartitions, DeleteRecords, ShareFetch and
+ShareAcknowledge refuse parts of a request themselves. A Metadata that names missing topics does not
+create them, and answers UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STORAGE, _COORDINATOR = Code.KAFKA_STORAGE_ERROR, Code.COORDINATOR_NOT_AVAILABL
 CODES: dict[int, Code] = {
     0: _STORAGE,  # Produce
     8: _COORDINATOR,  # OffsetCommit
-    10: _COORDINATOR,  # FindCoordinator, which makes the internal topic
+    10: _COORDINATOR,  # FindCoordinator, which creates the internal topic
     11: _COORDINATOR,  # JoinGroup
     13: _COORDINATOR,  # LeaveGroup
     14: _COORDINATOR,  # SyncGroup
@@ -76,7 +76,7 @@ def refusal(request: Message, context: RequestContext) -> Message:
 
 
 def refuse(requests: Requests, request: Message, context: RequestContext) -> None:
-    """Answer a request whose write found no space, parked or under way."""
+    """Answer a request, parked or current, whose write found no space."""
     if not requests.is_parked(context.ticket):
         if not requests.is_waited_for(context):
             return
@@ -87,7 +87,7 @@ def refuse(requests: Requests, request: Message, context: RequestContext) -> Non
 def refusing(
     work: Generator[Any, int, Any], request: Message, context: RequestContext
 ) -> Generator[Any, int, Any]:
-    """The work of a request in slices, which is refused where one of them finds no space."""
+    """The work of a request in slices; the request is refused if a slice finds no space."""
     from barnabas.storage.disk import NotWrittenError
 
     try:

@@ -1,8 +1,8 @@
 """The listening sockets, and the limits of connections.
 
 A client that cannot be accepted waits in the listener's queue (`max.connections`, a rate, no
-descriptors); a connection above the limit of its address is closed, now or later (KIP-402,
-KIP-612), and so is one that has not completed TLS and authentication in time.
+descriptors); a connection above the limit of its address is closed, at once or after a delay
+(KIP-402, KIP-612), and so is a connection that has not completed TLS and authentication in time.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ logger = logging.getLogger("barnabas.server")
 
 BACKLOG = 1024
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
-MOST_REFUSED = 1000  # connections that are held until they are closed
+MOST_REFUSED = 1000  # refused connections that are kept until they are closed after a delay
 
 
 class AcceptorCore(Protocol):
-    """What the acceptor needs of the core: three inputs, and parts that it reads."""
+    """The acceptor's interface to the core: three inputs, and parts that it reads."""
 
     config: BrokerConfig
     cluster: Cluster
@@ -77,7 +77,7 @@ class AcceptorCore(Protocol):
 
 
 class AcceptorHost(Protocol):
-    """What the acceptor needs of the server."""
+    """The acceptor's interface to the server."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -91,7 +91,7 @@ class AcceptorHost(Protocol):
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """Add the connection of a client; the core is notified already."""
+        """Add the connection of a client; the core has already been notified."""
 
     def connections(self) -> list[Connection]:
         """The open connections."""
@@ -107,7 +107,7 @@ class AcceptorHost(Protocol):
 
 
 def _most_connections() -> int:
-    """The maximum of open connections; the other descriptors are for files and everything else."""
+    """The maximum number of open connections; it leaves descriptors for files and other uses."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -123,8 +123,8 @@ class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
     greeting_bytes: the largest request of a client that is not authenticated; 0: clients of this
-    listener need not authenticate. limits: of this listener; pause: until then no connection is
-    accepted, because of the limits.
+    listener need not authenticate. limits: the limits of this listener; pause: the time until which
+    the limits forbid to accept connections.
     """
 
     __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
@@ -141,7 +141,9 @@ class Listener:
 
 
 def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Listener]:
-    """The listeners of the sockets, which come listener by listener, one for each broker."""
+    """The listeners of the sockets, which are in the order of listeners, and for each listener of
+    brokers.
+    """
     config = core.config
     places = product(config.listeners, core.cluster.nodes)
     return [
@@ -153,10 +155,10 @@ def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Liste
 class Acceptor:
     """The listening sockets, and the limits of connections.
 
-    Takes: socks, listener by listener, and for each a socket for each broker.
+    Takes: socks, for each listener a socket for each broker.
     """
 
-    _limits: ConnectionLimits | None = None  # where there are any
+    _limits: ConnectionLimits | None = None  # if there are limits
     _admission_timer: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -202,7 +204,7 @@ class Acceptor:
                         os.unlink(path)
 
     def open_listener(self, node_id: int) -> None:
-        """Listen at a broker's ports again. Raises: OSError if another process uses one by now."""
+        """Listen at a broker's ports again. Raises: OSError if another process uses one of them."""
         for listener in self.listeners:
             if listener.node_id == node_id and listener.socket is None:
                 path = listener.config.path
@@ -220,7 +222,7 @@ class Acceptor:
                 self._pause_listener(listener, "it has as many as its max.connections")
                 return
             if limits is not None and limits.is_full:
-                if number == 0:  # otherwise the waiting connections are reported again
+                if number == 0:  # otherwise the loop would report the waiting connections again
                     self._pause_accepting("there are as many as max.connections")
                 return
             try:
@@ -230,11 +232,12 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                if is_out_of_descriptors(error):  # the log's files release some for connections
+                # the logs close files, so that connections get descriptors
+                if is_out_of_descriptors(error):
                     self._reserve_descriptors(_most_connections())
                 self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
                 return
-            # a socket in the file system has an address at neither end
+            # a socket in the file system has no address at either end
             client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
             client_host = unmapped(client_host)
             if limits is not None and not self._has_room_for(sock, client_host, limits):
@@ -250,7 +253,7 @@ class Acceptor:
         connection_id = self._next_connection_id
         try:
             transport = self._transport(listener.config, sock, connection_id)
-        except OSError:  # it has hung up already
+        except OSError:  # the client has already disconnected
             sock.close()
             if self._limits is not None:
                 self._limits.on_closed(client_host)
@@ -286,8 +289,8 @@ class Acceptor:
     ) -> None:
         """Set up a connection of the process to itself, without TLS and outside the limits.
 
-        Takes: principal, of the client, which then need not authenticate; None: it authenticates as
-               clients of the listener do.
+        Takes: principal, the client's, which then need not authenticate; None: the client
+               authenticates like others of the listener.
         """
         sock.setblocking(False)
         connection_id = self._next_connection_id
@@ -345,7 +348,9 @@ class Acceptor:
             self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
-        """Whether the address may have one more connection; else it is closed, now or later."""
+        """Whether the address may have one more connection; else the connection is closed, at once
+        or after a delay.
+        """
         refusal = limits.on_connected(address, self._host.steady_ms())
         if refusal is None:
             return True
@@ -391,7 +396,7 @@ class Acceptor:
     def _transport(
         self, config: ListenerConfig, sock: socket.socket, connection_id: int
     ) -> socket.socket | TlsSocket:
-        """The socket, under TLS where the listener speaks it. Raises: OSError."""
+        """The socket, with TLS if the listener uses it. Raises: OSError."""
         if config.tls is None:
             return sock
         if config.has_sasl or not config.tls.asks_for_certificates:
@@ -424,14 +429,16 @@ class Acceptor:
 
     @property
     def _held_by_clients(self) -> int:
-        """The number of descriptors that connections use, with those to be closed later."""
+        """The number of descriptors that connections use, including connections to be closed
+        later.
+        """
         return self._host.connection_count + len(self._refused)
 
     def _may_connect(self) -> bool:
         return self._held_by_clients < _most_connections()
 
     def _reserve_descriptors(self, count: int) -> None:
-        """Have the logs close files when connections need their descriptors."""
+        """Let the logs close files when connections need descriptors."""
         self._core.logs.disk.reserve_descriptors(count)
 
     def _try_accepting(self) -> None:
@@ -476,7 +483,7 @@ def host_of(connection: Connection) -> str:
 
 
 def address_of(sock: socket.socket) -> tuple[str, int]:
-    """A socket's own address; for one in the file system `unix:///PATH` and 0."""
+    """A socket's own address; for a socket in the file system `unix:///PATH` and 0."""
     if sock.family == socket.AF_UNIX:
         return f"{UNIX_SCHEME}{sock.getsockname()}", 0
     host, port = sock.getsockname()[:2]
@@ -500,7 +507,8 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def unix_listener_at(path: str) -> socket.socket:
-    """A socket in the file system, for its owner only; an unused one is removed.
+    """A socket in the file system that only its owner may use; a leftover socket at the path is
+    replaced.
 
     Raises: OSError.
     """

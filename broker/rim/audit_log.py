@@ -7,13 +7,14 @@ its own.
     client_id       from the request
     request         Kafka's name of the request; TLS for a login by certificate
     operation       by the names of Kafka's tools
-    resource_type   likewise
+    resource_type   by the names of Kafka's tools
     resource_name
     allowed         true or false
 
-A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS with a certificate; one that
-failed has the principal User:ANONYMOUS, or that of the earlier session. READ, WRITE and DESCRIBE of
-one resource are logged once per connection until an ACL changes; anything else each time.
+A login is logged as the operation AUTHENTICATE on a LISTENER, with the request SaslAuthenticate, or
+TLS for a certificate. A failed login has the principal User:ANONYMOUS, or that of the earlier
+session. READ, WRITE and DESCRIBE of a resource are logged once per connection until an ACL changes;
+other operations each time.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ logger = logging.getLogger("barnabas.security")
 
 
 class AuditLog:
-    """A file that lines are appended to, readable only by its owner.
+    """The file of the audit log, readable only by its owner.
 
-    Takes:  path. Raises: OSError where it cannot be opened.
+    Takes:  path. Raises: OSError where the file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._is_failing = self._is_torn = False  # torn: a part of a line was written
+        self._is_failing = self._is_torn = False  # a part of a line was written
 
     def write(self, records: Sequence[AuditRecord], wall_ms: int) -> None:
-        """Append a line for each. What cannot be written is lost: the first time this is logged as
-        an error. A line of which a part was written stays alone.
+        """Append a line for each record. Lines that cannot be written are lost; the first loss is
+        logged as an error. An incomplete line is ended before the next line.
         """
         time = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
         lines = "".join(_line(time.replace("+00:00", "Z"), record) for record in records)
         data = (("\n" if self._is_torn else "") + lines).encode()
         written = 0
         try:
-            while written < len(data):  # a write to a disk that gets full may write a part only
+            while written < len(data):  # a write to a disk that becomes full may be incomplete
                 written += os.write(self._file, data[written:])
             self._is_failing = self._is_torn = False
         except OSError as error:

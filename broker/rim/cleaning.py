@@ -1,10 +1,10 @@
-"""The part of the rim that runs compaction off the event loop: jobs go to a process of its own, one
-after the other.
+"""The part of the rim that runs compaction off the event loop: jobs are sent to a separate process,
+one after the other.
 
-The process is this interpreter, started with -P when the first job comes and ended when none came
-for a while; it runs at low priority. Jobs and results are frames (uint32 size, msgpack) over its
-standard input and output. It ends as soon as its input does, so none is left behind however the
-broker ends. If it dies over a job, the job has failed, and the next starts another process.
+The process is this interpreter, started with -P for the first job, and stopped after a time without
+jobs; it runs at low priority. Jobs and results are frames (uint32 size, msgpack) over its standard
+input and output. The process ends when its input ends, so none is left behind, however the broker
+ends. If it dies during a job, the job has failed, and the next job starts another process.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Ended = Callable[[CleanJob, CleanResult | None, str], None]
 
 
 class CleanerProcess:
-    """Runs cleaning jobs; `on_done(job, result, error)` is called in a thread of this object when
-    one has ended; result is None if it failed.
+    """Runs cleaning jobs; `on_done(job, result, error)` is called in a thread of this object at the
+    end of each job; result is None after a failure.
     """
 
     def __init__(self, on_done: Ended, *, idle_s: float = IDLE_S) -> None:
@@ -129,11 +129,11 @@ class CleanerProcess:
 
 def serve() -> None:
     """The main function of the process: runs one job after the other, until its input ends."""
-    from barnabas.storage.cleaning.cleaner import clean  # the broker does not need it
+    from barnabas.storage.cleaning.cleaner import clean  # the broker does not need this module
 
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends it to both: the broker handles it, and ends this process
+    )  # a terminal sends SIGINT to both processes: the broker handles it, and ends this process
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -157,7 +157,7 @@ def serve() -> None:
 def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
     while (frame := _read_frame(stream)) is not None:
         jobs.put(frame)
-    os._exit(0)  # the broker has ended, or stops the process: at once, also during a job
+    os._exit(0)  # the broker has ended, or stops this process: end at once, also during a job
 
 
 # --- frames -------------------------------------------------------------------------------------

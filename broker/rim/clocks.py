@@ -1,5 +1,5 @@
-"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py says what each is
-for.
+"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py describes their
+uses.
 """
 
 from __future__ import annotations

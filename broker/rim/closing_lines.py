@@ -10,8 +10,8 @@ from barnabas.broker.outbox import CloseReason
 
 logger = logging.getLogger("barnabas.server")
 
-MOST_LINES_OF_AN_ADDRESS = 20  # a minute
-AFTER_A_MINUTE_S = 0.05  # the count of a minute is logged that much after its end
+MOST_LINES_OF_AN_ADDRESS = 20  # lines per minute
+AFTER_A_MINUTE_S = 0.05  # delay between the end of a minute and the line with its count
 
 
 class ClosingLines:

@@ -1,14 +1,13 @@
-"""One client's socket: the received bytes that are no whole request yet, and the unsent bytes.
+"""One client's socket, with the received bytes of incomplete requests and the unsent bytes.
 
 The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all
-connections (and one of its own for a connection that holds a part of a request), no task, future or
-copy for a request; records of fetches are sent with sendfile, except small slices. (A version on
+connections (and another one for each connection with an incomplete request), no task, future or
+copy for each request; records of fetches are sent with sendfile, except small slices. (A version on
 asyncio's transports took three to six times the CPU, because of its copies.)
 
 A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
 A connection whose requests have taken a millisecond continues in the next round of the loop: so
-connections take turns with long requests, one each, and many small requests of a pipeline are
-served in a row.
+connections take turns with long requests, and many small pipelined requests are served in a row.
 """
 
 from __future__ import annotations
@@ -35,24 +34,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.server")
 
 READS_PER_EVENT = 8
-TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others have their turn
+TURN_NS = NS_PER_MS  # after this time a connection with more frames waits for its next turn
 SENDFILE_CHUNK_BYTES = 1 << 20
-TLS_SLOW_BYTES = 64 * 1024  # for a client that takes no more: they are read again each time
+# limit of slices read for a client that receives slowly: they are read again for each attempt
+TLS_SLOW_BYTES = 64 * 1024
 GATHERED_BYTES = 64 * 1024
-# the bytes of small slices that one answer reads at once; the rest is read when the client takes it
+# the bytes of small slices that one answer reads at once; the rest is read when the client receives
+# it
 MOST_READ_BYTES = 1 << 20
-SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
+# sendfile costs as much as a copy of about 8 KiB, and sends a separate packet
+SMALL_SLICE_BYTES = 4096
 
 HandleFrame = Callable[[int, memoryview, int], None]
-"""Takes a request: the connection's id, the frame, the steady time in ms."""
+"""The function that handles a request: it takes the connection's id, the frame, and the steady time
+in ms.
+"""
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the server.
+    """A connection's interface to the server.
 
     turns, memory: for authenticated clients; greeting_turns and greeting_memory: for others.
-    silence: a function that returns why nothing may be sent any more, or None; None itself: sending
-    is always allowed.
+    silence: a function that returns why no data may be sent any more, or None; None in its place:
+    sending is always allowed.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -93,14 +97,14 @@ class ConnectionHost(Protocol):
         """The buffer in which bytes for TLS are joined, used by one call at a time."""
 
     def is_muted(self, connection_id: int) -> bool:
-        """Whether nothing is read from the connection, since its client is above a quota."""
+        """Whether the connection is not read from, since its client is above a quota."""
 
 
 class Connection:
     """One client's socket.
 
-    in_flight: its request is not answered yet, or the next one is not allowed yet. is_held: its
-    answer is held back.
+    in_flight: whether its request is not answered yet, or the next one is not allowed yet. is_held:
+    whether its answer is held back.
     """
 
     __slots__ = (
@@ -145,7 +149,9 @@ class Connection:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        """Schedule a read of the bytes that TLS holds: the system does not report them."""
+        """Schedule a read of the bytes that the TLS layer has buffered: the system does not report
+        them.
+        """
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
             self._loop.call_soon(self._on_readable)
@@ -156,16 +162,17 @@ class Connection:
             self._loop.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
-        """Receive, and pass every whole frame to the core. Reading pauses only when bytes come that
+        """Receive, and pass every whole frame to the core. Reading pauses only when received bytes
         cannot be passed on.
         """
         if self.closed or self._waits_for_turn:
-            return  # it was closed after the read of TLS's pending bytes was scheduled
+            return  # the connection was closed after the read of TLS's pending bytes was scheduled
         buffer, server = self._buffer, self._server
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                # the client sends more before it has its answer: it waits in the kernel's buffer
+                # the client sends more before it has its answer: the bytes wait in the kernel's
+                # buffer
                 self._pause_reading()
                 return
             if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
@@ -196,7 +203,7 @@ class Connection:
     def pump(self) -> None:
         """Pass frames to the core while each is answered at once, until the turn ends.
 
-        It is one function, since every request passes it, and a further call costs each of them.
+        One long function: every request passes it, and a further call would cost each of them.
         """
         if self._pumping:
             return  # called from within this loop by an answer; the outer call continues
@@ -254,7 +261,7 @@ class Connection:
 
     @property
     def owner(self) -> str:
-        """The principal or address whose share of the memory for requests it uses."""
+        """The principal or address whose share of the memory for requests the connection uses."""
         return self._server.owner_of(self)
 
     @property
@@ -264,15 +271,17 @@ class Connection:
 
     @property
     def awaits_rest(self) -> bool:
-        """Whether it holds a part of a large request, and its client is to send the rest."""
+        """Whether the connection holds a part of a large request, and waits for the rest."""
         return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
 
     def resume_receiving(self) -> None:
-        """Read again: there is memory for more of a large request, or it has the turn."""
+        """Read again: there is memory for more of a large request, or this connection has the
+        turn.
+        """
         self._resume_reading()
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether the bytes it holds count towards these turns."""
+        """Whether the bytes that the connection holds count towards these turns."""
         return self._turns is turns
 
     @property
@@ -285,7 +294,7 @@ class Connection:
 
     @property
     def has_failed_certificate(self) -> bool:
-        """Whether its client had to present a valid certificate, and did not."""
+        """Whether the client had to present a valid certificate and did not."""
         sock = self._socket
         return not isinstance(sock, socket.socket) and sock.is_to_identify
 
@@ -309,11 +318,11 @@ class Connection:
             self.wake()
 
     def hold(self) -> None:
-        """Its answer is held back: the next request is passed on after `release`."""
+        """Note that the answer is held back: the next request is passed on after `release`."""
         self.in_flight = self.is_held = True
 
     def release(self) -> None:
-        """Its answer is no longer held back."""
+        """Note that the answer is no longer held back."""
         self.is_held = False
         self.in_flight = self._server.is_muted(self.connection_id)
 
@@ -326,7 +335,8 @@ class Connection:
             self._loop.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
-        """Send an answer as far as the socket takes it; the rest when the socket is writable.
+        """Send as much of an answer as the socket accepts, and the rest when the socket is
+        writable.
 
         While this connection's own frames are processed, small answers are gathered and sent
         together: a client that pipelines its requests gets as few packets as it sent.
@@ -346,7 +356,7 @@ class Connection:
         self._write((*self._take_gathered(), *pieces))
 
     def _is_silenced(self) -> bool:
-        """Whether nothing may be sent any more; the connection is closed then."""
+        """Whether no data may be sent any more; if so the connection is closed."""
         silence = self._server.silence
         why = None if silence is None else silence()
         if why is not None:
@@ -428,8 +438,8 @@ class Connection:
             self._loop.remove_writer(sock.fileno())
 
     def _flush_through_tls(self, sock: TlsSocket) -> None:
-        """Send the unsent bytes in pieces of one size, since a call costs the same for 100 bytes.
-        OpenSSL requires a refused piece to be sent again with the same bytes and length.
+        """Send the unsent bytes in pieces of equal size: a call has a fixed cost, whatever the
+        size. OpenSSL requires a refused piece to be sent again with the same bytes and length.
         """
         out, chunk = self._out, self._server.tls_chunk()
         while out:
@@ -440,7 +450,7 @@ class Connection:
                 self._drop_sent(sock.send(out[0]))
 
     def _drop_sent(self, size: int) -> None:
-        """Drop that many bytes, which are sent now, from the unsent ones."""
+        """Drop that many unsent bytes, which were sent now."""
         out = self._out
         while out:
             piece = out[0]
@@ -469,7 +479,7 @@ class Connection:
         if self.has_stirred:
             self._is_active = (
                 self.in_flight
-            )  # the answer to a request in flight is activity after this sweep
+            )  # the answer to a request in flight counts as activity after this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1
@@ -499,9 +509,9 @@ class Connection:
 
 
 def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
-    """The pieces, with small slices read and joined to the bytes around them: the answer to a
-    reader of a thousand partitions is one piece, not two thousand. Slices beyond `MOST_READ_BYTES`
-    are not read, since the client may never take them.
+    """The pieces of an answer, with small slices read and joined to the bytes around them: so the
+    answer to a reader of a thousand partitions is one piece instead of two thousand. Slices beyond
+    `MOST_READ_BYTES` are not read, since the client may never receive them.
     """
     joined: list[Any] = []
     run: list[Any] = []

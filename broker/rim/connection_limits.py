@@ -8,11 +8,12 @@
     max.connections.per.ip, and          it is closed at once
      max.connections.per.ip.overrides
 
-A listener may have a `max.connections` and a `max.connection.creation.rate` of its own: clients
-who connect to it wait for these.
+A listener may have its own `max.connections` and `max.connection.creation.rate`: then its clients
+wait for these.
 
 Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All of
-these but a listener's own may change at run time. Source: KIP-402, KIP-612; Apache Kafka 3.9.
+these may change at run time, except those of a single listener. Source: KIP-402, KIP-612; Apache
+Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from barnabas.broker.settings.setting import INT_MAX
 
 MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000
-LEAST_RATE = 1e-9  # instead of 0, which would make the time to wait a division by zero
+# instead of 0, which would make the computation of the throttle time divide by zero
+LEAST_RATE = 1e-9
 
 
 class Refusal(NamedTuple):
@@ -65,7 +67,7 @@ class ListenerLimits:
 def limits_of_listener(
     listener: ListenerConfig, config: BrokerConfig, now_ms: int
 ) -> ListenerLimits:
-    """The limits of one listener, by settings of its own."""
+    """The limits of one listener, from its own settings."""
     most, most_per_s = (
         listener[name] if name in listener.own else INT_MAX for name in (MAX_CONNECTIONS, MAX_RATE)
     )
@@ -87,7 +89,7 @@ def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int
 class ConnectionLimits:
     """The connections by address, their number and their rate.
 
-    Takes: quotas, those of the metadata journal; addresses, of those that are connected already.
+    Takes: quotas, those of the metadata journal; addresses, those of the open connections.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class ConnectionLimits:
         self._most_kept = FEWEST_KEPT
 
     def on_connected(self, address: str, now_ms: int) -> Refusal | None:
-        """An address connects. None: the connection may stay, and is counted until `on_closed`."""
+        """Check a new connection of an address. Gives: None if the connection may stay; it is
+        counted until `on_closed`.
+        """
         refusal = self._refusal(address, now_ms)
         if refusal is not None:
             return refusal

@@ -1,4 +1,4 @@
-"""The thread that brings files to the disk, so that the event loop never waits for it."""
+"""The thread that flushes files to the disk, so that the event loop never waits for an fsync."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _shares(files: list[Any]) -> Iterator[list[Any]]:
 
 
 def sync_together(files: list[Any]) -> None:
-    """Bring the files to the disk, several at a time where there are many: before there is a
-    Flusher. Raises OSError.
+    """Flush the files to the disk, in several threads if there are many; for use before a Flusher
+    exists. Raises: OSError.
     """
     if len(files) <= 2:
         _sync_all(files)
@@ -53,7 +53,7 @@ def sync_together(files: list[Any]) -> None:
 class Flusher:
     """Takes flush jobs in order; `on_done(job, error)` is called in the flusher's own thread.
 
-    A job of many files is spread over a few threads: the disk's own batching serves them together.
+    A job with many files is spread over a few threads: the disk combines concurrent flushes.
     """
 
     def __init__(self, on_done: Callable[[FlushJob, OSError | None], Any]) -> None:
@@ -78,7 +78,7 @@ class Flusher:
             self._pool.shutdown()
 
     def sync(self, files: list[Any]) -> None:
-        """Bring the files to the disk, several at a time where there are many. Raises OSError."""
+        """Flush the files to the disk, in several threads if there are many. Raises: OSError."""
         if len(files) <= 2:
             _sync_all(files)
             return

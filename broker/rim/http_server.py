@@ -1,8 +1,8 @@
 """A small HTTP server in threads of its own, for the console, metrics and test control.
 
 It is `http.server` with additions: pages of other sites in a local browser cannot reach it (`Host`
-and `Origin` are checked), bodies and connections are bounded, and without requests nothing runs. A
-function from a Request to a Response answers. It is called in the connection's thread; `in_loop`
+and `Origin` are checked), bodies and connections are bounded, and it uses no CPU without requests.
+A function from a Request to a Response answers. It is called in the connection's thread; `in_loop`
 runs a part of it in the loop's thread, the only one that may read the broker's state.
 """
 
@@ -32,7 +32,8 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
-DESCRIPTORS_PART = 16  # of those that clients' connections leave; there are up to three servers
+# fraction of the descriptors that clients' connections leave; there are up to three servers
+DESCRIPTORS_PART = 16
 IDLE_S = 60.0  # after which a connection without a whole request is closed
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
@@ -43,7 +44,7 @@ _CLOSED_CHECK_S = 1.0
 class Request(NamedTuple):
     """One request. query: the last value of each name. headers: their names ignore case.
 
-    client_host: the address that it came from.
+    client_host: the client's address.
     """
 
     method: str
@@ -55,8 +56,8 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer. body: all of it; or an iterator of its pieces, each of which is sent when it comes
-    (server-sent events), and which is closed when the client has hung up.
+    """An answer. body: the whole body, or an iterator of pieces, each of which is sent when it is
+    available (server-sent events). The iterator is closed when the client disconnects.
     """
 
     status: int
@@ -76,7 +77,9 @@ def error_response(status: int, text: str) -> Response:
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, steps: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine in the loop's thread, and wait. Raises: what it raises; TimeoutError."""
+    """Run the coroutine in the loop's thread, and wait. Raises: the coroutine's errors;
+    TimeoutError.
+    """
     return asyncio.run_coroutine_threadsafe(steps, loop).result(ANSWER_WITHIN_S)
 
 
@@ -100,13 +103,14 @@ def in_slices(loop: asyncio.AbstractEventLoop, look: Generator[None, None, T]) -
 class HttpServer:
     """A listening socket, the thread that accepts, and a thread for each connection.
 
-    Takes: sock, which listens already, so that a port in use is found before anything is started;
-           answer, called in threads: an exception becomes status 500; name, of the threads.
-    Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
-           refused (403). Where the user chose another address, any Host is accepted, and an Origin
-           has to be equal to the Host. changes_things: requests have effects, even if a browser
-           hides the answer from the page: so an Origin has to be equal to the Host with its port,
-           since another port is another program's.
+    Takes: sock, which already listens, so that a used port is found before anything is started;
+           answer, called in threads: an exception becomes status 500; name, the name of the
+           threads. Hosts: on a loopback address, a request whose Host or Origin is not this
+           machine's own is refused (403). Where the user chose another address, any Host is
+           accepted, and an Origin has to be equal to the Host. changes_things: whether requests
+           have effects, which occur even if a browser hides the answer from the page: then an
+           Origin has to be equal to the Host with its port, since another port belongs to another
+           program.
     """
 
     def __init__(
@@ -133,19 +137,19 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Its URL for a browser on this machine."""
+        """The URL for a browser on this machine."""
         host, port = self.address
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def most_connections(self) -> int:
-        """How many connections it has at the most."""
+        """The maximum number of connections."""
         return self._http.most_connections
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed: then an answer in pieces has to end."""
+        """Whether the server is closed: then an answer in pieces has to end."""
         return self._is_closed
 
     def close(self) -> None:
@@ -162,22 +166,22 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """The answer to a request, of which the handler has read the head."""
+        """The answer to a request whose head the handler has read."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
-            handler.close_connection = True  # the end of its body is unknown
+            handler.close_connection = True  # the end of the request's body is unknown
             return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
         size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
         if not self._may_ask(headers.get("Host"), headers.get("Origin")):
-            handler.close_connection = True  # its body is not read
+            handler.close_connection = True  # the request's body is not read
             return error_response(403, "a page of another host may not ask here")
         if size > LONGEST_BODY_BYTES:
             handler.close_connection = True
             return error_response(413, "a body may have a mebibyte at most")
         try:
             body = handler.rfile.read(size)
-        except OSError:  # it broke off, or was hung up on
+        except OSError:  # the connection failed, or was closed by the client
             handler.close_connection = True
             return error_response(400, "the body did not come")
         self._http.is_being_answered(handler.connection)
@@ -225,17 +229,18 @@ def _name_of(authority: str | None) -> str:
     return name if colon and port.isascii() and port.isdigit() else text
 
 
-_Request = socket.socket | tuple[bytes, socket.socket]  # of `socketserver`; the second: datagrams
+# of `socketserver`; the second type is for datagrams
+_Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Listener(ThreadingHTTPServer):
     """The server of `http.server`, on a socket that listens already, and with a bound on
     connections.
 
-    most_connections: their bound, lower where the process may have few descriptors. _waiting: the
-    connections that wait for their clients to send a request or read the answer, the longest
-    waiting first. Where there are too many connections the first of these is closed, so that silent
-    or slow clients do not keep others out.
+    most_connections: the bound, which is lower if the process may have few descriptors. _waiting:
+    the connections that wait for their clients to send a request or read the answer, the longest
+    waiting first. If there are too many connections, the first of these is closed, so that silent
+    or slow clients do not block others.
     """
 
     daemon_threads = True
@@ -245,7 +250,7 @@ class _Listener(ThreadingHTTPServer):
         self, sock: socket.socket, handler: type[BaseHTTPRequestHandler], name: str
     ) -> None:
         super().__init__(sock.getsockname(), handler, bind_and_activate=False)
-        self.socket.close()  # the one that the base class made
+        self.socket.close()  # the socket that the base class made
         self.socket = sock
         self.server_address = sock.getsockname()
         self._name = name
@@ -309,19 +314,19 @@ class _Listener(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: _Request, client_address: Any) -> None:
-        """Log that a connection broke off."""
+        """Log that a connection failed."""
         logger.debug("%s: the connection of %s broke off", self._name, client_address)
 
     def wake(self) -> None:
         """Make `handle_request` return, which waits for a connection."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # elsewhere than on Linux, where a listening socket cannot be shut down
+        except OSError:  # on systems other than Linux a listening socket cannot be shut down
             socket.create_connection(self.socket.getsockname()[:2], _CLOSED_CHECK_S).close()
 
 
 def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
-    """The class that serves a connection of that server, as `http.server` wants it."""
+    """The class that serves a connection of that server, as `http.server` requires it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

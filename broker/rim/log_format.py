@@ -31,7 +31,7 @@ FIELDS = (
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields of a line beside its message."""
+    """The fields of a line in addition to its message."""
     fields: dict[str, Any] = {}
     for argument in record.args if isinstance(record.args, tuple) else ():
         topic, partition = getattr(argument, "topic", None), getattr(argument, "partition", None)

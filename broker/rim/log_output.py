@@ -1,8 +1,8 @@
 """The output of log lines by a thread, so that the event loop never waits for their reader.
 
-A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) takes no
-more after 64 KB, and a write to it does not return. Then lines are queued, up to MOST_WAITING;
-later ones are dropped, and their count is logged when there is room again.
+A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) is full
+after 64 KB, and then a write to it blocks. Then lines are queued, up to MOST_WAITING; later ones
+are dropped, and their count is logged when there is room again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import queue
 import threading
 
 MOST_WAITING = 10_000
-PARTING_S = 1.0  # how long the end of the process waits for lines to be taken
+PARTING_S = 1.0  # how long the end of the process waits until lines are read
 
 
 class LogOutput(logging.Handler):
-    """Formats lines in the calling thread, and writes them in its own. No other code may write to
-    the descriptor meanwhile.
+    """Formats lines in the calling thread, and writes them in a separate thread. Meanwhile no other
+    code may write to the descriptor.
     """
 
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
@@ -30,8 +30,8 @@ class LogOutput(logging.Handler):
         self._thread.start()
 
     def createLock(self) -> None:
-        """None: a queue needs no lock, and one that is held could keep the end of the process
-        waiting.
+        """Create no lock: a queue needs none, and a held lock could block the end of the
+        process.
         """
         self.lock = None
 

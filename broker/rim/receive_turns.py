@@ -1,20 +1,20 @@
 """Turns of receiving, for when all connections together hold `queued.max.request.bytes`.
 
-Then one connection of each principal may receive (of each address, where clients are not
-authenticated), and of three principals at most: a connection takes the turn when it has bytes to
-receive, and keeps it until its request is whole and passed on. So the bound is exceeded by three
-requests at most, a request that has begun can be completed, and a client that uses all the memory
-does not keep other principals out. The other connections are not read from: their bytes stay in the
-kernel and with their senders. Small requests are received independently of the turn.
+Then one connection of each principal (or address, if clients are not authenticated) may receive,
+for at most three principals: a connection takes the turn when it has bytes to receive, and keeps it
+until its request is whole and passed on. So the bound is exceeded by at most three requests, a
+request that has begun can be completed, and a client that uses all the memory does not block other
+principals. The other connections are not read from: their bytes stay in the kernel and with their
+senders. Small requests are received independently of the turn.
 
-Whole requests that wait for the worker's thread count, too. If they alone are half of the bound, no
-connection gets the turn until some are done: so the total is at most one and a half times the
-bound, plus those three requests. (Waiting until all are done would let a client that sends small
-requests for the worker keep large ones out.)
+Complete requests that wait for the worker's thread count, too. If they alone exceed half of the
+bound, no connection gets the turn until some are done: so the total is at most one and a half times
+the bound, plus those three requests. (If the turn waited until all are done, a client that sends
+small requests for the worker could block large ones.)
 
-The memory of a request whose rest does not come is freed: while any connection waits, each one that
-holds a part of a large request and has received less than LEAST_PROGRESS_BYTES in `SILENCE_S` is
-closed, whether it has the turn or not.
+The memory of a request that does not get complete is freed: while any connection waits, each
+connection that holds a part of a large request and has received less than LEAST_PROGRESS_BYTES in
+`SILENCE_S` is closed, whether it has the turn or not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Protocol
 from barnabas.protocol.framing import ReceiveMemory
 
 SILENCE_S = 10.0
-LEAST_PROGRESS_BYTES = 64 * 1024  # in SILENCE_S
+LEAST_PROGRESS_BYTES = 64 * 1024  # bytes in SILENCE_S
 MOST_HOLDERS = 3
 
 
@@ -34,8 +34,8 @@ class Receiver(Protocol):
     """A connection that may hold a part of a large request.
 
     owner: the principal or address whose share it uses. held_bytes: the received bytes of requests
-    that are not passed on yet. awaits_rest: whether it holds a part of a large request, and is read
-    from.
+    that are not passed on yet. awaits_rest: whether it holds a part of a large request, and waits
+    for the rest.
     """
 
     @property

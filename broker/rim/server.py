@@ -1,17 +1,17 @@
 """The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
 
-Order of effects in one event: bytes are received until the socket has no more or a share is used
-up; each whole frame is passed to the broker; after each frame the outbox is carried out.
-`connection.py` has the hot path, `acceptor.py` the listening sockets.
+Order of effects in one event: bytes are received until the socket has no more, or the connection's
+share of the loop is used up; each whole frame is passed to the broker; after each frame the outbox
+is carried out. `connection.py` has the hot path, `acceptor.py` the listening sockets.
 
 There is one Server class. It takes a Gate, which may hold back or change requests and answers (test
 control, a standby, a lease), an Observer, which measures them, and a Clock.
 
-Idle connections (`connections.max.idle.ms`): activity only sets a mark on its connection; a sweep
-checks all marks from time to time. Idle time is counted in sweeps, so a connection is closed up to
+Idle connections (`connections.max.idle.ms`): activity only sets a flag of its connection; a sweep
+checks all flags from time to time. Idle time is counted in sweeps, so a connection is closed up to
 a twentieth later than configured, and a process that was stopped for an hour does not close all
 connections when it continues. A connection that waits for its answer is not idle. (In Apache Kafka
-it is: a member whose JoinGroup waits longer for the others has to begin again, and so have they.)
+it is: a member whose JoinGroup waits too long for other members has to restart, and so have they.)
 """
 
 from __future__ import annotations
@@ -47,13 +47,15 @@ if TYPE_CHECKING:
 
 TLS_CHUNK_BYTES = 256 * 1024
 GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
-IDLE_SWEEPS = 20  # in the time that a connection may be idle
+IDLE_SWEEPS = 20  # sweeps in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
-SYNCED_TOGETHER = 1000  # files of a stop, above which one call for the file system syncs them
-HANG_UPS_PER_EVENT = 100  # thousands may become idle together, which would delay requests
+SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file system in one call
+# connections closed in one round: thousands may become idle together, and closing all would delay
+# requests
+HANG_UPS_PER_EVENT = 100
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
-# rounds of the loop: for received bytes, for connections to accept, and for the bytes of these
+# rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
 CATCH_UP_ROUNDS = 4
 
 
@@ -70,14 +72,14 @@ MACHINE_CLOCK = Clock()
 class Gate(Protocol):
     """A layer between connections and the core: it may hold back requests and answers.
 
-    silence: a function that returns why nothing may be sent any more, or None; None itself: sending
-    is always allowed.
+    silence: a function that returns why no data may be sent any more, or None; None in its place:
+    sending is always allowed.
     """
 
     silence: Callable[[], str | None] | None
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """What takes a request in the place of `handle`, and calls it now or later."""
+        """A function that replaces `handle`, and calls it now or later."""
 
     def send(self, connection: Connection, pieces: Any) -> None:
         """Send an answer by `Connection.send`, now or later, or not at all."""
@@ -86,34 +88,34 @@ class Gate(Protocol):
         """The server listens."""
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end."""
+        """Called before a connection is closed."""
 
     def close(self) -> None:
         """The server has closed its connections and its logs."""
 
 
 class Observer(Protocol):
-    """What measures requests, answers, flushes and connections."""
+    """Measures requests, answers, flushes and connections."""
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """What takes a request in the place of `handle`, and calls it."""
+        """A function that replaces `handle`, and calls it."""
 
     def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
         """The flusher, whose flushes are measured."""
 
     def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
-        """These answers are about to be sent; after_flush: a flush released them."""
+        """Called before answers are sent. after_flush: whether a flush released them."""
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end."""
+        """Called before a connection is closed."""
 
     def close(self) -> None:
         """The server closes."""
 
 
 def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
-    """The memory for requests of unauthenticated clients: apart, so that their incomplete requests
-    do not delay those of others.
+    """The memory for requests of unauthenticated clients. It is separate, so that their incomplete
+    requests do not delay those of others.
     """
     most = memory.max_bytes
     return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
@@ -131,10 +133,10 @@ def _audit_log(path: str | None) -> Any:
 class Server:
     """The connections, the timer and the threads around the core.
 
-    Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
-           by listener. gate, observer: see these classes; None: there is none.
-    on_frame: the function that connections call with each request. event_ns: the steady time of the
-    core's latest event. is_closed: no answer is sent and nothing is written any more.
+    Takes: sock, the socket of the only listener; or for each listener a socket for each broker.
+    gate, observer: see these classes; None: there is none. on_frame: the function that connections
+    call with each request. event_ns: the steady time of the core's latest event. is_closed: whether
+    sending and writing have ended.
     """
 
     _tls_chunk: memoryview | None = None
@@ -262,7 +264,7 @@ class Server:
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """Add the connection of a client; the core is notified already."""
+        """Add the connection of a client; the core has already been notified."""
         connection = Connection(self, connection_id, transport, peer, greeting_bytes)
         self._connections[connection_id] = connection
         return connection
@@ -284,7 +286,8 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        if isinstance(connection, Connection):  # else no client's: it had ended, and was counted
+        # otherwise the connection had ended before, and was counted
+        if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
         if muted is not None:
@@ -392,7 +395,7 @@ class Server:
             self._flusher.submit(job)
 
     def _do_deferred(self) -> bool:
-        """Have the broker run its deferred calls. Gives: False if one failed."""
+        """Let the broker run its deferred calls. Gives: False if one failed."""
         try:
             self.broker.on_sent(self.now_ms())
         except Exception as error:
@@ -415,7 +418,7 @@ class Server:
                 )
 
     def is_muted(self, connection_id: int) -> bool:
-        """Whether nothing is read from the connection, since its client is above a quota."""
+        """Whether the connection is not read from, since its client is above a quota."""
         return connection_id in self._muted
 
     def _unmute(self, connection_id: int) -> None:
@@ -476,7 +479,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core. After: the core's wall clock is set, too."""
+        """The steady time of an event of the core. After: the core's wall time is set, too."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
@@ -505,7 +508,8 @@ class Server:
         at_ms = max(deadline, now_ms)  # so that a deadline in the past does not count as late
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
-                return  # it is due already: setting it again with each request would delay it
+                # the timer is due already: setting it again with each request would delay it
+                return
             self._timer.cancel()
         self._timer_at_ms = at_ms
         self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
@@ -542,8 +546,8 @@ class Server:
 
     def guarded(self, event: Any, *arguments: Any) -> None:
         if self.is_closed:
-            # a call of a thread, run in the last round of the loop: the logs may belong to another
-            # broker by now
+            # a call from a thread, run in the last round of the loop: the logs may already belong
+            # to another broker
             return
         try:
             event(*arguments)
@@ -558,8 +562,8 @@ class Server:
         return self.failure.done()
 
     def fail(self, error: Exception) -> None:
-        """The disk failed, or an invariant does not hold: send no more answers, write nothing more,
-        and end the daemon.
+        """The disk failed, or an invariant does not hold: stop sending answers and writing, and end
+        the daemon.
         """
         if not self.failure.done():
             self.failure.set_result(error)
@@ -572,8 +576,8 @@ class Server:
         self._cleaner.stop()
 
     def _sync_at_stop(self, files: list[Any]) -> None:
-        """Bring the files of a stop to the disk: very many by one call for their file system, where
-        nothing above it (a standby, test control) has to know of each. Raises OSError.
+        """Flush the files of a stop to the disk. A very large number is flushed by one call for the
+        file system, unless a standby or test control has to know each file. Raises: OSError.
         """
         is_plain = type(disk_below(self.broker.logs.disk)) is OsDisk
         if len(files) < SYNCED_TOGETHER or not is_plain:
@@ -582,8 +586,8 @@ class Server:
             sync_file_system(self.broker.config.data_dir)
 
     def close(self) -> None:
-        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the
-        disk failed, also only now: see `failure`).
+        """Stop listening, close all connections, finish running flushes, and close the logs
+        cleanly, unless the disk fails (see `failure`).
         """
         self.is_closed = True
         self.acceptor.close()

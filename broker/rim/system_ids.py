@@ -1,4 +1,4 @@
-"""Random names from the operating system."""
+"""The source of random ids: the operating system."""
 
 from __future__ import annotations
 

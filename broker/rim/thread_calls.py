@@ -1,9 +1,9 @@
-"""Calls that threads hand to the event loop.
+"""Calls from threads into the event loop.
 
-asyncio has its own way (`call_soon_threadsafe`): a byte through a pair of sockets, a handle with a
-context of its own, and on the loop's side a second receive, which finds nothing and raises. A
-commit waits for such a call, and pays for it. Here it is a counter of the kernel's (eventfd), which
-is written and read once; where the system has none, asyncio's way.
+asyncio's way (`call_soon_threadsafe`) is slow: it sends a byte through a pair of sockets, makes a
+handle with its own context, and receives a second time, which raises since there are no bytes. A
+commit waits for such a call. This module uses a counter in the kernel (eventfd), which is written
+and read once; on systems without it, asyncio's way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ThreadCalls:
             loop.add_reader(self._event_fd, self._on_called)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have the function called soon. From any thread, until `close`."""
+        """Call the function soon in the loop's thread. From any thread, until `close`."""
         if self._event_fd < 0:
             self._loop.call_soon_threadsafe(function, *arguments)
             return
@@ -35,7 +35,7 @@ class ThreadCalls:
         os.eventfd_write(self._event_fd, 1)
 
     def _on_called(self) -> None:
-        os.eventfd_read(self._event_fd)  # before the calls: a later call is signalled again
+        os.eventfd_read(self._event_fd)  # reset before the calls: a later call signals again
         try:
             for _ in range(len(self._calls)):
                 function, arguments = self._calls.popleft()

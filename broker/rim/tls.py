@@ -1,8 +1,8 @@
-"""TLS on a listener: the settings `ssl.*` as an SSL context, and a socket that speaks it.
+"""TLS on a listener: the settings `ssl.*` as an SSL context, and a socket that uses it.
 
 The rim uses a `TlsSocket` as any other socket. Settings are Apache Kafka's; stores may be PEM or
-PKCS#12. A store's file that has changed is read again with the next connection; an unreadable one
-is logged, and the earlier content stays in use.
+PKCS#12. A changed store file is read again at the next connection; an unreadable file is logged,
+and its earlier content stays in use.
 
 Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 """
@@ -44,13 +44,13 @@ class TlsError(ValueError):
 class TlsSocket:
     """A connected non-blocking socket, with TLS.
 
-    As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
-    a part of the first reads. `recv_into` gives less than asked for only when nothing more has
-    come, but for the bytes of `pending`. refused_bytes: how much `send` was given when it last had
-    to wait: it is to be given the same again; 0: nothing.
+    Like those of a socket, its methods raise BlockingIOError instead of blocking. The handshake is
+    done by the first reads. `recv_into` returns less than requested only if no more bytes have
+    arrived, except those of `pending`. refused_bytes: the length of the bytes that `send` could not
+    accept: the same bytes have to be passed again; 0: none.
 
-    Takes: on_shaken, called once, with the socket, before the first bytes are given out; its
-           OSError is that of `recv_into`.
+    Takes: on_shaken, called once, with the socket, before the first bytes are returned; `recv_into`
+           raises its OSError.
     """
 
     __slots__ = ("_on_shaken", "_socket", "refused_bytes")
@@ -65,7 +65,7 @@ class TlsSocket:
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """What the system says of the socket below."""
+        """An option of the underlying socket."""
         return self._socket.getsockopt(level, option, size)
 
     @property
@@ -75,7 +75,7 @@ class TlsSocket:
 
     @property
     def is_to_identify(self) -> bool:
-        """Whether `on_shaken` was not called yet, or has raised."""
+        """Whether `on_shaken` was not called yet, or has raised an error."""
         return self._on_shaken is not None
 
     def pending(self) -> int:
@@ -83,7 +83,9 @@ class TlsSocket:
         return self._socket.pending()
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive; 0: the client has hung up. Raises: OSError, BlockingIOError."""
+        """Receive. Gives: the number of bytes; 0: the client has disconnected. Raises: OSError,
+        BlockingIOError.
+        """
         total = 0
         while total < len(view):
             try:
@@ -105,7 +107,7 @@ class TlsSocket:
         return total
 
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
-        """Send a part of it. Takes: flags, which TLS has no use for."""
+        """Send a part of the data. Takes: flags, which TLS ignores."""
         try:
             sent = self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
@@ -155,14 +157,14 @@ class TlsListener:
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether clients may present a certificate, or must."""
+        """Whether clients may or must present a certificate."""
         return self._context.verify_mode is not ssl.CERT_NONE
 
     def wrap(
         self, sock: socket.socket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
     ) -> TlsSocket:
-        """The socket under TLS, by the certificates that the files have now; on_shaken is called
-        when it is known who the client is. Raises: OSError.
+        """The socket with TLS, by the current certificates in the files; on_shaken is called when
+        the client is identified. Raises: OSError.
         """
         wrapped = self.context().wrap_socket(
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
@@ -170,7 +172,7 @@ class TlsListener:
         return TlsSocket(wrapped, on_shaken)
 
     def context(self) -> ssl.SSLContext:
-        """The context by the certificates that the files have now."""
+        """The context with the current certificates in the files."""
         state = self._state_of_files()
         if state != self._seen:
             self._seen = state
@@ -275,7 +277,7 @@ def _key_store(settings: Mapping[str, str]) -> str:
 
 
 def _trust_store(settings: Mapping[str, str]) -> str:
-    """The certificates of authorities that are believed, as PEM."""
+    """The certificates of trusted authorities, as PEM."""
     return settings.get("ssl.truststore.certificates") or _store(settings, "truststore")
 
 
@@ -310,7 +312,7 @@ def _store(settings: Mapping[str, str], store: str) -> str:
 
 
 def _pem_text(data: bytes, store: str, path: str) -> str:
-    """What a file of type PEM says; text around the parts may be in any encoding."""
+    """The text of a PEM file; text around its parts may be in any encoding."""
     if b"-----BEGIN" not in data:
         raise TlsError(
             f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. Of a "
@@ -339,10 +341,11 @@ def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A file with that text, as long as it takes to read it: `ssl` takes a key from a path alone.
+    """A short-lived file with that text, since `ssl` reads a key only from a path.
 
-    It is in memory and has no name in any directory, so that no disk ever has the key. Where a
-    system has no such files, or no /proc, it is a temporary file of mode 0600 that is removed.
+    The file is in memory and has no name in any directory, so that the key is never on a disk. On
+    systems without such files, or without /proc, it is a temporary file of mode 0600, which is
+    removed.
     """
     with contextlib.ExitStack() as stack:
         try:

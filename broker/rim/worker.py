@@ -1,5 +1,5 @@
 """The worker: a thread for long computations without access to the core's state, such as checks of
-batches that decompress to very much.
+batches that decompress to a large size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from barnabas.broker.outbox import Work
 
 SWITCH_INTERVAL_S = (
-    0.001  # how long the event loop waits for the interpreter while the worker has it, each time
+    0.001  # how long the event loop waits for the interpreter each time the worker holds it
 )
 
 

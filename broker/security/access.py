@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ClientAccess:
-    """The permissions of clients. authorizer: None where there is none, and all is allowed."""
+    """The permissions of clients. authorizer: None if every request is allowed."""
 
     def __init__(
         self, authorizer: Authorizer | None, connections: Mapping[int, ConnectionState]
@@ -21,7 +21,7 @@ class ClientAccess:
         self._connections = connections
 
     def of(self, context: RequestContext) -> Access | None:
-        """The permissions of a request's client; None: there is no authorizer."""
+        """The permissions of a request's client; None without an authorizer."""
         if self.authorizer is None:
             return None
         refusals = self.authorizer.refusals

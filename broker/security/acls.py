@@ -16,7 +16,9 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class _Number(IntEnum):
-    """A number of the protocol that is quick to look up: an Enum's own hash runs in Python."""
+    """A number of the protocol that is a fast key of dictionaries: an Enum's own hash is a Python
+    function.
+    """
 
     __hash__ = int.__hash__
 
@@ -82,7 +84,7 @@ IMPLIED_BY: dict[int, frozenset[int]] = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
 }
-"""For each operation, those whose ALLOW implies it; a DENY implies no other operation."""
+"""For each operation, the operations whose ALLOW implies it; a DENY implies no other operation."""
 
 FAILED = {
     ResourceType.TOPIC: Code.TOPIC_AUTHORIZATION_FAILED,

@@ -1,5 +1,5 @@
-"""The steps that check a request against the authorizer: as a whole, for each row, or by a function
-of its own.
+"""The steps that check a request against the authorizer: as a whole, for each row, or by a special
+function.
 
 A rule (`authorization.py` has one for each API) is a few steps, which run before the handler of a
 request. A step answers the request, or returns None: then the next step runs, and at last the
@@ -103,8 +103,8 @@ class Case(Generic[RequestT]):
         """Pass the allowed rows of a list of the request to the handler, and add the refusals of
         the others; a long list in slices.
 
-        Takes: refused, which makes the answer with the refusals of some rows; None: each has the
-               code.
+        Takes: refused, which makes the answer with the refusals of some rows; None: each row gets
+               the error code.
         """
 
         def refuse(denied: list[Any]) -> Any:
@@ -165,7 +165,9 @@ class Case(Generic[RequestT]):
         return refused_rows(request, self.version, code)
 
     def topic_name(self, row: Any) -> str | None:
-        """The name of a row's topic, by its id where it has one; None: there is no such topic."""
+        """The name of a row's topic, looked up by its id if it has one; None for an unknown
+        topic.
+        """
         topic_id = getattr(row, "topic_id", None)
         if topic_id is None or topic_id == NO_ID:
             name: str = row.name
@@ -197,7 +199,7 @@ class Case(Generic[RequestT]):
 
 
 def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """The items that are allowed, and the others."""
+    """The allowed items, and the others."""
     allowed: list[Any] = []
     denied: list[Any] = []
     for item in items:
@@ -206,8 +208,8 @@ def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[An
 
 
 class Ask(NamedTuple):
-    """A required operation on a kind of resource, as the documentation lists it. when: the case in
-    which it is required; empty: for each resource that the request names.
+    """An operation that a request requires on a kind of resource, for the documentation. when: the
+    case in which it is required; empty: for each resource that the request names.
     """
 
     operation: Operation
@@ -255,7 +257,7 @@ def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = No
 
 
 def on_cluster(*operations: Operation) -> Step:
-    """The whole request needs one of these operations on the cluster."""
+    """A step: the whole request needs one of these operations on the cluster."""
 
     first, *others = operations
 
@@ -271,7 +273,7 @@ def on_cluster(*operations: Operation) -> Step:
 
 
 def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
-    """An operation on the cluster that is sufficient; without it the next steps decide."""
+    """A step: an operation on the cluster is sufficient; without it the next steps decide."""
 
     def take(case: Case[Any]) -> Answer | None:
         access = case.access
@@ -285,10 +287,10 @@ def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
 
 
 def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step:
-    """The whole request needs an operation on the resource that one of its fields names."""
+    """A step: the whole request needs an operation on the resource that one of its fields names."""
 
     def take(case: Case[Any]) -> Answer | None:
-        name = getattr(case.request, field) or ""  # it may be null
+        name = getattr(case.request, field) or ""  # the field may be null
         if case.access.may(operation, resource_type, name):
             return None
         return case.refuse(FAILED[resource_type])
@@ -297,7 +299,7 @@ def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step
 
 
 def every(operation: Operation, resource_type: ResourceType, field: str, when: str) -> Step:
-    """The whole request needs an operation on each name of one of its lists."""
+    """A step: the whole request needs an operation on each name of one of its lists."""
 
     def take(case: Case[Any]) -> Answer | None:
         names = getattr(case.request, field) or ()
@@ -316,7 +318,8 @@ def each(
     *,
     by_id: bool = False,
 ) -> Step:
-    """Each row of a request needs an operation on the resource it names; other rows are refused.
+    """A step: each row of a request needs an operation on its resource; rows without it are
+    refused.
 
     Takes: path, the list of the request, and the field of a row that has the name ("topics.name");
            without a field the row is the name. by_id: a row may have a topic's id in its place.
@@ -337,13 +340,13 @@ def each(
 
 
 def by_hand(take: Callable[[Case[Any]], Answer | None], *asks: Ask) -> Step:
-    """A step with a function of its own, from `guards.py`."""
+    """A step with a special function from `guards.py`."""
     return Step(asks, take)
 
 
 def in_handler(*asks: Ask) -> Step:
-    """The handler checks by itself, since its answer is not a message, or contains resources that
-    the request does not name.
+    """A step without a function: the handler checks by itself, since its answer is not a message,
+    or contains resources that the request does not name.
     """
     return Step(asks, None)
 
@@ -358,7 +361,7 @@ def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
 
 
 def operations_of(rows: str, resource_type: ResourceType, key: str, field: str) -> Step:
-    """Rows of the answer list the operations that are allowed, where the request asks for them."""
+    """A step: rows of the answer list the allowed operations, if the request asks for them."""
 
     def mask(case: Case[Any], answer: Any) -> None:
         case.mask(getattr(answer, rows), resource_type, key, field)

@@ -12,8 +12,8 @@
     AUTHENTICATED  SaslAuthenticate  34
     AUTHENTICATED  anything else     served; the end where the session has ended
 
-An ApiVersions that is refused leaves the stage as it is, and so does a token that is not the last.
-An answer that refuses a client, and the end of its connection, are delayed by
+A refused ApiVersions does not change the stage, nor does a token that is not the last one. An
+answer that refuses a client, and the end of its connection, are delayed by
 `connection.failed.authentication.delay.ms`. Source: KIP-43, KIP-152 (SaslAuthenticate), KIP-368
 (sessions that are renewed), KIP-306 (the delay).
 """
@@ -42,7 +42,7 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 EXCHANGE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-SHORTEST_RENEWAL_MS = 1000  # between two renewals (KIP-368)
+SHORTEST_RENEWAL_MS = 1000  # minimum time between two renewals (KIP-368)
 SASL_STATE_ERROR = "this request does not belong here in the exchange with SASL"
 NEVER_MS, FOREVER_MS = -(2**63), 2**63
 _API_KEY = struct.Struct(">h")
@@ -61,7 +61,7 @@ class Stage(Enum):
 
 class SaslServer(Protocol):
     """The server's side of one mechanism's exchange. lifetime_ms: how long the client's credential
-    is valid; None: for ever. refusal: the reason, if an answer has refused the client; its next
+    is valid; None: for ever. refusal: the reason if the last answer refused the client, whose next
     message ends the exchange.
     """
 
@@ -76,11 +76,12 @@ class SaslServer(Protocol):
 
 
 class Authentication:
-    """One connection's state. user: of the last session, once there was one.
+    """The state of one connection's authentication. user: the user of the last session, if there
+    was one.
 
-    session_end_ms: when the session ends, in steady time; None: it does not. renewed_ms: when it
-    was renewed for the last time; None: never. passes_until_ms: until then every request but those
-    of the exchange is served without a look at this.
+    session_end_ms: the end of the session in steady time; None: no end. renewed_ms: the time of the
+    last renewal; None: never renewed. passes_until_ms: until this time every request, except those
+    of the exchange, is served without a check of this state.
     """
 
     __slots__ = (
@@ -128,8 +129,9 @@ class Authentication:
 class Verdict(NamedTuple):
     """The decision on a frame. With neither `answer` nor `close` the request is served.
 
-    answer: bytes are a token without a header. close: why the connection ends after the answer.
-    is_failure: both are delayed. is_admitted: this frame has authenticated the client.
+    answer: a message, or bytes for a token without a header. close: why the connection is closed
+    after the answer. is_failure: whether answer and close are delayed. is_admitted: whether this
+    frame has authenticated the client.
     """
 
     answer: Message | bytes | None = None
@@ -139,7 +141,7 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
-# a longer request gets a refusal without its rows, for which all its elements would have to be read
+# a larger request is refused without rows, since these would require reading all its elements
 LONGEST_SHAPED = 16 << 10
 OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism only")
 
@@ -147,8 +149,7 @@ OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism onl
 class AuthenticationSettings(NamedTuple):
     """The settings of authentication.
 
-    mechanisms: those that are enabled. max_reauth_ms: by mechanism, how long a session lasts; 0:
-    without an end.
+    mechanisms: the enabled ones. max_reauth_ms: by mechanism, the duration of a session; 0: no end.
     """
 
     mechanisms: tuple[str, ...]
@@ -158,9 +159,9 @@ class AuthenticationSettings(NamedTuple):
 class Authenticator:
     """Decides on each frame of a connection that has to authenticate.
 
-    Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, an answer of the
-           request's own kind with an error code; new_bearer_server, that of OAUTHBEARER, where it
-           is enabled.
+    Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, which makes the answer to
+           a request with an error code; new_bearer_server, which makes the server of OAUTHBEARER,
+           if that is enabled.
     """
 
     def __init__(
@@ -178,8 +179,8 @@ class Authenticator:
     def on_frame(self, state: Authentication, frame: memoryview, now_ms: int) -> Verdict:
         """The decision on the frame.
 
-        Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error where it cannot
-                be read.
+        Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error where the frame
+                cannot be read.
         """
         if state.stage is Stage.AUTHENTICATED:
             key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
@@ -209,7 +210,7 @@ class Authenticator:
     def _on_no_token(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """Refuse another request where a token has to come."""
+        """Refuse a request that is sent in place of a token."""
         close = SASL_STATE_ERROR
         # kafkajs and aiokafka send another request after a refusal
         if state.mechanism and state.server.refusal:
@@ -221,7 +222,7 @@ class Authenticator:
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """Serve ApiVersions: once only if it is answered without an error."""
+        """Serve ApiVersions; after an answer without an error, no second time."""
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):
@@ -245,7 +246,7 @@ class Authenticator:
             )
         state.mechanism, before = name, state.mechanism
         if is_renewal and before != name:
-            state.mechanism = ""  # its first token ends the connection
+            state.mechanism = ""  # an unknown mechanism: its first token ends the connection
         stage = Stage.TOKENS if header.api_version > 0 else Stage.BARE_TOKENS
         state.begin(self._server_of(name), stage)
         return Verdict(SaslHandshakeResponse(Code.NONE, enabled))

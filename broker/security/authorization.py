@@ -1,9 +1,10 @@
 """The table of the permissions that each request needs, and the steps that check them.
 
-`authorized` puts the steps of a rule around a row of `broker/requests/dispatch.py`, where there is
-an authorizer; without one nothing of this is imported. A request without a row ends its connection:
-a test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290, KIP-430
-(operations), KIP-679, KIP-848, KIP-932, KIP-939, and what Apache Kafka 3.9 answers.
+With an authorizer `authorized` puts the steps of a rule around a row of
+`broker/requests/dispatch.py`; without one this module is not imported. A request without a row ends
+its connection: a test checks that the table has all rows of `protocol/api_table.py`. Source:
+KIP-11, KIP-98, KIP-290, KIP-430 (operations), KIP-679, KIP-848, KIP-932, KIP-939, and the answers
+of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ RULES: dict[str, Rule] = {
     "DescribeLogDirs": _DESCRIBE_CLUSTER,
     "SaslAuthenticate": OPEN,
     "CreatePartitions": rule(each(ALTER, TOPIC, "topics.name")),
-    "CreateDelegationToken": OPEN,  # there are no tokens: the handler refuses every request
+    # there are no delegation tokens: the handler refuses every request
+    "CreateDelegationToken": OPEN,
     "RenewDelegationToken": OPEN,
     "ExpireDelegationToken": OPEN,
     "DescribeDelegationToken": OPEN,

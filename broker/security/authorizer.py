@@ -4,14 +4,14 @@
 |---|---|
 | the principal is one of super.users | allowed |
 | an ACL that matches denies the operation, or all | denied |
-| one allows it, all, or an operation that implies it | allowed |
+| an ACL that matches allows it, all, or an operation that implies it | allowed |
 | no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` | allowed |
 | else | denied |
 
 An ACL matches the resource by its name, by the beginning of it, or as `*`; the principal as itself
-or as `User:*`; the host as itself or as `*`, an address of IPv6 also as Java writes it
-(`2001:db8:0:0:0:0:0:a`), as ACLs of Apache Kafka have it. What was decided is remembered by
-principal and host until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
+or as `User:*`; the host as itself or as `*`, an IPv6 address also in Java's form
+(`2001:db8:0:0:0:0:0:a`), which ACLs of Apache Kafka use. Decisions are cached by principal and host
+until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # decisions; some 30 MB, or 100 MB with the longest names
-LONGEST_REMEMBERED = 255  # characters of a name; names in requests may have 32,767
+MOST_REMEMBERED = 200_000  # cached decisions: some 30 MB, or 100 MB with the longest names
+LONGEST_REMEMBERED = 255  # characters of a cached name; names in requests may have 32,767
 AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
-SOME_NAME = "hardcode"  # Kafka's, for a resource of unknown name
+SOME_NAME = "hardcode"  # Kafka's name for a resource of unknown name
 
 Question = tuple[int, int, str]
 """(operation, resource type, name); a negative operation: on any resource of the type"""
@@ -49,8 +49,9 @@ Question = tuple[int, int, str]
 class Access:
     """The permissions of one principal from one host. Decisions are cached until an ACL changes.
 
-    keeper: the authorizer that notifies it of changes; None where it is for one request only.
-    readable, writable: topics that it may read or write, which callers look up before `may`.
+    keeper: the authorizer that notifies it of changes; None for an object that one request uses.
+    readable, writable: topics that the principal may read or write; callers check these before they
+    call `may`.
     """
 
     __slots__ = (
@@ -63,7 +64,8 @@ class Access:
         self._answers: dict[Question, bool] = {}
         self.readable: set[str] = set()
         self.writable: set[str] = set()
-        self.audited: set[tuple[int, Question]] = set()  # (connection, question) in the audit log
+        # (connection, decision) pairs already in the audit log
+        self.audited: set[tuple[int, Question]] = set()
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether the operation on that resource is allowed. A refusal is logged."""
@@ -105,13 +107,13 @@ class Access:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def is_enough_on_cluster(self, operation: int) -> bool:
-        """Whether the operation on the cluster is allowed, in whose place another permission may
-        do: that it is not is no refusal, and is not logged as one.
+        """Whether the operation on the cluster is allowed, if another permission may be sufficient,
+        too: so a negative result is not logged as a refusal.
         """
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: int, resource_type: int) -> bool:
-        """Whether the operation is allowed on some resource of that type, there or not."""
+        """Whether the operation is allowed on some resource of that type, existing or not."""
         question = (-operation, resource_type, "")
         answer = self._answers.get(question)
         if answer is None:
@@ -121,7 +123,7 @@ class Access:
         return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
-        """The allowed ones of the operations, as bits by their numbers."""
+        """The allowed operations, as a bit set of their numbers."""
         return sum(
             1 << operation
             for operation in range(bits.bit_length())
@@ -144,10 +146,10 @@ class Access:
 
 
 class AuditedAccess(Access):
-    """The access of one request, with an audit line for each question.
+    """The access of one request, with an audit line for each decision.
 
     READ, WRITE and DESCRIBE are logged once per connection, until an ACL changes or the cache is
-    cleared: a line for each Produce and Fetch would be most of the broker's writing.
+    cleared: lines for each Produce and Fetch would be most of the data that the broker writes.
     """
 
     __slots__ = ("_context", "_shared", "_tell")
@@ -198,9 +200,9 @@ class Authorizer:
     """The ACLs, arranged for look-ups, and the permissions of each principal.
 
     Takes:  super_users, principals as `User:NAME`. everyone_if_no_acl:
-            allow.everyone.if.no.acl.found. is_on: whether anything is refused; without, it is there
-            for the audit log. tell: what an audit log is to have; None: there is none. on_changed,
-            called after each change.
+            allow.everyone.if.no.acl.found. is_on: whether requests can be refused; otherwise
+            decisions are made only for the audit log. tell: the function that gets audit records;
+            None without an audit log. on_changed, called after each change.
     Holds:  by (type, pattern, name) and principal, the ACLs of the metadata journal.
     """
 
@@ -222,14 +224,17 @@ class Authorizer:
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
-        self._prefix_lengths: dict[int, dict[int, int]] = {}  # by type: how many have the length
+        # by type and length: the number of prefixes
+        self._prefix_lengths: dict[int, dict[int, int]] = {}
         for acl in metadata.acls.values():
             self._take(acl)
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- decisions -------------------------------------------------------------------------------
 
     def access(self, principal: str, client_host: str, context: RequestContext) -> Access:
-        """The permissions of a request's client. Takes: client_host, with or without its slash."""
+        """The permissions of a request's client. Takes: client_host, with or without the leading
+        slash.
+        """
         key = (principal, client_host)
         access = self._accesses.get(key)
         if access is None:
@@ -359,7 +364,7 @@ class Authorizer:
 
 
 def _spellings(host: str) -> tuple[str, ...]:
-    """The spellings of a host that ACLs may use."""
+    """The spellings of a host's address that ACLs may use."""
     if ":" not in host or host.startswith(UNIX_SCHEME):
         return (WILDCARD, host)
     import ipaddress

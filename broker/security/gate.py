@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.security")
 
-HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # a minute
+HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # lines per minute
 
 
 # From the answer to a failed login to the end of its connection: a client that receives both at
-# once may see the end alone (kafka-python does). Most clients hang up first.
+# once may see the end alone (kafka-python does). Most clients close the connection first.
 READING_TIME_MS = 100
 
 
 class _Refusal(NamedTuple):
-    """A delayed answer, or the delayed end of its connection."""
+    """A delayed answer, or the delayed close of a connection."""
 
     deadline_ms: int
     connection: ConnectionState
@@ -58,8 +58,8 @@ class _Refusal(NamedTuple):
 class SaslGate:
     """Passes requests of authenticated clients to the broker.
 
-    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in their order; and
-    connections that end when their clients have had time to read the refusal.
+    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in order; and
+    connections that are closed after their clients had time to read the refusal.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class SaslGate:
         frame: memoryview,
         now_ms: int,
     ) -> bool:
-        """Whether the broker serves the request; otherwise the gate answers it, or ends its
-        connection.
+        """Whether the broker serves the request; otherwise the gate answers the request, or closes
+        its connection.
 
-        Raises: ProtocolViolation where it cannot be read.
+        Raises: ProtocolViolation where the request cannot be read.
         """
         self._now_ms = now_ms
         try:
@@ -198,7 +198,7 @@ class SaslGate:
             self._requests.close(refusal.connection.connection_id, refusal.reason)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next refusal is due, or the end of a connection."""
+        """The time when the next refusal, or close of a connection, is due."""
         queues = self._refusals, self._ends
         return min((queue[0].deadline_ms for queue in queues if queue), default=None)
 
@@ -214,8 +214,8 @@ class SaslGate:
             self._end(refusal)
 
     def _due(self, queue: deque[_Refusal], now_ms: int) -> Iterator[_Refusal]:
-        """Take the due refusals from a queue. One whose client has hung up is only logged, as the
-        rim logs connections that the broker ends: so the log has every attempt, however short.
+        """Take the due refusals from a queue. If the client has disconnected, the refusal is only
+        logged, in the form in which the rim logs closed connections: so the log has every attempt.
         """
         for row in self._lines.left_out(now_ms):
             logger.warning(

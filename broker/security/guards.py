@@ -1,4 +1,4 @@
-"""Steps of rules that need a function of their own, for one request or a few.
+"""Special steps of rules, each for one request or a few.
 
 The table in `authorization.py` says which request uses which.
 """
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-# As globals: a member looked up in its class takes several times as long, for each request.
+# As globals, since looking up a member in its class takes several times as long, for each request.
 CLUSTER_ACTION, DELETE, DESCRIBE = Operation.CLUSTER_ACTION, Operation.DELETE, Operation.DESCRIBE
 IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = Operation.IDEMPOTENT_WRITE, Operation.TWO_PHASE_COMMIT
 WRITE = Operation.WRITE
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
-KAFKA_3_9 = "3.9"  # it answers a refused OffsetFetch 0 or 1 without rows; 4.x with errors
-SHARE, SHARE_SINCE = 2, 6  # the kind of a key of FindCoordinator, and its version
-GROUPS_SINCE = 8  # the version of OffsetFetch from which on it has several groups
+KAFKA_3_9 = "3.9"  # Apache Kafka answers a refused OffsetFetch 0 or 1 without rows; 4.x with errors
+SHARE, SHARE_SINCE = 2, 6  # the kind of key in FindCoordinator, and the version that has it
+GROUPS_SINCE = 8  # the first version of OffsetFetch with several groups
 
 
 # --- writing and reading --------------------------------------------------------------------------
 
 
 def produce(case: Case[ProduceRequest]) -> Answer:
-    """WRITE on each topic, and on the transactional id where a batch is of a transaction."""
+    """WRITE on each topic, and on the transactional id if a batch is transactional."""
     request = case.request
     transactional_id, code = request.transactional_id, FAILED[TOPIC]
     allowed: list[Any] = []
@@ -113,8 +113,8 @@ def only_topics_to_describe(
     case: Case[describe_topic_partitions.DescribeTopicPartitionsRequest],
 ) -> Answer | None:
     """DESCRIBE on each topic; if none is named, the request is narrowed to topics that the client
-    may describe. The cursor's topic may be deleted or hidden by now: its name alone is the place to
-    continue.
+    may describe. The topic of the cursor may be deleted or hidden meanwhile: only its name is
+    needed to continue.
     """
     request, access, cursor = case.request, case.access, case.request.cursor
     names = {topic.name for topic in request.topics}
@@ -143,7 +143,7 @@ def only_topics_to_describe(
 
 def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
     """DESCRIBE on each group or transactional id, by the kind of the key; CLUSTER_ACTION for share
-    partitions, of which brokers ask.
+    partitions, which only brokers ask for.
     """
     if case.request.key_type == SHARE and case.version >= SHARE_SINCE:
         if case.access.may_on_cluster(CLUSTER_ACTION):
@@ -151,7 +151,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
         return case.refuse(FAILED[CLUSTER])
     resource_type = {0: GROUP, 1: TRANSACTIONAL_ID}.get(case.request.key_type)
     if resource_type is None:
-        return None  # the handler refuses it
+        return None  # the handler refuses such a key
     if case.version < 4:
         take = whole(DESCRIBE, resource_type, "key").take
     else:
@@ -161,7 +161,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """A described group with a topic that may not be described is refused."""
+    """Refuse a described group that has a topic which the client may not describe."""
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
@@ -182,14 +182,16 @@ def _topics_of(group: Any) -> set[str]:
 
 
 def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
-    """Remove topics from a member's assignment that it may not see: its pattern may match such."""
+    """Remove topics that the client may not see from a member's assignment: its pattern may match
+    them.
+    """
     if answer.assignment is not None:
         rows = [row for row in answer.assignment.topic_partitions if case.sees_topic(row)]
         answer.assignment = consumer_group_heartbeat.Assignment(rows)
 
 
 def hide_groups(case: Case[Any], answer: Any) -> None:
-    """Without DESCRIBE on the cluster, only groups that the client may describe are listed."""
+    """Without DESCRIBE on the cluster, list only groups that the client may describe."""
     access = case.access
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         answer.groups[:] = [
@@ -228,8 +230,8 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
 
 
 def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
-    """Remove the topics that may not be described from a request, or a group of it. Gives: their
-    rows of the answer.
+    """Remove the topics that the client may not describe from a request, or from one of its groups.
+    Gives: their rows of the answer.
     """
     if group.topics is None:
         return []
@@ -258,8 +260,8 @@ def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
 
 
 def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
-    """Remove the topics that may not be described from an answer, or a group of it, and add the
-    refusals. Unknown ids stay, with their error.
+    """Remove the topics that the client may not describe from an answer, or from one of its groups,
+    and add the refusals. Unknown ids stay, with their error.
     """
     answer.topics[:] = [
         row for row in answer.topics if case.topic_name(row) is None or case.sees_topic(row)
@@ -291,7 +293,7 @@ def add_partitions(
 ) -> Answer | None:
     """WRITE on the transactional id and on each topic: if one is refused no partition is added, and
     unknown partitions get their own error. WRITE is not sufficient for an internal topic. Requests
-    of brokers (version 4 on) need CLUSTER_ACTION alone.
+    of brokers (version 4 on) need only CLUSTER_ACTION.
     """
     request, access = case.request, case.access
     if case.version >= 4:
@@ -324,7 +326,7 @@ def _is_internal(row: Any) -> bool:
 
 
 def hide_topics_of_transactions(case: Case[Any], answer: Any) -> None:
-    """Remove the topics that may not be described from described transactions."""
+    """Remove the topics that the client may not describe from described transactions."""
     for state in answer.transaction_states:
         state.topics[:] = [
             row for row in state.topics if case.access.sees(DESCRIBE, TOPIC, row.topic)
@@ -336,7 +338,7 @@ def hide_topics_of_transactions(case: Case[Any], answer: Any) -> None:
 
 def delete_topics_step(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
     """DELETE on the topic. A topic given by its name also needs DESCRIBE; an unknown name needs
-    DESCRIBE alone. For a topic given by its id the answer has the name only with DESCRIBE.
+    only DESCRIBE. The answer for a topic given by its id contains the name only with DESCRIBE.
     """
     if case.version < DELETE_BY_ID_SINCE:
         return case.split("topic_names", _may_delete_named(case), FAILED[TOPIC])
@@ -390,7 +392,7 @@ def _deletion_refused(
 
 
 def configs(case: Case[Any], operation: Operation) -> Answer | None:
-    """An operation on each topic or group that is named, and on the cluster for other resources."""
+    """An operation on each named topic or group, and on the cluster for other resources."""
     access, rows = case.access, case.request.ROWS["resources"]
     denied: dict[Code, list[Any]] = {}
     allowed = []
@@ -417,14 +419,14 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
 
 
 def hide_cluster_operations(case: Case[Any], answer: Any) -> None:
-    """The operations on the cluster are listed with DESCRIBE alone."""
+    """List the operations on the cluster only with DESCRIBE."""
     bits = answer.cluster_authorized_operations
     if bits != NOT_ASKED:
         answer.cluster_authorized_operations = cluster_operations(case.access, bits)
 
 
 def cluster_operations(access: Access, bits: int) -> int:
-    """The allowed ones of the operations on the cluster; none without DESCRIBE."""
+    """The allowed operations on the cluster; none without DESCRIBE."""
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return 0
     return access.operations(bits, CLUSTER, CLUSTER_NAME)

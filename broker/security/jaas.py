@@ -3,7 +3,7 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="admin" password="secret" user_alice="her password";
 
-Source: KIP-85 and KIP-103; one module a text.
+Source: KIP-85 and KIP-103; one module in each text.
 """
 
 from __future__ import annotations

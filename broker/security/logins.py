@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Logins:
-    """Counts logins, and writes them to the audit log where there is one."""
+    """Counts logins, and writes them to the audit log, if there is one."""
 
     def __init__(self, config: BrokerConfig, outbox: Outbox) -> None:
         self._listeners, self._outbox = config.listeners, outbox
@@ -29,15 +29,15 @@ class Logins:
         return LoginCounts(self._listeners)
 
     def on_certificate(self, connection: ConnectionState, principal: str) -> None:
-        """A client has completed the TLS handshake. principal: from its certificate; ANONYMOUS: it
-        presented none, and does not have to.
+        """A client has completed the TLS handshake. principal: from its certificate; ANONYMOUS
+        without one, if none is required.
         """
         connection.principal, connection.access = principal, None
         if principal != ANONYMOUS:
             self._on_tls(connection, has_succeeded=True)
 
     def on_no_certificate(self, connection: ConnectionState) -> None:
-        """The TLS handshake failed of a client that may present a certificate, or must."""
+        """The TLS handshake failed on a listener that accepts client certificates."""
         self._on_tls(connection, has_succeeded=False)
 
     def _on_tls(self, connection: ConnectionState, *, has_succeeded: bool) -> None:
@@ -47,7 +47,9 @@ class Logins:
     def on_sasl(
         self, connection: ConnectionState, mechanism: str, api_key: int, *, has_succeeded: bool
     ) -> None:
-        """A SASL login has succeeded or failed. Takes: api_key, of the request that ended it."""
+        """A SASL login has succeeded or failed. Takes: api_key, the key of the request that
+        completed it.
+        """
         self.counts.count(connection.listener, mechanism, has_succeeded=has_succeeded)
         self._audit(connection, api_key, has_succeeded)
 

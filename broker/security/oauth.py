@@ -1,20 +1,20 @@
 """OAUTHBEARER's server side: one message with a signed token, which names the user.
 
     client  n,[a=USER],^Aauth=Bearer TOKEN^A[KEY=VALUE^A ...]^A
-    server  nothing: the client is who the token says
+    server  nothing: the token is accepted
             {"status":"invalid_token"} for any refused token; the reason is only in the log
-    client  ^A, after a refusal, and gets it as the error's text
+    client  ^A, after a refusal; the answer has the reason as its error's text
 
 ^A is the byte 1. A token is a JWT (RFC 7519) that a key of the set has signed, by an algorithm of
 that kind of key; shared secrets (HS256 ...) are not accepted. The checks of its claims are those of
 Apache Kafka's validator:
 
-    exp, iat      there; exp not past and iat, nbf not ahead by more than the clock skew
+    exp, iat      required; exp not past and iat, nbf not ahead by more than the clock skew
     iss, aud      the expected ones, where settings name some; an audience that is not expected
                   refuses the token
     sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
                   space is a part of a name
-    scope         likewise; a text or a list of texts, where it is there
+    scope         the name of the claim is a setting; a text or a list of texts, if present
 
 Source: RFC 7628 (the exchange), KIP-255, KIP-768 (settings and validation), KIP-368 (a session ends
 with its token).
@@ -62,10 +62,10 @@ class VerificationKey(NamedTuple):
 class UnknownKeys:
     """The ids of unknown keys for which the set was read again within the last minute.
 
-    As in Apache Kafka an unknown id causes a read at most once a minute, and one that is too long
-    never. Apache Kafka remembers 16 ids, and drops the oldest for the next one. Here the next one
-    waits until the oldest is a minute old, so that strangers cause at most 16 reads a minute,
-    whatever ids they make up. Each of these reads finds an issuer's new keys, too.
+    As in Apache Kafka an unknown id causes a read at most once a minute, and an id that is too long
+    never does. Apache Kafka remembers 16 ids, and drops the oldest for the next one. Here the next
+    one waits until the oldest is a minute old, so that unauthenticated clients cause at most 16
+    reads a minute, whatever ids they invent. Each of these reads also finds new keys of the issuer.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class KeySet:
         self._unknown = UnknownKeys()
 
     def key(self, key_id: str | None, wall_ms: int) -> VerificationKey | None:
-        """The key of a token; one without an id may be signed by the only key that there is."""
+        """The key of a token. A token without a key id is accepted if the set has only one key."""
         if key_id is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         key = None if key_id is None else self.keys.get(key_id)
@@ -128,7 +128,9 @@ def parse_keys(data: object) -> dict[str, VerificationKey]:
 
 
 def _key(row: Mapping[str, Any], algorithms: tuple[str, ...]) -> VerificationKey:
-    """Raises: KeySetError, without any part of the key: the file may contain a private one."""
+    """The verification key of an entry. Raises: KeySetError, whose text has no part of the key: the
+    file may contain a private one.
+    """
     try:
         key = PyJWK.from_dict(dict(row)).key
     except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
@@ -188,7 +190,7 @@ class TokenValidator:
         return Bearer(trimmed(name), int(expiry_s * 1000))
 
     def _claims(self, token: str, wall_ms: int) -> dict[str, Any]:
-        """The claims, once the signature, the issuer and the audience are right.
+        """The claims of a token, after its signature, issuer and audience are checked.
 
         Raises: jwt.PyJWTError, ValueError, TypeError, RecursionError (JSON that is nested deeply);
                 AuthenticationError.
@@ -220,7 +222,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float:
 class OAuthBearerServer:
     """The server's side of one exchange.
 
-    After: user is the bearer's name once `is_complete`; lifetime_ms, how long the token is good.
+    After: user is the bearer's name once `is_complete`; lifetime_ms, how long the token is valid.
     """
 
     def __init__(self, validator: TokenValidator, wall_ms: Callable[[], int]) -> None:

@@ -10,7 +10,7 @@ from barnabas.broker.security.scram import AuthenticationError, shown
 
 
 class PlainServer:
-    """The server's side of one exchange. passwords: by user."""
+    """The server's side of one exchange. passwords: the passwords by user."""
 
     lifetime_ms: int | None = None
     refusal = ""
@@ -30,7 +30,7 @@ class PlainServer:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
         expected = self._passwords.get(self.user)
-        # compare digests, which have one length, also for an unknown user: the time taken shows
+        # compare digests, which have equal length, also for an unknown user: the duration reveals
         # neither the password nor whether the user exists
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:

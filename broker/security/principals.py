@@ -52,7 +52,7 @@ Rule = Callable[[str], str | None]
 
 
 class MappingError(ValueError):
-    """The rules cannot be read; the text says from where on."""
+    """The rules cannot be read; the text shows the unreadable part."""
 
 
 class PrincipalMapper:
@@ -150,6 +150,6 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
-    """A reference; its own text where the pattern has groups and not this one."""
+    """A group reference; the reference's own text if the pattern has groups but not this one."""
     first = int(reference[1][0])
     return reference[0] if first <= group_count else rf"\{reference[0]}"

@@ -1,7 +1,7 @@
-"""Lines of the log about refusals by ACLs: what a client may not do, and which command allows it.
+"""Log lines about refusals by ACLs: the refused operation, and the command that would allow it.
 
-A client is a principal at an address. Each has a line a minute, so that one that is refused a
-thousand times a second does not fill the disk; what is refused beyond is in the audit log
+A client is a principal at an address. Each client gets one line per minute, so that a client that
+is refused a thousand times a second does not fill the disk; all refusals are in the audit log
 (`barnabas.audit.log`).
 """
 
@@ -16,13 +16,13 @@ from barnabas.protocol.api_table import BY_KEY
 
 logger = logging.getLogger("barnabas.security")
 
-LINES_OF_A_CLIENT = 1  # a minute
+LINES_OF_A_CLIENT = 1  # lines per minute
 KIND = "refusal"
-LONGEST_NAME = 255  # a topic has 249 letters; a name in a request may have 32,767
+LONGEST_NAME = 255  # a topic's name has at most 249 characters; a name in a request may have 32,767
 
 
 class RefusalLines:
-    """Writes the lines. now_ms, api_key: of the current request."""
+    """Writes the lines. now_ms, api_key: the time and the API key of the current request."""
 
     __slots__ = ("_lines", "api_key", "now_ms")
 
@@ -33,8 +33,8 @@ class RefusalLines:
     def write(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> None:
-        """Log a refusal, if this client has had no line for a minute."""
-        self._lines.left_out(self.now_ms)  # forgets the clients whose minutes have ended
+        """Log a refusal, if this client got no line in the last minute."""
+        self._lines.left_out(self.now_ms)  # this removes the clients whose minutes have ended
         if not self._lines.may_write(KIND, f"{principal} at {host}", self.now_ms):
             return
         api = BY_KEY.get(self.api_key)

@@ -40,7 +40,7 @@ _FINAL = re.compile(
 class AuthenticationError(Exception):
     """A login failed; the text is for the broker's log, and contains no secret.
 
-    answer: the client gets it instead of the usual words.
+    answer: the message for the client, in place of the usual one.
     """
 
     def __init__(self, text: str, answer: str = "") -> None:
@@ -49,7 +49,7 @@ class AuthenticationError(Exception):
 
 
 def shown(name: str) -> str:
-    """A name from a client, as it is logged: only its beginning, since it may be long."""
+    """A client's name for the log, shortened, since it may be long."""
     return name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
 
 
@@ -76,7 +76,7 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 def credential_of(
     mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """The credential of a password that was salted and iterated already, as clients send it."""
+    """The credential of a password that is already salted and iterated, as clients send it."""
     client_key = mechanism.digest(salted_password, b"Client Key")
     server_key = mechanism.digest(salted_password, b"Server Key")
     return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
@@ -115,7 +115,7 @@ class ScramServer:
         """The answer to the client's next message. Raises: AuthenticationError."""
         if self.is_complete:
             raise AuthenticationError("a message after the last one of the exchange")
-        if len(token) > LONGEST_MESSAGE:  # the first message of an unknown client is stored
+        if len(token) > LONGEST_MESSAGE:  # the first message of an unauthenticated client is stored
             raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:
             text = token.decode()

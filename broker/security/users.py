@@ -3,11 +3,11 @@
     source                                          PLAIN   SCRAM
     barnabas.users.file                             yes     yes
     listener.name.NAME.plain.sasl.jaas.config       yes     no
-    AlterUserScramCredentials (KIP-554)             no      yes, and goes before the file
+    AlterUserScramCredentials (KIP-554)             no      yes, and overrides the file
 
-A users file has a line for each: the name, a colon, the password. Lines that are empty or begin
-with # count for nothing. Lines end with LF, CR LF or CR. Around a name and a password ASCII's
-blanks alone are left out: others are a part of it, as they are for clients.
+A users file has a line for each user: the name, a colon, the password. Empty lines and lines that
+begin with # are ignored. Lines end with LF, CR LF or CR. Only ASCII blanks around a name and a
+password are ignored: other blanks are a part of it, as they are for clients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class UsersFileError(ValueError):
-    """A users file cannot be read; the text says which line, and shows no password."""
+    """A users file cannot be read; the text names the line, and shows no password."""
 
 
 def parse_users(text: str) -> dict[str, str]:
@@ -56,7 +56,7 @@ def make_credentials(
     made: Credentials,
     new_salt: Callable[[], bytes],
 ) -> None:
-    """Salt and iterate each password for each mechanism, into `made`, unless it is there.
+    """Salt and iterate each password for each mechanism, into `made`, unless `made` already has it.
 
     Each takes some milliseconds of CPU with the interpreter lock released, so it may run in a
     thread.
@@ -73,9 +73,10 @@ def make_credentials(
 class Users:
     """Passwords for PLAIN and credentials for SCRAM.
 
-    Takes: file_passwords, of the users file; plain_passwords, of the JAAS texts; kept, the
-           credentials of the metadata journal; made, the credentials of the users file so far:
-           missing ones are made when they are first needed; new_salt.
+    Takes: file_passwords, those of the users file; plain_passwords, those of the JAAS texts; kept,
+           the credentials in the metadata journal; made, the credentials of the users file that are
+           made so far: missing ones are made at their first use; new_salt, a source of random
+           bytes.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Users:
         self._made = made
 
     def credential(self, mechanism: Mechanism, user: str) -> ScramCredential | None:
-        """The SCRAM credential of a user; None: there is no such user."""
+        """The SCRAM credential of a user; None for an unknown user."""
         key = (user, mechanism.number)
         credential = self._kept.get(key) or self._made.get(key)
         if credential is None and user in self._file_passwords:

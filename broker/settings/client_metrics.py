@@ -43,7 +43,8 @@ CLIENT_PROPERTIES = frozenset(
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Check the settings of a subscription. A pattern is not compiled: Kafka's are Java's.
+    """Check the settings of a subscription. A pattern is not compiled, since Kafka's patterns have
+    Java's syntax.
 
     Raises: KafkaError INVALID_REQUEST for an unknown name or a wrong value, INVALID_CONFIG for a
             wrong

@@ -33,7 +33,7 @@ from barnabas.broker.settings.setting import INT_MAX, ConfigError, nearest
 if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ScramCredential
 
-KAFKAS_FACTOR = 3  # of Apache Kafka's own topics
+KAFKAS_FACTOR = 3  # settings of Apache Kafka's internal topics
 REPLICATION_FACTORS = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -45,16 +45,17 @@ REPLICATION_FACTORS = (
 class BrokerConfig(BrokerRows):
     """The broker's settings as typed attributes; `config[name]` is for requests that name them.
 
-    explicit: the settings of the file and the command line; dynamic, dynamic_defaults: what was
-    changed at run time on this broker, and for every broker; all as text. warnings: settings that
-    were accepted and have no effect here. listeners: in the order in which they are named. users:
-    the passwords of barnabas.users.file, by name; user_credentials: their SCRAM credentials.
+    explicit: the settings of the file and the command line; dynamic, dynamic_defaults: the settings
+    that were changed at run time on this broker, and for every broker; all as text. warnings:
+    settings that were accepted and have no effect here. listeners: in the order in which they are
+    named. users: the passwords of barnabas.users.file, by name; user_credentials: their SCRAM
+    credentials.
     """
 
     def __init__(
         self, explicit: dict[str, str], warnings: list[str], of_listeners: Mapping[str, str]
     ) -> None:
-        """of_listeners: the settings `listener.name.NAME...`."""
+        """Takes: of_listeners, the settings `listener.name.NAME...`."""
         self.explicit, self.warnings = explicit, warnings
         self.dynamic: dict[str, str] = {}
         self.dynamic_defaults: dict[str, str] = {}
@@ -84,7 +85,7 @@ class BrokerConfig(BrokerRows):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The config of these settings. Raises ConfigError on the first that is wrong."""
+        """The config of these settings. Raises: ConfigError for the first invalid setting."""
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
         warnings = []
@@ -123,7 +124,7 @@ class BrokerConfig(BrokerRows):
         return min(numbers) != INT_MAX or self.max_connections_per_ip_overrides != ""
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
-        """Apply what was changed at run time on this broker.
+        """Apply the settings that were changed at run time on this broker.
 
         Raises: ConfigError on a value that is not allowed; then nothing has changed.
         """
@@ -131,7 +132,7 @@ class BrokerConfig(BrokerRows):
         self.dynamic = dict(configs)
 
     def set_dynamic_defaults(self, configs: Mapping[str, str]) -> None:
-        """Apply what was changed at run time for every broker.
+        """Apply the settings that were changed at run time for every broker.
 
         Raises: ConfigError on a value that is not allowed; then nothing has changed.
         """
@@ -139,13 +140,13 @@ class BrokerConfig(BrokerRows):
         self.dynamic_defaults = dict(configs)
 
     def default_value(self, name: str) -> Any:
-        """The typed value without what was set on this broker at run time."""
+        """The typed value without changes at run time on this broker."""
         return self._layered(self.dynamic_defaults, {})[name]
 
     def _layered(self, *layers: Mapping[str, str]) -> dict[str, Any]:
         """The typed values with these layers over the fixed ones, the last on top.
 
-        A name that only a later version knows is skipped.
+        An unknown name, which a later version may have stored, is skipped.
         """
         values = dict(self._fixed)
         for configs in layers:
@@ -159,7 +160,9 @@ class BrokerConfig(BrokerRows):
 
     @property
     def shown_dynamic_defaults(self) -> Mapping[str, str]:
-        """What was changed for every broker, and what an emulated release sets there itself."""
+        """The settings that were changed for every broker, and those that an emulated release sets
+        there itself.
+        """
         if not self.release.kept_defaults:
             return self.dynamic_defaults
         kept = {
@@ -169,7 +172,7 @@ class BrokerConfig(BrokerRows):
         return {**kept, **self.dynamic_defaults}
 
     def source_of(self, name: str) -> str:
-        """Which layer gives the value: dynamic, dynamic default, explicit or default."""
+        """The layer of a setting's value: dynamic, dynamic default, explicit or default."""
         if name in self.dynamic:
             return "dynamic"
         if name in self.shown_dynamic_defaults:
@@ -178,7 +181,7 @@ class BrokerConfig(BrokerRows):
 
 
 def parse_connection_overrides(text: str) -> dict[str, int]:
-    """The most connections from each address. Host names are not resolved.
+    """The maximum number of connections for each address. Host names are not resolved.
 
     Raises: ConfigError.
     """
@@ -202,7 +205,7 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
 
 
 def _check_connections(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for limits of connections that are wrong, or contradict each other."""
+    """Raise ConfigError for limits of connections that are invalid or contradictory."""
     overrides = parse_connection_overrides(values["max.connections.per.ip.overrides"])
     if values["max.connections.per.ip"] == 0 and not overrides:
         raise ConfigError(

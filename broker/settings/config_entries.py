@@ -25,9 +25,9 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind, Setting
 from barnabas.broker.settings.topic_config import topic_setting_value
 
-# Settings that Apache Kafka can change at run time and this broker cannot. Kafka refuses some of
-# it, too: no listener can be added or removed, and security is changed for each listener
-# separately.
+# Settings that Apache Kafka can change at run time and this broker cannot. Kafka refuses some
+# changes of them, too: listeners cannot be added or removed, and security is changed for each
+# listener separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
         "advertised.listeners", "listener.security.protocol.map", "listeners",
@@ -55,7 +55,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A name that gives the setting its value where the names before it are not set."""
+    """A name that gives the setting its value if the previous names are not set."""
 
     name: str
     value: str | None
@@ -82,7 +82,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
 
 
 def is_read_only(setting: Setting[Any]) -> bool:
-    """Whether clients see a broker's setting as read-only: a restart alone changes it."""
+    """Whether clients see a broker's setting as read-only: only a restart changes it."""
     return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
 
 
@@ -97,7 +97,7 @@ def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
-    """What was set for every broker at run time, and nothing else."""
+    """The settings that were set for every broker at run time."""
     source = Source.DYNAMIC_DEFAULT_BROKER
     return [
         ConfigEntry(setting, seen, source, [Synonym(name, seen, source)])
@@ -108,7 +108,7 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """What is set on a subscription of clients' metrics, and nothing else."""
+    """The settings that are set on a subscription of clients' metrics."""
     return [
         ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, [])
         for name, text in configs.items()
@@ -154,7 +154,7 @@ def shown(setting: Setting[Any], value: Any) -> str | None:
 
 
 def shown_text(setting: Setting[Any], text: str) -> str | None:
-    """A value's text as requests may see it: no password, nor one in an address."""
+    """A value's text as requests may show it: without passwords, also in addresses."""
     return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 
@@ -176,7 +176,7 @@ def _topic_entry(
 
 
 def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
-    """What these settings of the broker say, the most important first."""
+    """The synonyms from these settings of the broker, in the order of precedence."""
     synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),

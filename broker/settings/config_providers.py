@@ -68,7 +68,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     if provider not in providers:
         if provider in _CLASSES.values():
             raise ConfigError(f"{name}: {match[0]} needs {PROVIDERS}={provider}")
-        return match[0]  # it is no reference of ours
+        return match[0]  # not a reference of a configured provider
     try:
         value = providers[provider](path or "", key)
     except ConfigError as error:
@@ -76,7 +76,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
-    except ValueError as error:  # from the calls of the system
+    except ValueError as error:  # errors of system calls
         shown = match[0].replace("\0", "\\0")
         raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
     if value is None:
@@ -103,7 +103,7 @@ def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) ->
 
 
 def _named_providers(properties: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Each provider's name, its kind, and what its settings begin with. Raises: ConfigError."""
+    """The name, the kind and the settings' prefix of each provider. Raises: ConfigError."""
     for name in filter(None, (part.strip() for part in properties.get(PROVIDERS, "").split(","))):
         prefix = f"{PROVIDERS}.{name}."
         class_name = properties.get(f"{prefix}class", "").strip()
@@ -133,7 +133,7 @@ def _in_files(allowed: list[Path]) -> Find:
         _check_allowed(Path(path), allowed)
         try:
             return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
-        except ConfigError:  # its text shows four characters, perhaps of a password
+        except ConfigError:  # the error's text shows four characters, which may be from a password
             raise ConfigError(
                 "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "
                 "backslash"

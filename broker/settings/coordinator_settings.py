@@ -1,4 +1,4 @@
-"""The settings of the coordinators, as they take them from the broker's."""
+"""The settings of the coordinators, made from the broker's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> TxnSettings:
-    """The settings of transactions, with the level of the feature that is finalised."""
+    """The settings of transactions, with the finalised level of `transaction.version`."""
     return TxnSettings(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
@@ -41,7 +41,7 @@ def consumer_group_settings(config: BrokerConfig) -> ConsumerGroupSettings:
 
 
 def share_group_settings(config: BrokerConfig) -> ShareGroupSettings:
-    """The settings of share groups (KIP-932) that a group cannot have of its own."""
+    """The settings of share groups (KIP-932) that cannot be set for a single group."""
     return ShareGroupSettings(
         max_size=config.group_share_max_size,
         initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
@@ -49,7 +49,7 @@ def share_group_settings(config: BrokerConfig) -> ShareGroupSettings:
 
 
 def streams_group_settings(config: BrokerConfig) -> StreamsGroupSettings:
-    """The settings of streams groups (KIP-1071) that a group cannot have of its own."""
+    """The settings of streams groups (KIP-1071) that cannot be set for a single group."""
     return StreamsGroupSettings(max_size=config.group_streams_max_size)
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class CurrentFeatures:
-    """The levels that hold. finalized: the levels. on_updated: calls after each change of them."""
+    """The current levels of features. finalized: the levels. on_updated: functions called after
+    each change.
+    """
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
         self._config, self._metadata = config, metadata
@@ -47,7 +49,7 @@ class CurrentFeatures:
         return self.finalized.level(STREAMS_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
-        """Let these levels hold from now on; features that are not named keep theirs."""
+        """Set these levels; features that are not named keep theirs."""
         self.finalized = finalize(
             self._metadata,
             {**self.finalized.levels, **updated},

@@ -1,5 +1,5 @@
 """The warnings of a start: listeners and ports that are open to other machines, secrets that other
-users can read, and settings that protect nothing.
+users can read, and settings of security without effect.
 
 An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is not
 open to other machines.
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
-OTHERS_MAY_ENTER = 0o005  # and read; access for a group may be intended
+OTHERS_MAY_ENTER = 0o005  # permission to read; access for a group may be intended
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
-# a password may have a slash in it; but HOST:PORT/PATH@ has none
+# a password may contain a slash; but HOST:PORT/PATH@ contains no password
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
 
@@ -31,12 +31,12 @@ def is_local(host: str) -> bool:
     return (
         host in ("localhost", "::1")
         or host.startswith(UNIX_SCHEME)
-        or _LOOPBACK.fullmatch(host) is not None  # 127.example.com may be any machine
+        or _LOOPBACK.fullmatch(host) is not None  # but 127.example.com may be any machine
     )
 
 
 def without_password(text: str) -> str:
-    """A text that may be an address with a user and a password, without these."""
+    """A text without the user and the password, if it is an address with these."""
     return _USER_INFO.sub("://[hidden]@", text)
 
 
@@ -130,7 +130,7 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
 
 
 def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iterator[str]:
-    """Files with passwords or private keys that others on this machine may read, each once."""
+    """Files with passwords or private keys that other users of this machine may read, each once."""
     paths = [config.barnabas_users_file, *secret_files]
     for listener in config.listeners:
         if listener.has_tls:
@@ -150,4 +150,4 @@ def _mode(path: str) -> int:
     try:
         return os.stat(path).st_mode
     except OSError:
-        return 0  # it will be created, or reading it fails with an error
+        return 0  # the file will be created, or reading it will fail with an error

@@ -1,12 +1,13 @@
-"""Features of the cluster (KIP-584): which versions this broker supports, and which are finalised.
+"""Features of the cluster (KIP-584): the versions that this broker supports, and the finalised
+levels.
 
-A client gets them from ApiVersions, and uses what is finalised: with `transaction.version` at
-2 the second version of the transaction protocol (KIP-890). Levels come from three places, the first
-that has one: the setting `barnabas.features`; UpdateFeatures, which the metadata journal keeps; the
-table. The journal stores the levels with an epoch that rises with each change, since a client
-uses the answer with the highest epoch.
+A client gets them from ApiVersions, and uses the finalised levels: with `transaction.version` at 2,
+the second version of the transaction protocol (KIP-890). Levels come from three places, the first
+that has one: the setting `barnabas.features`; UpdateFeatures, whose levels are in the metadata
+journal; the table. The journal stores the levels with an epoch that rises with each change, since a
+client uses the answer with the highest epoch.
 
-| feature | level | what it brings |
+| feature | level | effect |
 |---|---|---|
 | transaction.version | 0 | the transaction log as before Apache Kafka 3.8 |
 | | 1 | the transaction log's records have tagged fields |
@@ -43,7 +44,7 @@ READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # Acl
 class Feature(NamedTuple):
     """A feature: one row of the table.
 
-    default_level: what is finalised unless a setting says otherwise; 0 is not shown.
+    default_level: the finalised level unless a setting says otherwise; level 0 is not shown.
     """
 
     name: str
@@ -70,20 +71,20 @@ LEVELS = tuple(
 
 
 def operations(*numbers: int) -> int:
-    """A bit for each AclOperation."""
+    """A bit set of AclOperations."""
     return sum(1 << number for number in numbers)
 
 
 class Release(NamedTuple):
-    """What this broker is for its clients: a column of the table in `releases.py`.
+    """The release that clients see: a column of the table in `releases.py`.
 
-    apis: by key, the supported requests. features: with their default levels.
-    group_operations: a bit for each AclOperation of a group. names_doubled_offsets: whether
-    ListOffsets answers for a partition as often as a request names it. fewest_segment_bytes: the
-    least for a topic and the broker. kept_defaults: settings of the broker that the cluster keeps
-    as dynamic defaults. has_group_preview: groups of the consumer protocol are those of 3.9, and
-    `group.coordinator.rebalance.protocols` says whether there are any. defaults: of the broker's
-    settings that differ from the table.
+    apis: by key, the supported requests. features: with their default levels. group_operations: a
+    bit set of the AclOperations of a group. names_doubled_offsets: whether ListOffsets answers as
+    often as a request names a partition. fewest_segment_bytes: the minimum of segment.bytes.
+    kept_defaults: settings of the broker that the cluster stores as dynamic defaults.
+    has_group_preview: whether groups of the consumer protocol are those of 3.9, which
+    `group.coordinator.rebalance.protocols` enables. defaults: defaults of the broker's settings
+    that differ from the table.
     """
 
     name: str
@@ -110,7 +111,7 @@ TODAY = Release(
 )
 
 EMULATED = ("3.9", "4.3")
-"""What `barnabas.emulate` may be."""
+"""The allowed values of `barnabas.emulate`."""
 
 
 def release_of(name: str) -> Release:
@@ -123,7 +124,9 @@ def release_of(name: str) -> Release:
 
 
 class FinalizedFeatures(NamedTuple):
-    """The finalised levels. epoch: it rises with each change. supported: by this broker."""
+    """The finalised levels. epoch: rises with each change. supported: the features that this broker
+    supports.
+    """
 
     levels: Mapping[str, int]
     epoch: int
@@ -140,8 +143,8 @@ def levels_of(
 ) -> dict[str, int]:
     """The level of each supported feature.
 
-    Takes:  settings, as `name=level`; updated, what UpdateFeatures has set. Unsupported features
-            are skipped.
+    Takes:  settings, as `name=level`; updated, the levels that UpdateFeatures has set. Unsupported
+            features are skipped.
     """
     named = dict(updated or {})
     for setting in settings:
@@ -163,7 +166,7 @@ def finalize(
 ) -> FinalizedFeatures:
     """Finalise these levels; they are stored if they have changed.
 
-    Takes: updated, what UpdateFeatures has set from now on; None: as before.
+    Takes: updated, the levels that UpdateFeatures has set; None: unchanged.
     """
     if updated is None:
         updated = metadata.updated_features

@@ -1,8 +1,8 @@
 """The settings of a single group: of consumer groups (KIP-848), share groups
 (KIP-932) and streams groups (KIP-1071).
 
-A setting of a group overrides the broker's `group.<setting>`, where there is one, within the
-broker's `group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
+A setting of a group overrides the broker's `group.<setting>`, if there is one, within the broker's
+`group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
 
 A value that was accepted and exceeds the bounds of a later start is limited to them, as by Apache
 Kafka.
@@ -145,7 +145,7 @@ KINDS = tuple(dict.fromkeys(name.partition(".")[0] for name in GROUP_SETTINGS))
 
 
 def broker_setting(name: str) -> str | None:
-    """The name of the broker's setting that is the default of a group's; None: there is none."""
+    """The name of the broker's setting that is the default of a group's setting, or None."""
     broker_name = f"group.{name}"
     return broker_name if broker_name in BROKER_SETTINGS else None
 
@@ -194,7 +194,7 @@ def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any])
 
 
 def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """The least and the most that the broker allows; None where it does not say."""
+    """The minimum and maximum that the broker allows; None for a missing bound."""
     least, most = (
         config[bound] if bound in BROKER_SETTINGS else None for bound in _names_of_bounds(name)
     )
@@ -202,7 +202,7 @@ def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
 
 
 def _names_of_bounds(name: str) -> tuple[str, str]:
-    """How the broker's settings of the least and the most are called, if they exist."""
+    """The names of the broker's settings for minimum and maximum, if they exist."""
     kind, _, rest = name.partition(".")
     rest = rest.removeprefix("num.")
     return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
@@ -223,14 +223,14 @@ def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[st
 
 
 class GroupConfigs:
-    """The values of the settings of groups. They are read from text once after each change."""
+    """The values of the settings of groups. Their text is parsed once after each change."""
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
         self._config, self._metadata = config, metadata
         self._parsed: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
 
     def overrides(self, group_id: str) -> Mapping[str, Any]:
-        """The settings that the group has of its own, by name."""
+        """The settings that are set for the group, by name."""
         configs = self._metadata.group_configs.get(group_id)
         if configs is None:
             if self._parsed:

@@ -1,14 +1,14 @@
-"""Where the broker listens, by which protocol, and which address clients get: pure values.
+"""The listeners: their addresses, their protocols, and the addresses for clients. Pure values.
 
     listeners                        where to listen, for each name
     listener.security.protocol.map   the protocol of each name
     advertised.listeners             the address that clients of that name get
     listener.name.NAME....           settings of one listener; they override those of all
 
-Each name occurs once, and each port, but for a port with an IPv4 and an IPv6 listener. Names are
-compared without regard to case. A listener of `controller.listener.names` is skipped. Our own form
-is `unix:///PATH`, a socket in the file system: its name is UNIX and its protocol PLAINTEXT, unless
-the map says otherwise; its clients get that address.
+Each name occurs once, and so does each port, except that an IPv4 and an IPv6 listener may share
+one. Names are compared without regard to case. A listener of `controller.listener.names` is
+skipped. Our own form is `unix:///PATH`, a socket in the file system: its name is UNIX and its
+protocol PLAINTEXT, unless the map says otherwise; its clients get that address.
 
 Source: KIP-103 (listener names), KIP-226 (settings of a listener), KIP-797 (one port, two
 addresses).
@@ -48,14 +48,15 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
 _HANDLER = "oauthbearer.sasl.server.callback.handler.class"
-OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")  # of a listener, by mechanism
+# settings of a listener, by mechanism
+OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
 UNIX, UNIX_SCHEME = "UNIX", "unix://"
 ANYWHERE = ("0.0.0.0", "::")
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
 class ListenerError(ValueError):
-    """Settings of listeners are wrong; the text says which, and what to do."""
+    """Settings of listeners are wrong; the text says which one, and what to do."""
 
 
 class Endpoint(NamedTuple):
@@ -75,11 +76,12 @@ class Endpoint(NamedTuple):
 
 
 class ListenerConfig:
-    """One listener. advertised: the address for its clients; None: the one they used.
+    """One listener. advertised: the address for its clients; None: the address to which they
+    connected.
 
     own: its settings `listener.name.NAME....`, without that prefix. tls: makes TLS connections,
-    once the rim has read the certificates. oauth: the requirements on tokens, and oauth_keys, to
-    which the rim gives the keys that sign them; None without OAUTHBEARER.
+    once the rim has read the certificates. oauth: the requirements on tokens; oauth_keys: the keys
+    that sign them, set by the rim; both None without OAUTHBEARER.
     """
 
     def __init__(
@@ -91,9 +93,10 @@ class ListenerConfig:
         values: Mapping[str, Any],
         settings: Mapping[str, Setting[Any]],
     ) -> None:
-        """Takes: values, those of all listeners, typed; settings, which read its own.
+        """Takes: values, the typed settings of all listeners; settings, the table by which its own
+               are read.
 
-        Raises: ListenerError; ConfigError of a value that is not allowed.
+        Raises: ListenerError; ConfigError for a value that is not allowed.
         """
         self.endpoint, self.name = endpoint, endpoint.name
         self.security_protocol = protocol
@@ -114,7 +117,7 @@ class ListenerConfig:
         self.oauth_keys = None if self.oauth is None else _no_keys()
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value of a setting: its own, else that of all listeners."""
+        """The typed value of a setting: the listener's own, else that of all listeners."""
         text = self.own.get(name)
         return self._values[name] if text is None else self._settings[name].parse(text)
 
@@ -126,12 +129,12 @@ class ListenerConfig:
 
     @property
     def limits_connections(self) -> bool:
-        """Whether settings of its own bound the number or the rate of its connections."""
+        """Whether its own settings bound the number or the rate of its connections."""
         return "max.connections" in self.own or "max.connection.creation.rate" in self.own
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:
-        """How long, by mechanism, an authentication is valid; 0: without an end."""
+        """The validity of an authentication in ms, by mechanism; 0: no end."""
         name = "connections.max.reauth.ms"
         every = self[name]
         return {
@@ -140,7 +143,9 @@ class ListenerConfig:
         }
 
     def tls_settings(self, of_all: Mapping[str, str]) -> dict[str, str]:
-        """Its settings `ssl.*` as text, by Kafka's names: its own before those of all."""
+        """Its settings `ssl.*` as text, by Kafka's names; its own override those of all
+        listeners.
+        """
         own = {name: text for name, text in self.own.items() if name.startswith("ssl.")}
         return {name: text for name, text in of_all.items() if name.startswith("ssl.")} | own
 
@@ -216,9 +221,9 @@ def read_listeners(
     """The listeners, in the order in which `listeners` names them.
 
     Takes:  values, the broker's settings, typed; of_listeners, the settings `listener.name.NAME...`
-            as text; settings, the table; warnings, to which a line is added for each setting that
-            does nothing.
-    Raises: ListenerError; ConfigError of a value that is not allowed.
+            as text; settings, the table; warnings, to which a line is added for each setting
+            without effect.
+    Raises: ListenerError; ConfigError for a value that is not allowed.
     """
     controllers = {name.upper() for name in values["controller.listener.names"]}
     endpoints = _endpoints("listeners", values["listeners"], controllers)
@@ -294,8 +299,8 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
 
 
 def _family(host: str) -> int:
-    """4 or 6; 0 for a name."""
-    import ipaddress  # slow to import, and seldom needed
+    """The version of an IP address: 4 or 6; 0 for a name."""
+    import ipaddress  # slow to import, and rarely needed
 
     try:
         return ipaddress.ip_address(host).version
@@ -358,7 +363,7 @@ def _own_settings(
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
-    """The settings of each listener's own, without their prefix.
+    """The own settings of each listener, without their prefix.
 
     Raises: ListenerError, ConfigError.
     """
@@ -373,7 +378,7 @@ def _own_settings(
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
         if name == _HANDLER and text in VALIDATORS:
-            continue  # tokens are verified in any case
+            continue  # no effect: tokens are verified in any case
         if not is_own and not is_of_mechanism:
             raise ListenerError(
                 f"{full_name}: a listener has settings of its own only for "

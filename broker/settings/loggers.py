@@ -1,10 +1,9 @@
-"""This process's loggers, by log4j's names of levels, which are those of Kafka's requests
-(KIP-412).
+"""The loggers of this process. Levels have log4j's names, which Kafka's requests use (KIP-412).
 
     log4j    TRACE  DEBUG  INFO  WARN     ERROR  FATAL
     Python   5      DEBUG  INFO  WARNING  ERROR  CRITICAL
 
-A level that is not among them is shown as the next more severe one. A change holds until the
+A level that is not among them is shown as the next more severe one. A change lasts until the
 process ends.
 """
 
@@ -36,12 +35,12 @@ def levels() -> dict[str, str]:
 
 
 def exists(name: str) -> bool:
-    """Whether there is a logger of that name; the question creates none."""
+    """Whether a logger of that name exists, without creating one."""
     return _existing(name) is not None
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Set the level of an existing logger to one of LEVELS; None: that of its parent."""
+    """Set the level of an existing logger to one of LEVELS; None: the level of its parent."""
     existing = _existing(name)
     assert existing is not None, name
     existing.setLevel(logging.NOTSET if level is None else LEVELS[level])

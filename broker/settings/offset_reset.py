@@ -1,4 +1,4 @@
-"""Where a share group begins in a partition: the values of `share.auto.offset.reset`.
+"""The values of `share.auto.offset.reset`: the offset at which a share group begins in a partition.
 
 earliest                 at the first record
 latest                   behind the last record
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.setting import ConfigError, Kind, Setting
 
-EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1  # of ListOffsets
+EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1  # timestamps of ListOffsets
 _BY_DURATION = "by_duration:"
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3600, 60
 _MOST_S = 2**63 - 1
-_LONGEST = 100  # letters that are read
+_LONGEST = 100  # maximum length of a duration
 # compiled at its first use, since a start rarely needs it
 _DURATION = (
     r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]+)D)?"
@@ -27,7 +27,7 @@ _DURATION = (
 
 
 class OffsetReset(NamedTuple):
-    """A value of the setting. age_ms: of a duration, else None."""
+    """A value of the setting. age_ms: the length of a duration, else None."""
 
     text: str
     age_ms: int | None
@@ -67,7 +67,7 @@ class OffsetResetSetting(Setting[OffsetReset]):
 
 
 def _milliseconds(text: str) -> int | None:
-    """The length of a duration; None where it is none, or is below zero."""
+    """The length of a duration; None for an invalid or negative one."""
     found = re.fullmatch(_DURATION, text[:_LONGEST], re.IGNORECASE | re.ASCII)
     if found is None or len(text) >= _LONGEST:
         return None

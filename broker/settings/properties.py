@@ -14,8 +14,8 @@ def read_properties(text: str) -> dict[str, str]:
     """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end
     continues it; = or : or a blank separates.
 
-    Raises: ConfigError where \\u is not followed by four hexadecimal digits; its text shows
-            nothing of the line, which may have a password.
+    Raises: ConfigError where \\u is not followed by four hexadecimal digits; its text shows no part
+            of the line, which may contain a password.
     """
     properties: dict[str, str] = {}
     pending, number = "", 0
@@ -78,7 +78,9 @@ def _unescape(text: str) -> str:
 
 
 def _with_whole_letters(text: str) -> str:
-    """Join two \\u that are one letter in UTF-16. Raises: ConfigError for half of a letter."""
+    """Join two \\u escapes that are a surrogate pair in UTF-16. Raises: ConfigError for half of a
+    pair.
+    """
     try:
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError:

@@ -1,9 +1,9 @@
-"""The releases of Apache Kafka that this broker can be for its clients (`barnabas.emulate`).
+"""The releases of Apache Kafka that this broker can emulate (`barnabas.emulate`).
 
 One table says how releases differ: the versions of requests, the features, and a field for each
 answer that differs. The code that makes such an answer reads the field from `BrokerConfig.release`,
-so that no other place names a release. Without the setting the broker is TODAY (`features.py`): all
-that it supports.
+so that no other place names a release. Without the setting the release is TODAY (`features.py`):
+all that the broker supports.
 
 | field | 3.9 | 4.3 | today |
 |---|---|---|---|
@@ -16,7 +16,7 @@ that it supports.
 | has_group_preview | the preview of KIP-848 | KIP-848 | as 4.3 |
 | defaults | of groups, as the preview has them | as today | |
 
-Source: Apache Kafka 3.9.0 and 4.3.2, asked (ApiVersions, and the transcripts of `make oracle`).
+Source: answers of Apache Kafka 3.9.0 and 4.3.2 (ApiVersions, and the transcripts of `make oracle`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The settings of the broker, one a row: name, type, default, bounds, purpose.
 
-A row is declared once: it is a typed attribute of BrokerConfig (`config.node_id` is an int), its
-name with dots for underscores is the setting's, and docs/CONFIGURATION.md is made from it. The rows
-are grouped by subject; `BrokerRows` is all of them.
+A row is the only declaration of a setting: it is a typed attribute of BrokerConfig
+(`config.node_id` is an int), its name with dots for underscores is the setting's name, and
+docs/CONFIGURATION.md is generated from it. The rows are grouped by subject; `BrokerRows` is all of
+them.
 
 Source: Apache Kafka 3.9's configuration reference; names that begin with `barnabas.` are our own.
 """
@@ -754,7 +755,7 @@ class SecurityRows:
 
 
 class ObservationRows:
-    """What the broker shows about itself: its log, metrics and console."""
+    """Observation of the broker: its log, metrics and console."""
 
     barnabas_audit_log = optional_string(
         "A file that gets a line (JSON) for each operation that is allowed or refused, with its "

@@ -196,7 +196,7 @@ _BOUNDED = tuple(
 
 
 def check_share_settings(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that contradict each other; Apache Kafka refuses the same."""
+    """Raise ConfigError for contradictory settings; Apache Kafka refuses the same ones."""
     for name in _BOUNDED:
         rest = name.removeprefix("group.share.")
         least, most = f"group.share.min.{rest}", f"group.share.max.{rest}"

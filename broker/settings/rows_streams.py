@@ -86,7 +86,7 @@ _BOUNDED = ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.
 
 
 def check_streams_settings(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that contradict each other; Apache Kafka refuses the same."""
+    """Raise ConfigError for contradictory settings; Apache Kafka refuses the same ones."""
     prefix = "group.streams."
     for rest in _BOUNDED:
         name, least, most = f"{prefix}{rest}", f"{prefix}min.{rest}", f"{prefix}max.{rest}"

@@ -1,7 +1,7 @@
 """The settings of topics, one a row: name, type, default, bounds, purpose.
 
 A row is a typed attribute of TopicConfig (config.py), and its name with dots for underscores is the
-setting's. synonyms: the broker's settings that are its default, in order of precedence.
+setting's name. synonyms: the broker's settings that give its default, in order of precedence.
 
 Source: Apache Kafka 3.9's configuration reference.
 """

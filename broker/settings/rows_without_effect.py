@@ -115,7 +115,7 @@ _KEPT_ROWS = (
         per_broker=True,
     ),
 )
-# Settings that would protect something (TLS, authentication) are not among them.
+# Settings of security (TLS, authentication) are not in these tables.
 KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
 ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 
@@ -208,9 +208,7 @@ _REFUSED_PREFIXES = {
 
 
 def why_ignored(name: str) -> str | None:
-    """Why one of Apache Kafka's settings does nothing here; None where it does something, or is
-    unknown.
-    """
+    """Why one of Apache Kafka's settings has no effect here; None if it has one, or is unknown."""
     if name in BROKER_SETTINGS:
         return None
     return IGNORED_KEYS.get(name) or next(
@@ -219,8 +217,8 @@ def why_ignored(name: str) -> str | None:
 
 
 def why_refused(name: str, text: str) -> str | None:
-    """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An
-    empty one asks for nothing.
+    """Why one of Apache Kafka's settings ends the start: its user relies on its effect. An empty
+    value is accepted.
     """
     if not trimmed(text):
         return None

@@ -1,4 +1,4 @@
-"""A setting: its name, type, default, bounds and purpose, and how its text is read.
+"""A setting: its name, type, default, bounds and purpose, and the parser of its text.
 
 The tables (`rows_broker.py`, `rows_topic.py`) declare each setting once, as a class's attribute:
 
@@ -63,7 +63,7 @@ class HasValues(Protocol):
 
 
 class Options(TypedDict, total=False):
-    """What a row may say beyond its default and purpose; see Setting."""
+    """The optional columns of a row, besides default and purpose; see Setting."""
 
     name: str
     lowest: float
@@ -80,9 +80,9 @@ class Setting(Generic[Value]):
 
     choices         the values of a STRING, the members of a LIST; empty: anything
     lowest, highest inclusive bounds of a number
-    never           values within these that are refused all the same; never_because says why
+    never           values within these that are refused anyway; never_because says why
     dynamic         a setting of the broker that may change while it runs
-    per_broker      it may change on one broker, not on all at once
+    per_broker      it may be changed on one broker, but not for all at once
     synonyms        for a setting of a topic: the settings of the broker that are its default, in
                     order of precedence
     """
@@ -108,7 +108,7 @@ class Setting(Generic[Value]):
         never_because: str = "",
         per_broker: bool = False,
     ) -> None:
-        """Has a parameter for each column of the table."""
+        """The parameters are the columns of the table."""
         self.name, self.kind, self.default, self.doc = name, kind, default, doc
         self.lowest, self.highest, self.choices = lowest, highest, choices
         self.dynamic, self.synonyms, self.per_broker = dynamic, synonyms, per_broker
@@ -193,7 +193,7 @@ class Row(Setting[Value]):
         return value
 
 
-# --- how a row of a table is written ------------------------------------------------------------
+# --- constructors of rows -----------------------------------------------------------------------
 
 
 def boolean(default: bool, doc: str, **more: Unpack[Options]) -> Row[bool]:
@@ -251,6 +251,6 @@ def rows_of(table: type) -> dict[str, Setting[Any]]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error for an unknown name: the known name that may be meant."""
+    """The end of an error text for an unknown name: the most similar known name."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else "; `barnabas settings` lists all names"

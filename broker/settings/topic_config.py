@@ -1,4 +1,4 @@
-"""The settings of a topic: its own, and the broker's where it has none."""
+"""The settings of a topic: its own, else the broker's."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def check_segment_bytes(name: str, value: Any, release: Release) -> None:
 def validate_topic_configs(configs: Mapping[str, str | None], release: Release = TODAY) -> None:
     """Check the settings of a topic.
 
-    Raises: ConfigError on an unknown name, a null, a value that is not allowed, or values that
-            contradict each other.
+    Raises: ConfigError for an unknown name, a null, a value that is not allowed, or contradictory
+            values.
     """
     values = {}
     for name, text in configs.items():
@@ -60,14 +60,15 @@ def validate_topic_configs(configs: Mapping[str, str | None], release: Release =
 def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, str | None]:
     """The default of a topic's setting, typed and in its own unit.
 
-    Gives:  the value, and the broker's setting that it comes from; None: the table.
+    Gives:  the value, and the broker's setting that has it; None if the value is the table's
+            default.
     """
     for name in setting.synonyms:
         if config.source_of(name) != "default":
             unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
             if unit_ms is None:
                 return config[name], name
-            is_bounded = config[name] > 0  # -1 hours is for ever, too
+            is_bounded = config[name] > 0  # -1 hours is unlimited, too
             return config[name] * unit_ms if is_bounded else config[name], name
     return setting.default, None
 

@@ -28,7 +28,7 @@ Codes = dict["Place", tuple[int, str | None]]
 
 
 class Acknowledging:
-    """The acknowledgements of one request. codes: what is answered, by partition."""
+    """The acknowledgements of one request. codes: the error codes of the answer, by partition."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Acknowledging:
     def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
         """Decide about all partitions, and make the changes; some in each slice.
 
-        Takes: then, called once all of them are durable.
+        Takes: then, called once all changes are durable.
         """
         left = 1
 
@@ -76,7 +76,7 @@ class Acknowledging:
         for first in range(0, len(places), PARTITIONS_AT_ONCE):
             if first:
                 now_ms = yield
-            with partitions.wakes:  # nothing is acquired of what is decided about
+            with partitions.wakes:  # no records of these partitions are acquired meanwhile
                 self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
                 storing, self._storing = self._storing, []
                 left += 1
@@ -88,7 +88,7 @@ class Acknowledging:
         done(now_ms)
 
     def _refuse(self, storing: Sequence[Storing]) -> None:
-        """There was no space: the member may acknowledge again."""
+        """Refuse acknowledgements without disk space: the member may acknowledge again."""
         for one in storing:
             place = (one.loaded.key.topic_id, one.loaded.key.partition)
             self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
@@ -122,7 +122,7 @@ class Acknowledging:
             self._storing.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
 
     def _check(self, batches: Sequence[Any]) -> None:
-        """Raise KafkaError INVALID_REQUEST for batches that make no sense."""
+        """Raise KafkaError INVALID_REQUEST for inconsistent batches."""
         last_offset = -1
         for one in batches:
             types = one.acknowledge_types

@@ -1,9 +1,9 @@
-"""The acquisition of records: which of those that were read from the log a member gets.
+"""The acquisition of records: chooses the records, of those read from the log, that a member gets.
 
-A member gets whole batches, as they are in the log or were acquired before, even if that is more
-than it has asked for, unless it asks for no more than so many records. Records that were delivered
-several times come alone, or in ever smaller parts of their batch: one of them may be the reason why
-all of them were released. Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
+A member gets whole batches, as they are in the log or were acquired before, even if that exceeds
+the requested number, unless it asks for a strict limit. Records that were delivered several times
+are delivered in ever smaller parts of their batch, and finally alone: one of them may be the reason
+why all of them were released. Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from barnabas.broker.share.in_flight import (
 )
 from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 
-RECORD_LIMIT = 1  # the mode of acquisition in which a member gets no more records than it asks for
+RECORD_LIMIT = 1  # the mode of acquisition with a strict limit of records
 FEWEST_THROTTLED = 2
-LEAST_LIMIT = 2  # with fewer deliveries none is the last one that a record gets alone
+LEAST_LIMIT = 2  # with a lower limit of deliveries, records are not delivered alone
 
 
 class LogBatch(NamedTuple):
-    """A batch as it is in the log: its offsets, and where it is in the bytes that were read."""
+    """A batch as it is in the log: its offsets, and its position in the bytes that were read."""
 
     first_offset: int
     last_offset: int
@@ -36,7 +36,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records that a member has got, all of them delivered so often."""
+    """Acquired records of a member, all with the same delivery count."""
 
     first_offset: int
     last_offset: int
@@ -44,8 +44,8 @@ class Acquired(NamedTuple):
 
 
 class Taker(NamedTuple):
-    """Who acquires, and how much. batch_size: how large the acquired batches are, where the log
-    allows it. is_limited: whether most_records is exact.
+    """The member that acquires, and its limits. batch_size: the size of the acquired batches, if
+    the log's batches allow it. is_limited: whether most_records is a strict limit.
     """
 
     member_id: str
@@ -55,7 +55,7 @@ class Taker(NamedTuple):
 
 
 class _Acquisition:
-    """One acquisition while it is made. acquired: what the member has got so far."""
+    """One acquisition in progress. acquired: the records that the member has got so far."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Acquisition:
         self.last_offset = fetched[-1].last_offset
         self.left = taker.most_records
 
-    # --- all of it -------------------------------------------------------------------------------
+    # --- the whole acquisition -------------------------------------------------------------------
 
     def run(self, fetch_offset: int) -> None:
         partition = self.partition
@@ -81,7 +81,7 @@ class _Acquisition:
         if self.left <= 0:
             return
         if fetch_offset < self.first_offset:
-            # the log was compacted: what was in flight there does not exist any more
+            # the log was compacted: records in flight there no longer exist
             partition.archive(fetch_offset, self.first_offset - 1, AVAILABLE)
         begin = self.first_offset
         floor = partition.floor(begin)
@@ -108,8 +108,8 @@ class _Acquisition:
             self._acquire_new(last.last_offset + 1, self.last_offset)
 
     def _bound(self, fetch_offset: int) -> None:
-        """Respect the highest number of records that may be in flight. Where there are as many, the
-        available ones among them can be acquired again.
+        """Respect the maximum number of records in flight. If it is reached, only available records
+        among these can be acquired.
         """
         partition = self.partition
         free = self.limits.record_locks - partition.in_flight_count
@@ -154,7 +154,9 @@ class _Acquisition:
         return offset
 
     def _parts(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
-        """The offsets in parts of the batch size or more, which end where the log's batches do."""
+        """The offsets, in parts that have at least the batch size and end at the ends of the log's
+        batches.
+        """
         parts = []
         batch_size = self.taker.batch_size
         if not self.taker.is_limited and last_offset - first_offset + 1 > batch_size:
@@ -169,8 +171,8 @@ class _Acquisition:
         return parts
 
     def _put(self, first_offset: int, last_offset: int) -> None:
-        """Put records in flight: as a batch of the member's, with an available rest where it wants
-        no more than so many.
+        """Put records in flight as a batch of the member; with a strict limit the rest of the batch
+        is available.
         """
         end = last_offset
         if self.taker.is_limited:
@@ -182,7 +184,9 @@ class _Acquisition:
         self._add([Acquired(first_offset, end, 1)])
 
     def _acquire_gap(self, gap: InFlightBatch) -> None:
-        """Acquire what a start has left unknown, as new records; the rest stays unknown."""
+        """Acquire records of a gap, which a start has left, as new records; the rest of the gap
+        stays.
+        """
         partition = self.partition
         first_offset, last_offset = gap.first_offset, gap.last_offset
         parts = gap.between(max(first_offset, self.first_offset), self.last_offset)
@@ -218,7 +222,9 @@ class _Acquisition:
     # --- records that were in flight before ------------------------------------------------------
 
     def _acquire_again(self, batch: InFlightBatch) -> bool:
-        """Acquire the available records of a batch. Gives: whether others may be acquired, too."""
+        """Acquire the available records of a batch. Gives: whether the acquisition may continue
+        with other records.
+        """
         is_throttled = self._is_throttled(batch)
         if is_throttled and self.count > 0:
             return False
@@ -236,7 +242,9 @@ class _Acquisition:
         return True
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
-        """Whether available records of the batch were delivered half as often as they may be."""
+        """Whether available records of the batch were delivered half as often as the limit
+        allows.
+        """
         fewest = _throttled_from(self.limits.delivery_count)
         return any(
             run.state == AVAILABLE and run.delivery_count >= fewest
@@ -244,7 +252,7 @@ class _Acquisition:
         )
 
     def _acquire_part(self, batch: InFlightBatch) -> int:
-        """Acquire available records of a batch one run after the other. Gives: how many."""
+        """Acquire available records of a batch, run by run. Gives: how many."""
         most_deliveries = self.limits.delivery_count
         fewest = _throttled_from(most_deliveries)
         made: list[Run] = []
@@ -285,8 +293,8 @@ def acquire(
 ) -> list[Acquired]:
     """Acquire records that were read from the log.
 
-    Takes: fetched, the batches from the one with fetch_offset on; they go on until the record
-           limit, or until the end of what was read.
+    Takes: fetched, the batches from the one with fetch_offset on, up to the record limit or the end
+           of the read bytes.
     """
     if not fetched or taker.most_records <= 0 or fetched[-1].last_offset < partition.start_offset:
         return []
@@ -298,7 +306,7 @@ def acquire(
 def without(
     partition: SharePartition, acquired: Sequence[Acquired], aborted: Sequence[LogBatch]
 ) -> list[Acquired]:
-    """What was acquired without the batches of aborted transactions, which are archived."""
+    """The acquired records without the batches of aborted transactions, which are archived."""
     kept = list(acquired)
     for batch in aborted:
         partition.archive(batch.first_offset, batch.last_offset, ACQUIRED)
@@ -315,12 +323,12 @@ def without(
 
 
 def _throttled_from(most_deliveries: int) -> int:
-    """The delivery count from which on records come in smaller parts."""
+    """The delivery count from which on records are delivered in smaller parts."""
     return max(FEWEST_THROTTLED, math.ceil(most_deliveries / 2))
 
 
 def _joined(runs: Sequence[Run]) -> list[Acquired]:
-    """Acquired records; those that follow each other and were delivered as often are one row."""
+    """The acquired records, where adjacent ones with the same delivery count are one row."""
     joined: list[Acquired] = []
     for run in runs:
         if (

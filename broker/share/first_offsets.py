@@ -1,9 +1,9 @@
-"""Where a group begins in a partition that it has read nothing of: `share.auto.offset.reset`.
+"""The first offset of a group in a partition that it has not read yet: `share.auto.offset.reset`.
 
 The first record that is not older than a duration is found by a look-up by time, which reads the
-log. One event does a few of these; the others wait for a tick, each with the time of its first
-attempt. A batch that takes long to search is searched by the worker, a large index is built in
-slices. Meanwhile the partition has no records for its members.
+log. One event does a few of these look-ups; the others wait for a tick, each with the time of its
+first attempt. The worker searches a batch that takes long, and a large index is built in slices.
+Meanwhile the partition has no records for its members.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
-LOOK_UPS_AT_ONCE = 4  # each reads a batch of up to 10,000 records, or 1 MiB: 3 ms
+# look-ups of one event: each reads a batch of up to 10,000 records, or 1 MiB, in 3 ms
+LOOK_UPS_AT_ONCE = 4
 
 
 class SearchedLater(Exception):
@@ -39,7 +40,7 @@ class SearchedLater(Exception):
 
 
 class _Search:
-    """A look-up by time. is_done: whether `offset` says what was found; None: no such record."""
+    """A look-up by time. is_done: whether `offset` has the result; None: no such record."""
 
     __slots__ = ("is_done", "log", "offset", "searched", "targets", "timestamp")
 
@@ -51,14 +52,16 @@ class _Search:
         self.offset: int | None = None
 
     def look_up(self, log: Log) -> None:
-        """Raises: SearchTakesLong, BuildPutOff. KafkaError where the log cannot be read."""
+        """Look up the offset. Raises: SearchTakesLong, BuildPutOff; KafkaError where the log cannot
+        be read.
+        """
         found = offset_for_timestamp(
             log, self.timestamp, upper_bound_offset=log.high_watermark, searched=self.searched
         )
         self.is_done, self.offset = True, None if found is None else found.offset
 
     def end(self, now_ms: int) -> None:
-        """Let the sessions that wait visit the partition."""
+        """Let the waiting sessions visit the partition."""
         targets, self.targets = self.targets, {}
         waiting = [one for one in targets if one.session.targets.get(one.place) is one]
         for target in waiting:
@@ -68,7 +71,7 @@ class _Search:
 
 
 class FirstOffsets:
-    """The look-ups under way. is_ready: whether `on_tick` has some to do."""
+    """The running look-ups. is_ready: whether `on_tick` has look-ups to do."""
 
     def __init__(self, group_configs: GroupConfigs, logs: LogManager, requests: Requests) -> None:
         self._group_configs, self._logs, self._requests = group_configs, logs, requests
@@ -81,9 +84,9 @@ class FirstOffsets:
         return bool(self._due)
 
     def of(self, key: SharePartitionKey, log: Log, now_ms: int) -> int:
-        """Where the group begins.
+        """The offset at which the group begins.
 
-        Raises: KafkaError OFFSET_NOT_AVAILABLE where it begins with a time that no record has;
+        Raises: KafkaError OFFSET_NOT_AVAILABLE where it begins at a time that no record has;
                 SearchedLater.
         """
         reset = self._group_configs.value(key.group_id, "share.auto.offset.reset")
@@ -108,12 +111,12 @@ class FirstOffsets:
         return search.offset
 
     def forget(self, group_id: str) -> None:
-        """No member of the group has a session."""
+        """Drop the look-ups of a group without sessions."""
         for key in [key for key in self._searches if key.group_id == group_id]:
             self._due.pop(self._searches.pop(key), None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Do some of the look-ups that wait."""
+        """Do some of the waiting look-ups."""
         for search in list(self._due)[:LOOK_UPS_AT_ONCE]:
             self._look_up(search)
             if search.is_done:
@@ -128,7 +131,7 @@ class FirstOffsets:
             self._search_elsewhere(search, long)
         except BuildPutOff as build:
             self._logs.log_dir.build_later(build, lambda _: self._due.setdefault(search))
-        except KafkaError:  # no descriptor is left: the member tries again
+        except KafkaError:  # no descriptor is free: the member tries again
             search.is_done = True
 
     def _search_elsewhere(self, search: _Search, long: SearchTakesLong) -> None:

@@ -1,12 +1,12 @@
 """The records of a share partition that are in flight: batches, and runs of offsets in them.
 
-A batch is what one member acquired at once. While all its records have the same state it has one
-run; once they differ it is `tracked`, and each run has the records that are in the same state. So
-the memory and the work depend on how often the state changes from one offset to the next, and not
-on the number of records.
+A batch has the records that one member acquired together. While all its records have the same state
+it has one run; once they differ it is `tracked`, and each run has adjacent records in the same
+state. So memory and work depend on the number of state changes between adjacent offsets, and not on
+the number of records.
 
-A batch that is a `gap` has records that the state of the share partition says nothing about: they
-were acquired before a start, and not acknowledged.
+A batch that is a `gap` has records that are missing in the stored state of the share partition:
+they were acquired before a start, and not acknowledged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _END = sys.maxsize
 class Run(NamedTuple):
     """Records in the same state; last_offset is inclusive.
 
-    member_id and deadline_ms: of acquired records, who holds them, and until when.
+    member_id, deadline_ms: for acquired records, the member that holds them, and the end of its
+    lock.
     """
 
     first_offset: int
@@ -37,7 +38,7 @@ class Run(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the records are not delivered any more."""
+        """Whether the records will not be delivered again."""
         return self.state >= ACKNOWLEDGED
 
     def part(self, first_offset: int, last_offset: int) -> Run:
@@ -51,8 +52,8 @@ class Run(NamedTuple):
 
 
 class InFlightBatch:
-    """A batch. size: the number of its records when it was acquired. available_from: there is no
-    available record before it.
+    """A batch. size: the number of its records when it was acquired. available_from: an offset
+    before which no record is available.
     """
 
     __slots__ = ("available_from", "is_gap", "is_tracked", "runs", "size")
@@ -82,7 +83,7 @@ class InFlightBatch:
         return None
 
     def between(self, first_offset: int, last_offset: int) -> Iterator[Run]:
-        """The runs with records between these offsets, cut off at them."""
+        """The runs with records between these offsets, cut at these offsets."""
         runs = self.runs
         for index in range(position(runs, first_offset), len(runs)):
             run = runs[index]
@@ -93,14 +94,14 @@ class InFlightBatch:
 
 
 def position(runs: list[Run], offset: int) -> int:
-    """The index of the run that has the offset, or of the first one."""
+    """The index of the run that contains the offset, or of the first run."""
     return max(bisect_right(runs, (offset, _END)) - 1, 0)
 
 
 def replaced(runs: list[Run], made: list[Run]) -> list[Run]:
-    """The runs with others in the place of some of their records.
+    """Replace a part of the runs by other runs. Gives: the new list.
 
-    Takes: made, runs that follow each other without a gap.
+    Takes: made, the replacing runs, which are adjacent.
     """
     if not made:
         return runs
@@ -124,7 +125,7 @@ def replaced(runs: list[Run], made: list[Run]) -> list[Run]:
 
 
 def _append(runs: list[Run], run: Run) -> None:
-    """Append a run, as a part of the last one where both are in the same state."""
+    """Append a run; it is joined to the last one if both have the same state."""
     if runs and runs[-1][2:] == run[2:] and runs[-1].last_offset + 1 == run.first_offset:
         runs[-1] = runs[-1]._replace(last_offset=run.last_offset)
     else:

@@ -1,4 +1,6 @@
-"""A share partition that is loaded: the value, its log, and who is notified of it."""
+"""A loaded share partition: the value, its log, and the sessions that are notified of its
+progress.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,15 @@ class Idle(Protocol):
         ...
 
     def try_fetches(self, now_ms: int) -> None:
-        """Try the fetches that wait."""
+        """Try the waiting fetches."""
         ...
 
 
 class LoadedPartition:
     """A share partition and its log. idle: partitions of sessions that become ready when records
-    may be acquired. is_stored: its start offset is on the disk; before that no record is acquired.
-    is_dropped: it must not be used any more. state: what it was loaded from. unstored: changes for
-    which there was no space; the next change that is stored includes them.
+    may be acquired. is_stored: whether its start offset is durable; before that no record is
+    acquired. is_dropped: whether it must no longer be used. state: the stored state from which it
+    was loaded. unstored: changes that found no disk space; the next stored change includes them.
     """
 
     __slots__ = (
@@ -68,8 +70,8 @@ class LoadedPartition:
         self.unstored: list[StateBatch] = []
 
     def is_of(self, log: Log) -> bool:
-        """Whether it is a share partition of that log, under its current leader, and of the state
-        that is stored.
+        """Whether it belongs to that log, the log's current leader epoch, and the present stored
+        state.
         """
         return (
             not self.is_dropped
@@ -80,15 +82,17 @@ class LoadedPartition:
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the state was neither begun again nor deleted since."""
+        """Whether the stored state was neither initialized again nor deleted since."""
         return self.state.beginning == self._beginning
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """The log has grown, or more of it is visible."""
+        """The log has grown, or more of its records are visible."""
         self.wake(now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Records may be acquired: the sessions that have none visit the partition again."""
+        """Notify the sessions without records: they visit the partition again, since records may be
+        acquired.
+        """
         if self.idle:
             self.wakes.wake(self, now_ms)
 

@@ -1,7 +1,7 @@
 """The share partitions of this broker that members read: each is loaded from its stored state when
 a member first fetches it, and dropped when no member of the group has a session any more.
 
-Every change is stored before it is made, and the answer to who asked for it waits for the disk.
+Every change is stored before it is applied, and the answer to its request waits for the disk.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-ENDS_AT_ONCE = 100  # transitions that one tick makes of locks that have ended
-# What a member is answered where its share partition cannot be stored, as by Apache Kafka.
+ENDS_AT_ONCE = 100  # transitions for expired locks that one tick makes
+# The error code for a member whose change cannot be stored, as in Apache Kafka.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
     Code.FENCED_STATE_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
@@ -50,7 +50,7 @@ _REFUSALS = {
 
 class LoadedPartitions:
     """All share partitions that are loaded, and the deadlines of their locks. wakes: held while
-    transitions are decided and made, and while a fetch is tried.
+    transitions are decided and applied, and while a fetch is tried.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LoadedPartitions:
         return iter(self._loaded.values())
 
     def of_group(self, group_id: str) -> list[LoadedPartition]:
-        """The share partitions of a group that are loaded."""
+        """The loaded share partitions of a group."""
         return [self._loaded[key] for key in self._by_group.get(group_id, ())]
 
     # --- loading ---------------------------------------------------------------------------------
@@ -92,14 +92,14 @@ class LoadedPartitions:
         """A share partition, which is read from its stored state if it is not loaded.
 
         Raises: KafkaError UNKNOWN_SERVER_ERROR where it is not initialized, as by Apache Kafka:
-                clients try again; OFFSET_NOT_AVAILABLE where the group begins with a time that no
+                clients try again; OFFSET_NOT_AVAILABLE where the group begins at a time that no
                 record has; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
                 COORDINATOR_NOT_AVAILABLE without space for a record. SearchedLater.
         """
         loaded = self._loaded.get(key)
         if loaded is not None and loaded.is_of(log):
             return loaded
-        with self.wakes:  # the fetches that wait find the new one
+        with self.wakes:  # the waiting fetches find the new one
             self.drop(key, now_ms)
             return self._load(key, log, now_ms)
 
@@ -128,7 +128,7 @@ class LoadedPartitions:
         return loaded
 
     def _store_first_offset(self, loaded: LoadedPartition, now_ms: int) -> None:
-        """Store where a group begins: a later start may find another offset, and would skip the
+        """Store the first offset of a group: a later start could find another offset, and skip the
         records in between.
         """
 
@@ -210,10 +210,10 @@ class LoadedPartitions:
         acknowledgements: Sequence[Acknowledgement],
         now_ms: int,
     ) -> Storing:
-        """Decide about what a member acknowledges. The caller holds the wakes until `store`.
+        """Decide about the acknowledgements of a member. The caller holds the wakes until `store`.
 
         Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION where the
-                share partition is not loaded, so that the member holds nothing of it.
+                share partition is not loaded, so that the member holds no records of it.
         """
         loaded = self._loaded.get(key)
         if loaded is None:
@@ -225,7 +225,7 @@ class LoadedPartitions:
         return storing
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
-        """The session of a member is closed: release what it holds."""
+        """Release the records of a member whose session is closed."""
         with self.wakes:
             self._release(keys, member_id, now_ms)
 
@@ -245,8 +245,9 @@ class LoadedPartitions:
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
         """A transition with the change of the stored state.
 
-        Raises: KafkaError NOT_LEADER_OR_FOLLOWER where the state was initialized again meanwhile,
-                UNKNOWN_SERVER_ERROR where it was deleted; the share partition is dropped then.
+        Raises: KafkaError NOT_LEADER_OR_FOLLOWER if the state was initialized again meanwhile,
+                UNKNOWN_SERVER_ERROR if it was deleted; in both cases the share partition is
+                dropped.
         """
         value = loaded.value
         if not made.stored:
@@ -267,10 +268,10 @@ class LoadedPartitions:
         return Storing(loaded, made, change)
 
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
-        """Store transitions and make them; call `then` once they are durable.
+        """Store transitions and apply them; call `then` once they are durable.
 
-        Raises: NotWrittenError where there is no space; OSError. None of them is made then, also
-                where some of their records are written: a later change replaces what these say.
+        Raises: NotWrittenError without disk space; OSError. In these cases no transition is
+                applied, even if some of the records are written: a later change supersedes them.
         """
         changes = [one.change for one in storing if one.change is not None]
         with self.wakes:
@@ -285,8 +286,8 @@ class LoadedPartitions:
                     self.schedule(one.loaded)
 
     def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
-        """Make transitions that no member waits for, also where there is no space to store them:
-        a start finds these records available in any case.
+        """Apply transitions that no member waits for, even without disk space to store them: after
+        a start these records are available in any case.
         """
         try:
             self.store(storing, _ignore, now_ms)
@@ -315,13 +316,13 @@ class LoadedPartitions:
         return self._timers.earliest_ms
 
     def wake_later(self, loaded: LoadedPartition) -> None:
-        """Try the fetches that wait for a share partition at the next tick: one that has read as
-        much as it may in one turn goes on then.
+        """Try the fetches that wait for a share partition again at the next tick: a fetch that has
+        reached the limit of one turn continues then.
         """
         self._woken_later[loaded] = None
 
     def on_tick(self, now_ms: int) -> None:
-        """Release the records whose locks have ended, and try the fetches that go on."""
+        """Release the records whose locks have expired, and continue fetches."""
         woken, self._woken_later = self._woken_later, {}
         for one in woken:
             one.wake(now_ms)
@@ -338,10 +339,10 @@ class LoadedPartitions:
                     self.schedule(loaded)
 
     def _end_locks(self, loaded: LoadedPartition, left: int, now_ms: int) -> int:
-        """End the locks of a share partition. While members wait for its records, one of them gets
-        those of the first lock, before the next lock ends.
+        """Expire the locks of a share partition. While members wait for its records, one of them
+        gets the records of the first lock before the next lock expires.
 
-        Takes: left, how many transitions are made at most. Gives: how many are left.
+        Takes: left, the maximum number of transitions. Gives: how many of these are left.
         """
         limits = self.limits(loaded.key.group_id)
         while True:

@@ -1,5 +1,5 @@
-"""The batches in a slice of a log, for the acquisition of their records: their headers alone are
-read; and those of aborted transactions.
+"""The batches in a slice of a log, for the acquisition of their records: only their headers are
+read. Also the batches of aborted transactions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADER = struct.Struct(">qi9xhi16xq")
 
 
 class ReadBatch(NamedTuple):
-    """A batch of the log, and what its header says of transactions."""
+    """A batch of the log, with the transactional fields of its header."""
 
     batch: LogBatch
     attributes: int
@@ -31,7 +31,7 @@ class ReadBatch(NamedTuple):
 
 
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
-    """The whole batches of a slice, up to the one with that offset."""
+    """The whole batches of a slice, up to the batch with that offset."""
     found: list[ReadBatch] = []
     position, end = 0, data.size
     chunk, chunk_at = b"", 0
@@ -55,8 +55,8 @@ def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
 def aborted_batches(
     data: Slice, batches: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]
 ) -> list[LogBatch]:
-    """The batches of aborted transactions, by the list of these that a reader of committed records
-    gets.
+    """The batches of aborted transactions, found by the list of aborted transactions of a
+    read_committed fetch.
     """
     waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     aborting: set[int] = set()
@@ -78,7 +78,7 @@ def aborted_batches(
 
 
 def slice_of(data: Slice, batches: Sequence[ReadBatch], first: int, last: int) -> Slice:
-    """The part of a slice with the batches that have these offsets."""
+    """The part of a slice that contains the batches with these offsets."""
     needed = [
         one.batch
         for one in batches

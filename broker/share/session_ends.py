@@ -1,8 +1,9 @@
-"""What members held whose share sessions have ended: it is released, some partitions in each tick.
+"""Releases the records that members held when their share sessions ended, some partitions in each
+tick.
 
-The member may begin another session meanwhile. What it held before is released then before it gets
-or acknowledges records of that partition, so that its new records stay its own. The share
-partitions of a group without sessions are dropped after that.
+The member may begin another session meanwhile. Then the records of a partition that it held before
+are released before it gets or acknowledges new records of that partition. The share partitions of a
+group without sessions are dropped afterwards.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import LoadedPartitions
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions
 
-RELEASED_AT_ONCE = 200  # partitions: 5 to 20 ms, with the records that store it
-ENDED_AT_ONCE = 5_000  # partitions of sessions that end
+# partitions released in one tick: 5 to 20 ms, with the records that store the change
+RELEASED_AT_ONCE = 200
+ENDED_AT_ONCE = 5_000  # maximum number of partitions of sessions ended in one tick
 
 
 class SessionEnds:
@@ -29,21 +31,21 @@ class SessionEnds:
         self._partitions, self._sessions = partitions, sessions
         self._held: dict[tuple[str, str], dict[Place, None]] = {}
         self._unread: dict[str, None] = {}
-        self._closed: dict[int, None] = {}  # connections
+        self._closed: dict[int, None] = {}  # closed connections
 
     @property
     def is_ready(self) -> bool:
-        """Whether `on_tick` has something to do."""
+        """Whether `on_tick` has work."""
         return bool(self._closed or self._held or self._unread)
 
     def on_closed(self, connection_id: int) -> None:
-        """A connection is closed; ticks end the sessions that it began."""
+        """Note a closed connection; the next ticks end its sessions."""
         if self._sessions.of_connection(connection_id):
             self._closed[connection_id] = None
 
     def close_session(self, session: ShareSession, now_ms: int) -> None:
-        """End a session, unless the member has begun another one in its place. What the member
-        holds of its first partitions is released at once.
+        """End a session, unless the member has begun another one in its place. The records that the
+        member holds in its first partitions are released at once.
         """
         if self._sessions.get(session.key) is session:
             self._end(session)
@@ -51,7 +53,7 @@ class SessionEnds:
             self._drop(RELEASED_AT_ONCE, now_ms)
 
     def release_now(self, group_id: str, member_id: str, place: Place, now_ms: int) -> None:
-        """Release what a member held of one partition, if that is still to be done."""
+        """Release the records that a member held in one partition, if that is not done yet."""
         held = self._held.get((group_id, member_id))
         if held is not None and place in held:
             del held[place]
@@ -90,7 +92,7 @@ class SessionEnds:
         self._unread[key.group_id] = None
 
     def _release(self, group_id: str, member_id: str, most: int, now_ms: int) -> int:
-        """Release some partitions that a member held. Gives: how many, and one."""
+        """Release some partitions of a member. Gives: the number of partitions plus one."""
         held = self._held[group_id, member_id]
         some = list(islice(held, most))
         for place in some:
@@ -102,7 +104,7 @@ class SessionEnds:
         return 1 + len(some)
 
     def _drop(self, most: int, now_ms: int) -> None:
-        """Drop share partitions of groups without sessions, of which all is released."""
+        """Drop share partitions of groups without sessions, once all their records are released."""
         holding = {group_id for group_id, _ in self._held}
         for group_id in [one for one in self._unread if one not in holding]:
             if most <= 0:

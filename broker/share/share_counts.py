@@ -1,4 +1,4 @@
-"""What share groups of this broker have done since its start, for the metrics."""
+"""Counts of the events of share groups since the broker's start, for the metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class ShareCounts:
     """Counts of records; the loop's thread adds, another may read.
 
-    acknowledged: by the number of the type. acquired: deliveries. lock_timeouts: records whose
-    locks have expired. given_up: records that were delivered as often as the group allows.
-    evictions: sessions whose connections were closed.
+    acknowledged: records by the number of the acknowledgement's type. acquired: deliveries.
+    lock_timeouts: records whose locks have expired. given_up: records that reached the group's
+    delivery limit. evictions: sessions whose connections were closed.
     """
 
     __slots__ = ("acknowledged", "acquired", "evictions", "given_up", "lock_timeouts")
@@ -25,7 +25,7 @@ class ShareCounts:
         self.acquired = self.lock_timeouts = self.given_up = self.evictions = 0
 
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
-        """Count what a member has acknowledged."""
+        """Count the acknowledgements of a member."""
         for one in acknowledgements:
             if len(one.types) == 1:
                 self.acknowledged[one.types[0]] += one.last_offset - one.first_offset + 1

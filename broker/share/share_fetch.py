@@ -1,4 +1,4 @@
-"""One ShareFetch under way: it acquires records when there are enough, or its time is up."""
+"""One running ShareFetch: it acquires records when there are enough, or its time is up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log_reader import Slice
 
 VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
-READS_AT_ONCE = 16  # of one partition, where all that was read belongs to aborted transactions
+READS_AT_ONCE = 16  # reads of one partition, if all read records belong to aborted transactions
 ROW_BYTES = 40
 
 
@@ -41,7 +41,7 @@ class _Candidate(NamedTuple):
 
 
 class ShareFetch:
-    """One ShareFetch under way. It is answered once."""
+    """One running ShareFetch. It is answered once."""
 
     __slots__ = (
         "_codes", "_context", "_deadline_ms", "_errors", "_group_id", "_is_committed", "_is_done",
@@ -56,7 +56,7 @@ class ShareFetch:
         context: RequestContext,
         session: ShareSession | None,
     ) -> None:
-        """Takes: session, None where no records are fetched."""
+        """Takes: session; None if no records are fetched."""
         self._parts, self._request, self._context = parts, request, context
         self._session = session
         self._shares = parts.shares.get()
@@ -80,8 +80,8 @@ class ShareFetch:
     # --- acknowledgements, and the end -----------------------------------------------------------
 
     def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
-        """Acknowledge. Records are acquired when that is on the disk: they would be locked, and the
-        log that has them could be deleted, while the answer waits.
+        """Acknowledge. Records are acquired after the acknowledgements are durable: otherwise they
+        would be locked, and their log could be deleted, while the answer waits.
         """
         self._is_durable = False
         self._codes = acknowledging.codes
@@ -161,7 +161,7 @@ class ShareFetch:
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
         """Acquire records and answer, if there are enough, or the time is up.
 
-        Other fetches are tried when this one has its share partitions, and not while it loads one.
+        Other fetches are tried after this one has its share partitions, and not while it loads one.
         """
         with self._shares.partitions.wakes:
             return self._is_done or self._try(now_ms, out_of_time)
@@ -178,14 +178,14 @@ class ShareFetch:
                 return False
             has_records = self._acquire_all(session, candidates, now_ms)
             if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
-                return False  # all that was read was aborted, or is not readable yet
+                return False  # all read records were aborted, or are not readable yet
             self._add_errors(session)
             self._add_fresh(session)
         self._finish()
         return True
 
     def _is_current(self, session: ShareSession) -> bool:
-        """Whether the member can still get records by this request."""
+        """Whether the member can still receive records in the answer."""
         return self._shares.sessions.get(
             session.key
         ) is session and self._parts.requests.is_waited_for(self._context)
@@ -205,7 +205,7 @@ class ShareFetch:
         return False
 
     def _candidates(self, session: ShareSession, now_ms: int) -> list[_Candidate]:
-        """The partitions that have records; the others are ready again when they have some."""
+        """The partitions that have records; the others become ready again when they have some."""
         found: list[_Candidate] = []
         self._errors.clear()
         for target in list(session.ready):
@@ -220,7 +220,7 @@ class ShareFetch:
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
             limits = self._shares.partitions.limits(self._group_id)
-            loaded.idle[target] = None  # also one with records: there may be too few
+            loaded.idle[target] = None  # also if it has records: there may be too few
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
             else:
@@ -228,8 +228,8 @@ class ShareFetch:
         return found
 
     def _visit(self, target: ShareTarget, now_ms: int) -> LoadedPartition | None:
-        """The share partition of a target; None where there is an error, which is noted, and
-        where its start is not known yet.
+        """The share partition of a target; None after an error, which is noted, or if its start
+        offset is not known yet.
         """
         try:
             log = self._topics.log(target.topic_id, target.index)
@@ -309,7 +309,7 @@ class ShareFetch:
             session.fresh[target] = None
 
     def _add_fresh(self, session: ShareSession) -> None:
-        """Add the partitions that are new in the session, without records."""
+        """Add rows without records for the partitions that are new in the session."""
         if not session.fresh:
             return
         for target in list(session.fresh):
@@ -323,8 +323,8 @@ class ShareFetch:
     ) -> tuple[Slice | None, Sequence[Acquired], bool]:
         """Acquire records of a partition.
 
-        Gives: the batches with them; None: there are none, and whether there may be some in what
-        was not read yet.
+        Gives:  the batches with the records, or None; and whether there may be more in the unread
+                part.
         """
         request, value = self._request, loaded.value
         limits = self._shares.partitions.limits(self._group_id)
@@ -357,7 +357,9 @@ class ShareFetch:
     def _read(
         self, loaded: LoadedPartition, offset: int, most_bytes: int
     ) -> tuple[Slice, Sequence[Any]] | None:
-        """Read the log. None: there is nothing, or an index has to be built first."""
+        """Read the log. Gives: None if there is nothing to read, or an index has to be built
+        first.
+        """
         log, logs = loaded.log, self._parts.logs
         isolation = Isolation.READ_COMMITTED if self._is_committed else Isolation.READ_UNCOMMITTED
         if offset > log.log_end_offset:

@@ -7,12 +7,12 @@ Each record from the start offset on is in one state at a time:
 | available | it may be acquired; every record that is not in flight is | acquired |
 | acquired | one member holds it until its lock ends | any other |
 | acknowledged | it was accepted | |
-| archived | it was rejected, given up, or is no record of the group | |
+| archived | it was rejected, given up, or is no record for the group | |
 
-Records before the start offset are acknowledged or archived, and forgotten. What a member, a lock
-that ends or a closed session does is decided first: `on_…` gives a `Transition`, which changes
-nothing. Its host stores the state batches of the transition, then calls `apply`, which never
-refuses. Acquisitions are not stored: after a start the records are available again.
+Records before the start offset are acknowledged or archived, and not stored. An event (a request of
+a member, an expired lock, a closed session) is decided first: `on_…` gives a `Transition` and
+changes no state. The caller stores the state batches of the transition, then calls `apply`, which
+never refuses. Acquisitions are not stored: after a start the records are available again.
 
 Sources: KIP-932; Apache Kafka 4.3.
 """
@@ -39,12 +39,12 @@ from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-_FEWEST_LOCKS = 64  # rows of locks, below which those that are out of date are not removed
+_FEWEST_LOCKS = 64  # with fewer rows of locks than this, obsolete ones are not removed
 _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 
 class GroupLimits(NamedTuple):
-    """The settings of the group that decide about its records."""
+    """The settings of the group that apply to its records."""
 
     delivery_count: int = 5
     record_locks: int = 2000
@@ -53,7 +53,9 @@ class GroupLimits(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says about records. types: one for all of them, or one for each."""
+    """An acknowledgement of records by a member. types: one type for all records, or one for
+    each.
+    """
 
     first_offset: int
     last_offset: int
@@ -61,10 +63,10 @@ class Acknowledgement(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What an event changes: the runs of batches, by the first offset of the batch; and what is
-    stored of it. before: the runs that are replaced. renewed: runs whose lock is longer now.
-    completed: how many records are not delivered any more. given_up: those of them that were
-    delivered as often as the group allows.
+    """The changes of an event: the new runs of batches, by the first offset of the batch, and the
+    state batches to be stored. before: the replaced runs. renewed: runs whose locks were extended.
+    completed: how many records will not be delivered again. given_up: how many of these reached the
+    group's delivery limit.
     """
 
     before: dict[int, list[Run]]
@@ -82,9 +84,9 @@ class Transition(NamedTuple):
 class SharePartition:
     """The records of a partition that are in flight for a share group.
 
-    start_offset: all records before it are done with. end_offset: the last offset that was
-    acquired; the start offset where no record is in flight. complete_count: of the records in
-    flight, those that are acknowledged or archived.
+    start_offset: all records before it are complete. end_offset: the last acquired offset; the
+    start offset if no record is in flight. complete_count: how many of the records in flight are
+    acknowledged or archived.
     """
 
     __slots__ = (
@@ -95,13 +97,14 @@ class SharePartition:
     def __init__(
         self, start_offset: int, batches: Iterable[StateBatch] = (), state_epoch: int = 0
     ) -> None:
-        """Takes: batches, what is stored of the records from the start offset on."""
+        """Takes: batches, the stored state of the records from the start offset on."""
         self.start_offset = self.end_offset = start_offset
         self.state_epoch = state_epoch
         self.complete_count = 0
         self._batches: dict[int, InFlightBatch] = {}
-        self._firsts: list[int] = []  # of the batches, in order
-        self._available: list[int] = []  # of the batches that have an available record
+        self._firsts: list[int] = []  # first offsets of the batches, in order
+        # first offsets of the batches that may have an available record
+        self._available: list[int] = []
         self._locks: list[tuple[int, int, int]] = []  # (deadline, first offset, last offset)
         self._most_locks = _FEWEST_LOCKS
         next_offset = start_offset
@@ -130,7 +133,7 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """Where the next acquisition begins: at the first available record."""
+        """The offset of the next acquisition: that of the first available record."""
         while self._available:
             run = self._batches[self._available[0]].first_available()
             if run is not None:
@@ -139,7 +142,7 @@ class SharePartition:
         return self.end_offset + 1 if self._firsts else self.end_offset
 
     def may_acquire(self, record_locks: int) -> bool:
-        """Whether a record that is available may be locked, too."""
+        """Whether one more record may be locked."""
         return self.next_offset != self.end_offset + 1 or self.in_flight_count < record_locks
 
     def batches(self) -> Iterator[InFlightBatch]:
@@ -148,7 +151,7 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """No lock ends before it; None: no record is locked."""
+        """A time before which no lock expires; None without locked records."""
         return self._locks[0][0] if self._locks else None
 
     # --- events: decided here, changed by `apply` ------------------------------------------------
@@ -168,7 +171,7 @@ class SharePartition:
         staged = _Staged(self, limits, now_ms)
         for one in acknowledgements:
             if one.last_offset < self.start_offset:
-                continue  # it was done with meanwhile
+                continue  # the record was completed meanwhile
             for batch in self._acknowledged_batches(one):
                 staged.acknowledge(batch, one, member_id)
         return staged.transition()
@@ -186,7 +189,7 @@ class SharePartition:
         return [batch for batch in found if batch.last_offset >= first_offset]
 
     def on_released(self, member_id: str, limits: GroupLimits) -> Transition:
-        """The session of a member is closed: what it holds is available again."""
+        """The session of a member is closed: its records become available again."""
         staged = _Staged(self, limits, 0)
         for batch in self.batches():
             for run in batch.runs:
@@ -195,11 +198,11 @@ class SharePartition:
         return staged.transition()
 
     def on_locks_ended(self, limits: GroupLimits, now_ms: int, *, one_by_one: bool) -> Transition:
-        """Locks have ended: their records are available again.
+        """Locks have expired: their records become available again.
 
-        Takes: one_by_one, whether of a tracked batch only the first record is released: then
-               each member that waits gets one record, as in Apache Kafka, where every record of
-               such a batch has a lock of its own.
+        Takes: one_by_one, whether only the first record of a tracked batch is released: then each
+               waiting member gets one record, as in Apache Kafka, where every record of such a
+               batch has its own lock.
         """
         staged = _Staged(self, limits, now_ms)
         while self._locks and self._locks[0][0] <= now_ms:
@@ -218,8 +221,8 @@ class SharePartition:
         return staged.transition()
 
     def apply(self, transition: Transition) -> bool:
-        """Take over a transition. Gives: whether records are available now, or may be soon: the
-        start offset has moved.
+        """Apply a transition. Gives: whether records are available now, or may become so because
+        the start offset has moved.
         """
         has_available = False
         for first_offset, runs in transition.runs.items():
@@ -240,7 +243,7 @@ class SharePartition:
     # --- events that are not stored --------------------------------------------------------------
 
     def on_log_start(self, offset: int) -> bool:
-        """The log's start has moved: the records before it are forgotten, also held ones.
+        """The log's start has moved: drop the records before it, also held ones.
 
         Gives: whether the start offset has moved.
         """
@@ -253,8 +256,8 @@ class SharePartition:
         return True
 
     def archive(self, first_offset: int, last_offset: int, state: int) -> None:
-        """Archive the records between these offsets that are in that state: none of them is a
-        record for the group, since its transaction was aborted, or the log was compacted.
+        """Archive the records in that state between these offsets: they are no records for the
+        group, since their transaction was aborted or the log was compacted.
         """
         for batch in self._overlapping(first_offset, last_offset):
             made = [
@@ -270,7 +273,7 @@ class SharePartition:
             batch.is_tracked = batch.is_tracked or len(batch.runs) > 1
 
     def settle(self) -> bool:
-        """Move the start offset past what was archived. Gives: whether it has moved."""
+        """Move the start offset past archived records. Gives: whether it has moved."""
         return self._move_start()
 
     # --- the batches -----------------------------------------------------------------------------
@@ -282,7 +285,7 @@ class SharePartition:
         return [batch for batch in found if batch.last_offset >= first_offset]
 
     def add_acquired(self, batch: InFlightBatch) -> None:
-        """Put a new batch in flight, and note its locks."""
+        """Add a new batch in flight, and note its locks."""
         self._add(batch)
         for run in batch.runs:
             if run.state == ACQUIRED:
@@ -295,7 +298,7 @@ class SharePartition:
             self._rebuild_locks()
 
     def _rebuild_locks(self) -> None:
-        """Remove the rows of locks that were renewed or whose records are not held any more."""
+        """Remove the rows of locks that were renewed or whose records are no longer held."""
         self._locks = [
             (run.deadline_ms, run.first_offset, run.last_offset)
             for batch in self.batches()
@@ -306,7 +309,7 @@ class SharePartition:
         self._most_locks = max(_FEWEST_LOCKS, 2 * len(self._locks))
 
     def remove(self, batch: InFlightBatch) -> None:
-        """Take a batch out of flight."""
+        """Remove a batch."""
         first_offset = batch.first_offset
         del self._batches[first_offset]
         del self._firsts[bisect_left(self._firsts, first_offset)]
@@ -353,7 +356,7 @@ class SharePartition:
     # --- the start offset ------------------------------------------------------------------------
 
     def _move_start(self) -> bool:
-        """Move the start offset to the first record that is not done with. Gives: whether it has
+        """Move the start offset to the first record that is not complete. Gives: whether it has
         moved.
         """
         start_offset, done = self.start_offset, 0
@@ -396,7 +399,7 @@ class SharePartition:
             self._clear()
 
     def _cut(self, count: int, batch: InFlightBatch, offset: int) -> None:
-        """Drop the batches up to this one, and its records before the offset."""
+        """Drop the batches before this one, and its records before the offset."""
         first = batch.first_offset
         del self._batches[first]
         self.forget_available(first)
@@ -416,7 +419,7 @@ class SharePartition:
 
 
 class _Staged:
-    """A transition while it is decided."""
+    """A transition under construction."""
 
     def __init__(self, partition: SharePartition, limits: GroupLimits, now_ms: int) -> None:
         self._partition, self._limits, self._now_ms = partition, limits, now_ms
@@ -431,13 +434,13 @@ class _Staged:
         return not self._runs
 
     def transition(self) -> Transition:
-        """What was decided."""
+        """The complete transition."""
         return Transition(
             self._before, self._runs, self._stored, self._renewed, self._completed, self._given_up
         )
 
     def current(self, batch: InFlightBatch) -> InFlightBatch:
-        """The batch as the transition has it so far."""
+        """The runs of a batch after the changes of the transition so far."""
         runs = self._runs.get(batch.first_offset)
         return batch if runs is None else InFlightBatch(runs)
 
@@ -511,5 +514,5 @@ def _by_type(run: Run, one: Acknowledgement) -> Iterator[tuple[Run, int]]:
 
 
 def count_of(run: Run | StateBatch) -> int:
-    """How many records it has."""
+    """The number of records in a run."""
     return run.last_offset - run.first_offset + 1

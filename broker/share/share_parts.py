@@ -1,4 +1,4 @@
-"""What the requests of members of share groups are handled with."""
+"""The parts that handle the requests of members of share groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
-READ, TOPIC = 3, 2  # ACLs' numbers
+READ, TOPIC = 3, 2  # numbers of ACLs
 
 
 class ShareParts(NamedTuple):
-    """What the requests of share groups are handled with."""
+    """The parts that handle the requests of share groups."""
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -43,7 +43,7 @@ class ShareParts(NamedTuple):
 
 
 class Topics:
-    """The topics of a request's partitions, by their ids, as its client may read them."""
+    """The topics of a request's partitions, by their ids, with the client's right to read them."""
 
     def __init__(self, parts: ShareParts, context: RequestContext) -> None:
         self._metadata = parts.metadata
@@ -54,7 +54,7 @@ class Topics:
         """The log of a partition.
 
         Raises: KafkaError UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
-                KAFKA_STORAGE_ERROR; of several brokers NOT_LEADER_OR_FOLLOWER.
+                KAFKA_STORAGE_ERROR; with several brokers NOT_LEADER_OR_FOLLOWER.
         """
         topic = None if topic_id is None else self._metadata.topic_by_id(topic_id)
         if topic is None:

@@ -1,9 +1,9 @@
-"""Carries out what the share coordinator decides, on the logs of its internal topic.
+"""Carries out the share coordinator's decisions on the logs of its internal topic.
 
-Records are appended and replayed at once. Answers wait until the records are on the disk, so that
-no acknowledgement that a member has the answer to is lost; a flush serves all that wait
-(broker/logs/flush_queue.py). With `barnabas.transaction.durability=os` acknowledgements are
-answered at once. The begin and the end of a state wait even then: a group asks for them only once.
+Records are appended and replayed at once. Answers wait until the records are durable, so that no
+answered acknowledgement is lost; one flush serves all waiting answers (broker/logs/flush_queue.py).
+With `barnabas.transaction.durability=os` acknowledgements are answered at once. The initialization
+and the deletion of a state wait even then: a group requests them only once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-LEAST_PRUNED = 1_000  # records: the start of the log is written with each pruning
+LEAST_PRUNED = 1_000  # records between two prunings, each of which writes the start of the log
 
 
 class ShareRuntime:
@@ -56,7 +56,7 @@ class ShareRuntime:
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
 
-        Raises: NotWrittenError where there is no space for the records. OSError.
+        Raises: NotWrittenError without disk space for the records; OSError.
         """
         replies = [reply for each in (result, *result.more) for reply in each.replies]
 
@@ -74,9 +74,9 @@ class ShareRuntime:
         *,
         is_acknowledgement: bool = False,
     ) -> None:
-        """Store what is decided about several share partitions; call `then` once it is durable.
+        """Store decisions about several share partitions; call `then` once they are durable.
 
-        Raises: NotWrittenError where there is no space; some of the records may be written then.
+        Raises: NotWrittenError without disk space, after which some of the records may be written.
         """
         results = ResultsByPartition()
         for change in changes:
@@ -92,7 +92,7 @@ class ShareRuntime:
         then: Callable[[list[int], int], None],
         now_ms: int,
     ) -> None:
-        """Begin the states of share partitions, for the coordinator of their group.
+        """Initialize the states of share partitions, for the coordinator of their group.
 
         Takes: rows, (share partition, state epoch, start offset). then(codes, now_ms), called with
                an error code for each row once the records are durable.
@@ -109,15 +109,15 @@ class ShareRuntime:
     ) -> None:
         """Delete the states of share partitions, for the coordinator of their group.
 
-        Takes: then, as of `initialize`.
+        Takes: then, see `initialize`.
         """
         changes = [self._coordinator.delete(key) for key in keys]
         codes = [change.error_code for change in changes]
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that later snapshots replace; later, if there is no space for the
-        starts of the logs.
+        """Delete the records that later snapshots replace. Without disk space for the starts of the
+        logs it is done later.
         """
         pruned: dict[Log, int] = {}
         for log in self._topics.logs_of(SHARE_STATE_TOPIC):

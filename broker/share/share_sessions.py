@@ -1,10 +1,10 @@
 """Share sessions (KIP-932): the share partitions that each member fetches.
 
-A session is found by the group and the member; its epoch counts the member's requests. It ends with
-the member's last request, or with the connection that began it: then what the member holds is
+A session is identified by the group and the member; its epoch counts the member's requests. It ends
+with the member's last request, or with the connection that began it: then the member's records are
 released. A session has the partitions that are `ready`: those which may have records for the
-member. A fetch visits these alone, so that its cost does not depend on how many partitions have
-nothing; the others become ready again when records of theirs may be acquired.
+member. A fetch visits only these, so that its cost does not depend on the number of partitions
+without records; the others become ready again when their records may be acquired.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
-MOST_PARTITIONS = 300_000  # of all sessions
+MOST_PARTITIONS = 300_000  # partitions of all sessions
 
-Place = tuple[bytes, int]  # the 16 bytes of a topic's id, which are fast to hash; and an index
+# the 16 bytes of a topic's id, which are fast to hash, and the partition's index
+Place = tuple[bytes, int]
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is. node_id: of the broker that it is with."""
+    """The key of a session: the group, the member, and the broker. node_id: the broker's id."""
 
     group_id: str
     member_id: str
@@ -37,12 +38,12 @@ class Waiting(Protocol):
     """A fetch that waits for records."""
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Answer it, if there are records. Gives: whether it is answered."""
+        """Answer the fetch, if there are records. Gives: whether it is answered."""
         ...
 
 
 class ShareTarget:
-    """A partition in a session. partition: None until it is visited."""
+    """A partition in a session. partition: the share partition; None until the first visit."""
 
     __slots__ = ("partition", "place", "session", "topic_id")
 
@@ -65,15 +66,15 @@ class ShareTarget:
         self.session.ready[self] = None
 
     def try_fetches(self, now_ms: int) -> None:
-        """Try the fetches that wait."""
+        """Try the waiting fetches."""
         for fetch in list(self.session.waiting):
             fetch.try_complete(now_ms, False)
 
 
 class ShareSession:
-    """The partitions of a member. epoch: that of its next request. fresh: partitions that the next
-    answer contains even without records, since they are new, or had an error. waiting: fetches that
-    wait for records.
+    """The partitions of a member. epoch: the epoch of the next request. fresh: partitions that the
+    next answer contains even without records, since they are new or had an error. waiting: fetches
+    that wait for records.
     """
 
     __slots__ = ("connection_id", "epoch", "fresh", "key", "ready", "targets", "waiting")
@@ -87,7 +88,7 @@ class ShareSession:
         self.waiting: dict[Waiting, None] = {}
 
     def add(self, topic_id: uuid.UUID, index: int) -> None:
-        """Add a partition; it stays as it is where the session has it."""
+        """Add a partition, unless the session already has it."""
         place = (topic_id.bytes, index)
         if place not in self.targets:
             target = self.targets[place] = ShareTarget(self, topic_id, index)
@@ -103,18 +104,18 @@ class ShareSession:
                 target.partition.idle.pop(target, None)
 
     def to_end(self, target: ShareTarget) -> None:
-        """Let the other partitions have their turn before this one."""
+        """Move a partition to the end, behind the others."""
         if target in self.ready:
             del self.ready[target]
             self.ready[target] = None
 
     def advance(self) -> None:
-        """Expect the next request."""
+        """Advance the epoch to that of the next request."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
 
 class ShareSessions:
-    """All sessions. partition_count: of all of them."""
+    """All sessions. partition_count: the number of their partitions together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -130,7 +131,7 @@ class ShareSessions:
         return iter(self._sessions.values())
 
     def get(self, key: SessionKey) -> ShareSession | None:
-        """The session of a member; None where it has none."""
+        """The session of a member, or None."""
         return self._sessions.get(key)
 
     def has_group(self, group_id: str) -> bool:
@@ -138,7 +139,7 @@ class ShareSessions:
         return group_id in self._by_group
 
     def begin(self, key: SessionKey, connection_id: int) -> ShareSession:
-        """Begin a session, in the place of the member's earlier one.
+        """Begin a session; it replaces the member's earlier one.
 
         Raises: KafkaError SHARE_SESSION_LIMIT_REACHED.
         """
@@ -151,7 +152,7 @@ class ShareSessions:
         return session
 
     def require(self, key: SessionKey, epoch: int) -> ShareSession:
-        """The session of a request that is not the first one.
+        """The session of a request that must have one.
 
         Raises: KafkaError SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
@@ -170,11 +171,11 @@ class ShareSessions:
     ) -> None:
         """Add partitions to a session, and remove others.
 
-        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED where all sessions would have too many
-                partitions; the session is as it was then, or ended where it had none.
+        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED if all sessions together would have too many
+                partitions: then the session is unchanged, or ended if it had no partitions.
         """
         added, forgotten = list(added), list(forgotten)
-        had = session.targets  # not as a set: that would copy all of its partitions
+        had = session.targets  # no set operation: it would copy all partitions of the session
         places = {(topic_id.bytes, index) for topic_id, index in added}
         left = {(topic_id.bytes, index) for topic_id, index in forgotten}
         more = sum(place not in had for place in places - left) - sum(

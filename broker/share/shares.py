@@ -1,5 +1,5 @@
-"""The parts of share groups that belong to share partitions: one part of the broker, made when a
-share group is first used.
+"""The parts of share groups that belong to share partitions: one part of the broker, made at the
+first use of a share group.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger("barnabas.broker")
 
 
 class Shares:
-    """The share coordinator and what uses it.
+    """The share coordinator and the parts that use it.
 
-    Made after the logs are opened: the records of the internal topic are replayed then.
+    It is made after the logs are opened; then the records of the internal topic are replayed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Shares:
                     self.coordinator.replay(log.partition, record.offset, record.key, record.value)
 
     def set_back(self, now_ms: int) -> None:
-        """Set states beyond the end of a log back to the end; durably, before any client can write
+        """Set states beyond the end of a log back to the end, durably, before any client can append
         there.
         """
 
@@ -95,7 +95,9 @@ class Shares:
                 log.flush()
 
     def in_flight_count(self, group_id: str, topic: str, index: int) -> int:
-        """How many records of a share partition are in flight; 0 where it is not in memory."""
+        """How many records of a share partition are in flight; 0 if the share partition is not in
+        memory.
+        """
         found = self._topics.metadata.topic(topic)
         if found is None:
             return 0
@@ -103,7 +105,9 @@ class Shares:
         return 0 if loaded is None else loaded.value.in_flight_count
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
-        """What deletes the states of deleted topics, for `ShareRuntime.run` one by one."""
+        """The Results that delete the states of deleted topics, for `ShareRuntime.run`, one by
+        one.
+        """
         self.partitions.drop_topics(topic_ids, now_ms)
         deleted = {topic_id.bytes for topic_id in topic_ids}
         result = self.coordinator.on_topics_deleted(deleted)
@@ -112,7 +116,7 @@ class Shares:
         return results
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has something to do next; None: nothing is waiting."""
+        """The time at which `on_tick` has work next; None: no timer is set."""
         if self.changes.is_ready or self.session_ends.is_ready:
             return 0
         cold_ms, lock_ms = self.coordinator.next_deadline_ms(), self.partitions.next_deadline_ms
@@ -136,7 +140,7 @@ class Shares:
         try:
             self.runtime.run(self.coordinator.on_tick(now_ms), now_ms)
         except NotWrittenError:
-            self.coordinator.on_loaded(now_ms)  # later again
+            self.coordinator.on_loaded(now_ms)  # tried again later
 
 
 def make_shares(
@@ -150,7 +154,7 @@ def make_shares(
     unwritten: UnwrittenWork,
     now_ms: int,
 ) -> Shares:
-    """Make the part of an opened data directory. A parameter for each part that it takes."""
+    """Make the part from an opened data directory. Its parameters are the parts that it uses."""
 
     def partition_exists(topic_id: bytes, index: int) -> bool:
         topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))

@@ -1,8 +1,8 @@
-"""Carries out what share groups decide about the states of their partitions, in slices: a group may
-begin with ten thousand partitions.
+"""Carries out the decisions of share groups about the states of their partitions, in slices: a
+group may begin with ten thousand partitions.
 
-A slice ends when its records are on the disk, and waits where there is no space for them. Changes
-are carried out one after the other, beside the sliced work of requests.
+A slice ends when its records are durable; without disk space for them it waits. Changes are carried
+out one after the other, beside the sliced work of requests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_state import Change
 
-STATES_AT_ONCE = 250  # 10 ms
+STATES_AT_ONCE = 250  # rows of one slice: 10 ms
 
 Then = Callable[[Sequence[int], int], None]
 
 
 class StateChanges:
-    """The changes under way."""
+    """The queue of changes; the first one is being carried out."""
 
     def __init__(
         self, coordinator: ShareCoordinator, runtime: ShareRuntime, unwritten: UnwrittenWork
@@ -48,7 +48,7 @@ class StateChanges:
 
     def begin(self, change: StateChange, then: Then, now_ms: int) -> None:
         """Carry out a change. Takes: then(codes, now_ms), called with a code for each of its rows
-        once all of it is durable.
+        once all rows are durable.
         """
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
         self._then[ticket] = then
@@ -88,7 +88,7 @@ class StateChanges:
         return codes
 
     def _until_written(self, change: StateChange, now_ms: int) -> Slices:
-        """`in_slices`, in which slices wait for space."""
+        """Carry out `in_slices`; a slice without disk space waits and is repeated."""
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):
             while len(codes) == at:
@@ -117,12 +117,12 @@ class StateChanges:
 
 
 def _no_space() -> None:
-    """The process ends while a change waits for space: a start does it again."""
+    """The process ends while a change waits for space: the next start repeats it."""
     raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Stored:
-    """The wait until the records of one slice are on the disk."""
+    """The wait until the records of one slice are durable."""
 
     def __init__(self) -> None:
         self._durable_ms: int | None = None
@@ -139,4 +139,4 @@ class _Stored:
             done(self._durable_ms)
 
     def at_once(self) -> None:
-        """At the end of the process, which flushes all logs."""
+        """End the wait at once: the process ends, which flushes all logs."""

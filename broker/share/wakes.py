@@ -1,8 +1,8 @@
-"""The share partitions whose waiting fetches are tried, one after the other.
+"""Tries the waiting fetches of share partitions, one share partition after the other.
 
-A fetch that is tried may acquire records, and may load or drop share partitions, which has other
-fetches tried. So a wake waits while the states of share partitions are in use: between the decision
-about a transition and its `apply`, and while a fetch is tried.
+A tried fetch may acquire records, and may load or drop share partitions, which causes wakes of
+other fetches. So a wake is deferred while the states of share partitions are in use: between the
+decision about a transition and its `apply`, and while a fetch is tried.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """The wakes that wait. As a context manager: none happens inside, all of them at the end."""
+    """The deferred wakes. As a context manager it defers all wakes inside to its end."""
 
     __slots__ = ("_depth", "_waiting")
 

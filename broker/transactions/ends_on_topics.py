@@ -1,5 +1,5 @@
-"""What others need of the ends of transactions: deletions and creations of topics with partitions
-in them, and answers that wait for the disk.
+"""The interface of transaction ends for other requests: deletion and creation of topics with
+partitions in ending transactions, and answers that wait for the disk.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class EndsOnTopics:
-    """The part of `TransactionEnds` that requests other than for ends use.
+    """The part of `TransactionEnds` for requests that do not end transactions.
 
     flushes_commits: whether commits survive a power loss. _completions: the logs with Complete
-    records that have to be durable, up to which offset.
+    records that have to be durable, and the offset up to which.
     """
 
     def __init__(
@@ -42,18 +42,19 @@ class EndsOnTopics:
         self._completions: dict[Log, int] = {}
 
     def _has_lost_partition(self, ending: Ending) -> bool:
-        """Whether a partition that got a marker was deleted since."""
+        """Whether a partition with a marker was deleted after the marker was written."""
         partition = self._topics.partition
         return any(partition(log.topic, log.partition) is not log for log in ending.logs)
 
     def flush_completions(self, now_ms: int) -> None:
-        """Have the Complete records flushed, since topics that transactions wrote to are deleted.
+        """Flush the Complete records of transactions, since topics with their partitions are
+        deleted.
 
-        After a power loss that takes a Complete record, the decision is carried out again. If there
-        is another topic of the same name then, a later transaction that is open there could not be
-        distinguished: the marker was deleted with the topic. So no topic is made before these
-        records are durable (`undurable`), nor while a decision on partitions of its name is being
-        carried out.
+        After a power loss that removes a Complete record, the decision is carried out again. If
+        another topic of the same name exists by then, a later transaction that is open there could
+        not be distinguished, since the marker was deleted with the topic. So a topic is not created
+        before these records are durable (`undurable`), nor while a decision on partitions of that
+        name is being carried out.
         """
         if not self.flushes_commits:  # a power loss then aborts open transactions in any case
             return
@@ -87,7 +88,7 @@ class EndsOnTopics:
     def after_ends_on(
         self, topics: Collection[str], call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call when no decision on partitions of these topics is being carried out."""
+        """Make the call once no decision on partitions of these topics is being carried out."""
         ending = self._ending_on(topics)
         if ending is None:
             call(now_ms)
@@ -95,7 +96,7 @@ class EndsOnTopics:
             ending.held_back.append(lambda now_ms: self.after_ends_on(topics, call, now_ms))
 
     def undurable(self) -> list[Log]:
-        """The logs with Complete records that have to be durable before a topic is made."""
+        """The logs with Complete records that have to be durable before a topic is created."""
         self._completions = {
             log: offset
             for log, offset in self._completions.items()
@@ -104,8 +105,8 @@ class EndsOnTopics:
         return list(self._completions)
 
     def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
-        """The log of __transaction_state with that id, in a session of two-phase commit (KIP-939);
-        otherwise none.
+        """The log of __transaction_state that has the transactional id, if its session uses
+        two-phase commit (KIP-939); otherwise no log.
 
         Answers to such a producer wait for that log, too: its open transaction survives a power
         loss, and so must the record of each partition that it wrote to.

@@ -1,29 +1,29 @@
 """The end of a transaction: from EndTxn, a fence, a timeout or a start to its Complete record.
 
 `LAW` is the ordering law of transactions. The code runs from this table: for each step, event and
-durability it has the next step and the actions on the way, in order. The order is defined here
-alone.
+durability it has the next step and the actions on the way, in order. The order is defined only
+here.
 
 The reasons. The decision commits the transaction: after a crash the decision is read from the
 journal or from __transaction_state, and its markers are written, or written again. So all data are
 on the disk before the decision, or in one frame of the journal with it. The answer is sent before
 the markers are appended, since there may be a thousand logs; the markers are appended before any
-other request is processed, so that a client that knows of the commit can read it. Requests of the
-transactional id are held back until the Complete record, so that the next transaction, which a
-client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. Where a
-transaction has many partitions its markers are appended in parts, between which other requests are
-processed: then the rows of `LAW_IN_PARTS` hold, and the answer comes after the last part. An abort
-waits for no flush: if a crash loses its decision, the transaction is aborted again. A session of
-two-phase commit (KIP-939) is the exception, since its open transactions survive a power loss: its
-aborts wait as a commit without a journal does. Where partitions have no files for their markers,
-commits and aborts wait for these files before anything is decided.
+other request is processed, so that a client that knows of the commit can read its data. Requests of
+the transactional id are held back until the Complete record, so that the next transaction, which a
+client may begin once its EndTxn is answered, never gets CONCURRENT_TRANSACTIONS. The markers of
+many partitions are appended in parts, between which other requests are processed: then the rows of
+`LAW_IN_PARTS` apply, and the answer is sent after the last part. An abort waits for no flush: if a
+crash loses its decision, the transaction is aborted again. A session of two-phase commit (KIP-939)
+is the exception, since its open transactions survive a power loss: its aborts wait like a commit
+without a journal. If partitions have no files for their markers, commits and aborts wait for these
+files before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
 next epoch are held back until the Complete record, like every other request of the transactional
 id.
 
 A transaction that is prepared for two-phase commit is an open one: Kafka's protocol has no request
-for it, and all that its producer was answered is on the disk already.
+for the preparation, and all answered writes of its producer are already durable.
 
 Comments in the table mark where a second node would add to it.
 """
@@ -87,7 +87,7 @@ _NO_SPACE = Code.COORDINATOR_NOT_AVAILABLE
 
 
 class Step(KeyEnum):
-    """The step of an ending transaction: what it waits for."""
+    """The step of an ending transaction: the event that it waits for."""
 
     OPEN = "nothing: it has not begun to end"
     FLUSH_DATA = "its data; nothing is decided, and a fence or an abort may come before the commit"
@@ -99,7 +99,7 @@ class Step(KeyEnum):
 
 
 class Event(KeyEnum):
-    """What moves an ending transaction to its next step."""
+    """An event that moves an ending transaction to its next step."""
 
     COMMIT = "its producer asks for its commit"
     ABORT = "it is aborted: its producer asks for it, a session fences it, or it times out"
@@ -111,7 +111,7 @@ class Event(KeyEnum):
 
 
 class CommitDurability(KeyEnum):
-    """What makes a commit survive a power loss."""
+    """The mechanism by which a commit survives a power loss."""
 
     JOURNAL = "the flush journal: one frame takes the last data and the decision"
     FLUSH = "the logs' own files: there is no journal, or no space on the disk for it"
@@ -119,7 +119,7 @@ class CommitDurability(KeyEnum):
 
 
 class Action(KeyEnum):
-    """What is done on the way to a step. Only the last action of a row may cause an event."""
+    """An action on the way to a step. Only the last action of a row may cause an event."""
 
     FLUSH_DATA = "wait for DATA"
     FRAME_DECISION = "put the Prepare record into the journal's frame, and wait for FLUSHED"
@@ -135,7 +135,7 @@ class Action(KeyEnum):
 
 
 class Row(NamedTuple):
-    """One cell of the law: the next step, and what is done on the way."""
+    """One cell of the law: the next step, and the actions on the way."""
 
     step: Step
     actions: tuple[Action, ...]
@@ -188,8 +188,8 @@ _PREPARE_AND_MARK = Row(_S.MARKERS, (_A.WRITE_PREPARE, _A.WRITE_PARTS))
 
 # The rows of a transaction with many partitions. Between two parts anything may happen: other
 # requests, a kill, a power loss. A start carries the decision out as if no marker were written; it
-# serves no client before that, and has no parts. Markers that the journal answers for are flushed
-# soon after each part, and the journal is kept until the last one.
+# serves no client before that, and has no parts. Markers that can be restored from the journal are
+# flushed soon after each part, and the journal is kept until the last one.
 LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.FLUSH_DATA, _E.DATA): LAW[_S.FLUSH_DATA, _E.DATA],
     (_S.OPEN, _E.COMMIT): {_D.OS: _PREPARE_AND_MARK},
@@ -208,10 +208,10 @@ LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     },
     (_S.FLUSH_MARKERS, _E.FLUSHED): LAW[_S.FLUSH_MARKERS, _E.FLUSHED],
 }
-# A marker of a commit takes 15 us. One of an abort may make a file, the index of aborted
-# transactions, which takes more than a ms where the disk is busy.
+# Appending the marker of a commit takes 15 us. That of an abort may create a file, the index of
+# aborted transactions, which takes more than a ms on a busy disk.
 MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
-NO_VERSION = -1  # of the registry of topics: no marker was tried
+NO_VERSION = -1  # version of the registry of topics before the first marker is tried
 
 
 # --- the state of an ending transaction ---------------------------------------------------------
@@ -220,17 +220,15 @@ NO_VERSION = -1  # of the registry of topics: no marker was tried
 class Ending:
     """One transaction that is ending.
 
-    request, context: of the EndTxn(commit) that began it; None if it began otherwise.
-    transaction: its state when the EndTxn came.
-    decision: None until it is made.
-    frame: the journal's frame, while it is being made.
-    prepare: the encoded record of the decision; None until then. log: the one of
-    __transaction_state that gets the record; None until then.
-    logs: those that got a marker. topics_version: the registry's version when the first got it.
+    request, context: of the EndTxn(commit) that began it; None if it began otherwise. transaction:
+    its state when the EndTxn came. decision: None until it is made. frame: the journal's frame,
+    while it is being made. prepare: the encoded record of the decision; None until the decision.
+    log: the log of __transaction_state that gets the record; None until the decision. logs: the
+    logs that got a marker. topics_version: the registry's version when the first of them got it.
     law: LAW, or LAW_IN_PARTS. tried: the number of partitions whose marker was tried, in parts.
-    held_back: calls that are made when the transaction has ended, in the order of arrival.
-    left: the actions of the step that wait for space, of which the first found none; then requests
-    are not held back. is_again: whether some of the markers of the first one are appended.
+    held_back: calls to make when the transaction has ended, in the order of arrival. left: the
+    remaining actions of the step, of which the first found no disk space; then requests are not
+    held back. is_again: whether that first action has already appended some of its markers.
     """
 
     __slots__ = (
@@ -296,8 +294,9 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
 class Endings:
     """The transactions that are ending, by transactional id, and the calls that wait for them.
 
-    without_space: the ids of those whose markers or records wait for space. Where a partition lacks
-    its marker nothing may be written for such an id: it would be part of the decided transaction.
+    without_space: the ids of those whose markers or records wait for space. If a partition lacks
+    its marker, no data may be written there for such an id: they would become part of the decided
+    transaction.
     """
 
     def __init__(self) -> None:
@@ -305,13 +304,13 @@ class Endings:
         self.without_space: set[str] = set()
 
     def is_decided(self, transactional_id: str) -> bool:
-        """Whether a decision on its transaction is being carried out."""
+        """Whether a decision on the transaction of the id is being carried out."""
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA
 
     def holds_back(self, transactional_id: str) -> bool:
-        """Whether requests of the id wait for a decision to be carried out: not while that waits
-        for space. Then they are decided on, and get CONCURRENT_TRANSACTIONS.
+        """Whether requests of the id wait until a decision is carried out. While the decision waits
+        for disk space they do not wait, and get CONCURRENT_TRANSACTIONS.
         """
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA and not ending.left
@@ -319,9 +318,9 @@ class Endings:
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call when no decision on that id is being carried out: usually at once.
+        """Make the call once no decision on that id is being carried out: usually at once.
 
-        Takes: call, which answers its request also where that finds no space.
+        Takes: call, which answers its request even if it finds no disk space.
         """
         ending = None if transactional_id is None else self.by_id.get(transactional_id)
         if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
@@ -336,8 +335,8 @@ class Endings:
 class Marker(NamedTuple):
     """The fields of a marker.
 
-    decided_ms: the time of the decision, which orders decisions; None where an operator or a start
-    writes the marker without one.
+    decided_ms: the time of the decision, which orders decisions; None if an operator or a start
+    writes the marker without a decision.
     """
 
     producer_id: int
@@ -350,7 +349,7 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the markers that partitions lack because they are off line. commits_on: whether a
+    unwritten: the missing markers of partitions that are off line. commits_on: a test of whether a
     decision commits the transaction that is open in a log; set while a start resumes decisions.
     """
 
@@ -365,10 +364,10 @@ class TransactionMarkers:
     ) -> None:
         """Append the markers of a decision.
 
-        Takes: logs, to which each log is added that gets its marker. is_again: whether some of the
-               logs have theirs, from a call that found no space.
-        Raises: NotWrittenError, when some of the markers may be appended.
-        After: the markers for partitions that are off line are noted, on the disk.
+        Takes:  logs, to which each log that gets its marker is added. is_again: whether some logs
+                have their markers from an earlier call that found no disk space.
+        Raises: NotWrittenError without disk space; some of the markers may be appended.
+        After:  the markers for partitions that are off line are noted durably.
         """
         marker = Marker(*decision[1:5], decision.decided_ms)
         marked = frozenset(logs) if is_again else ()
@@ -387,15 +386,17 @@ class TransactionMarkers:
             self._note_offline(decision)
 
     def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
-        """`append_to` the log of a partition. Gives the log; None where nothing was appended."""
+        """Append a marker to the log of a partition by `append_to`. Gives: the log; None if no
+        marker was appended.
+        """
         log = self._topics.partition(topic, index)
         return log if log is not None and self.append_to(log, marker, now_ms) else None
 
     def append_to(self, log: Log, marker: Marker, now_ms: int) -> bool:
-        """Append a marker of a coordinator's own decision. The caller tries the fetches that wait
-        for it.
+        """Append a marker of the coordinator's own decision. The caller then tries the waiting
+        fetches.
 
-        Gives: whether it was appended; False where the producer has a later epoch in this log.
+        Gives: whether the marker was appended; False if the producer has a later epoch in this log.
 
         A transaction that is open in the log always ends (`epochs_of_decision`). A marker on a
         partition of __consumer_offsets also commits (or drops) the transaction's group offsets.
@@ -445,11 +446,12 @@ class TransactionMarkers:
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
-        """The marker for one partition: it aborts if another transaction is open there.
+        """The marker that a start writes to one partition: it aborts if another transaction is open
+        there.
 
-        Another one is open only after a power loss that spared a batch of the next transaction and
-        lost its record: the markers, which are written again, must not commit the next transaction.
-        That one can no longer be committed.
+        That happens only after a power loss that kept a batch of the next transaction and lost its
+        record. The repeated markers must not commit the next transaction, which can no longer be
+        committed.
         """
         assert self.commits_on is not None
         if not decision.commit or self.commits_on(log, decision):
@@ -485,10 +487,10 @@ def _can_make_files(log: Log) -> bool:
     """Whether files can be made for a log without them, for its first marker.
 
     A log without files has no open transaction, and no reader needs the marker. So if there is no
-    space or descriptor for the files (which is why the transaction has no batch there), the marker
-    is left out: the transaction ends, and the broker continues. The Complete record is then flushed
-    as for a deleted partition. A start does not leave the marker out, since the decision may be
-    from a time when the partition was off line.
+    space or descriptor for the files (and the transaction has no batch there), the marker is left
+    out: the transaction ends, and the broker continues. The Complete record is then flushed as for
+    a deleted partition. A start does not leave the marker out, since the decision may be from a
+    time when the partition was off line.
     """
     try:
         log.files.make()
@@ -501,7 +503,9 @@ def _can_make_files(log: Log) -> bool:
 
 
 def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> None:
-    """Answer a request that waits for the end of its transaction: it is to be sent again."""
+    """Refuse a request that waits for the end of its transaction, by an error after which clients
+    retry.
+    """
     if isinstance(waiting, WaitingEndTxn):
         requests.reply(waiting.ticket, end_txn_response(_NO_SPACE))
     elif waiting is not None:
@@ -518,9 +522,9 @@ class TransactionEnds(EndsOnTopics):
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
-    are appended in parts; if there are any, `on_tick` has work. markers_at_once: the most markers
-    of one call, of which one that aborts counts as COSTS_OF_ABORT. It has a parameter for each part
-    that an action of the law works on.
+    are appended in parts; if there are any, `on_tick` has work. markers_at_once: the maximum number
+    of markers of one call; an abort marker counts as COSTS_OF_ABORT. Its parameters are the parts
+    that the actions of the law use.
     """
 
     def __init__(
@@ -560,14 +564,14 @@ class TransactionEnds(EndsOnTopics):
             Action.WRITE_COMPLETE: self._write_complete,
         }
 
-    # --- what the coordinator decides -------------------------------------------------------------
+    # --- the coordinator's decisions --------------------------------------------------------------
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result of the transaction coordinator: append its records and replay them,
         then send its answers and carry out its effects.
 
-        Raises: NotWrittenError where its records find no space; those of further results are not
-                written then. An effect that finds none is not carried out, and its request refused.
+        Raises: NotWrittenError without disk space; then the records of further results are not
+                written. An effect without disk space is not carried out, and its request refused.
         """
         if result.records:
             log = self._topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
@@ -599,7 +603,7 @@ class TransactionEnds(EndsOnTopics):
     # --- events ----------------------------------------------------------------------------------
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
-        """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
+        """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
         if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
             self._coordinator.check_connection(
                 request.transactional_id,
@@ -619,8 +623,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin(self, decision: Decision, now_ms: int) -> None:
         """Carry out a decision that needs no data on the disk: an abort, or any with `os`.
 
-        It overtakes a commit of the transaction that still waits for its data: the EndTxn of that
-        commit is processed again when this transaction has ended.
+        It overtakes a commit of the same transaction that still waits for its data: the EndTxn of
+        that commit is processed again after the end of the transaction.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
@@ -645,7 +649,7 @@ class TransactionEnds(EndsOnTopics):
         return CommitDurability.OS
 
     def _set_session_at_end(self, effect: SessionAtEnd) -> None:
-        """Note the session that begins when the transaction is complete."""
+        """Set the session that begins when the transaction is complete."""
         ending = self._by_id[effect.transactional_id]
         assert ending.decision is not None and ending.decision.waiting is None
         ending.decision = ending.decision._replace(waiting=effect.init)
@@ -658,7 +662,7 @@ class TransactionEnds(EndsOnTopics):
     def _on(self, ending: Ending, event: Event | None, now_ms: int) -> None:
         """Move the ending transaction to the next step of the law, and do the row's actions.
 
-        Takes: event, None: the disk may have space for the actions that are left.
+        Takes: event; None: retry the remaining actions, since the disk may have space.
         """
         before = ending.step
         if event is None:
@@ -670,16 +674,16 @@ class TransactionEnds(EndsOnTopics):
                 _trace_step(ending, before, event)
         action = actions[0]
         try:
-            # the last one may lead to an event, which calls this method again
+            # the last action may cause an event, which calls this method again
             for action in actions:
                 self._actions[action](ending, now_ms)
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
-        # the inner call may have removed it already, and a held-back call may have begun another
+        # the inner call may have removed this ending, and a held-back call may have begun another
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
-            for call in ending.held_back:  # one of them may end the next transaction
+            for call in ending.held_back:  # one of these calls may end the next transaction
                 self._endings.hold_back(ending.transactional_id, call, now_ms)
 
     # --- without space ---------------------------------------------------------------------------
@@ -687,8 +691,8 @@ class TransactionEnds(EndsOnTopics):
     def _on_not_written(
         self, ending: Ending, left: tuple[Action, ...], error: NotWrittenError, now_ms: int
     ) -> None:
-        """An action found no space. Before anything of the decision is written it is dropped; after
-        that its rest is done again until it is written.
+        """Handle an action that found no disk space. If no part of the decision is written, the
+        decision is dropped; otherwise its remaining actions are repeated until they succeed.
         """
         if not self._unwritten.may_wait:
             raise error
@@ -702,15 +706,15 @@ class TransactionEnds(EndsOnTopics):
         assert ending.decision is not None
         waiting = ending.decision.waiting
         _refuse(self._requests, waiting)
-        if isinstance(waiting, WaitingInit):  # its producer asks for the session again
+        if isinstance(waiting, WaitingInit):  # the producer requests the session again
             ending.decision = ending.decision._replace(waiting=None)
         self._unwritten.later(lambda now_ms: self._on(ending, None, now_ms), now_ms)
         held_back, ending.held_back = ending.held_back, []
-        for call in held_back:  # they get CONCURRENT_TRANSACTIONS
+        for call in held_back:  # these requests get CONCURRENT_TRANSACTIONS
             call(now_ms)
 
     def _drop(self, ending: Ending, now_ms: int) -> None:
-        """Forget a decision of which nothing is written: its transaction is still open."""
+        """Drop a decision of which nothing is written: its transaction is still open."""
         name, decision, context = ending.transactional_id, ending.decision, ending.context
         if decision is not None and context is not None and ending.law is LAW:
             self._soon_marked_count -= len(decision.partitions)
@@ -733,7 +737,7 @@ class TransactionEnds(EndsOnTopics):
                 name, request.producer_id, request.producer_epoch, now_ms
             )
             if transaction is not None:
-                # the same commit is being carried out: its producer has sent the EndTxn again
+                # the same commit is being carried out: its producer has repeated the EndTxn
                 if earlier is not None:
                     earlier.held_back.append(
                         lambda now_ms: self._end_again(request, context, now_ms)
@@ -775,8 +779,8 @@ class TransactionEnds(EndsOnTopics):
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
         """The data are durable, or become so with the frame: decide. frame, None: no journal.
 
-        The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
-        could come before it.
+        The decision is made here and not at the arrival of EndTxn: until now a fence, a timeout or
+        an abort could overtake it.
         """
         name, context = ending.transactional_id, ending.context
         if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
@@ -785,17 +789,17 @@ class TransactionEnds(EndsOnTopics):
         coordinator = self._coordinator
         try:
             decision = coordinator.on_data(ending.transaction, context, now_ms)
-        except NotWrittenError as error:  # of a producer id that it needs
+        except NotWrittenError as error:  # for a new producer id
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
-        if decision is None:  # partitions were added, and their data may not be on the disk
+        if decision is None:  # partitions were added, whose data may not be durable
             del self._by_id[name]
             for call in self._calls_of(ending):
                 self._endings.hold_back(name, call, now_ms)
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # all that become durable with the same flush may get their markers in one call
+        # transactions that become durable with the same flush may get their markers in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -820,9 +824,9 @@ class TransactionEnds(EndsOnTopics):
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data; first, if partitions have no files for a marker, for these.
+        """Wait for the data, after the missing files for markers.
 
-        It repeats `_with_files`, since each further call costs measurable time here.
+        This repeats the code of `_with_files`, since each further call costs measurable time here.
         """
         assert ending.transaction is not None
         logs, without = [], []
@@ -890,7 +894,7 @@ class TransactionEnds(EndsOnTopics):
         self._append(log, record, decision.prepare, now_ms)
 
     def _log_of(self, ending: Ending, decision: Decision, now_ms: int) -> Log:
-        """The log of __transaction_state with that id, looked up once for all of its records."""
+        """The log of __transaction_state that has the id, looked up once for all of its records."""
         log = self._topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms)
         ending.log = log
         return log
@@ -916,20 +920,20 @@ class TransactionEnds(EndsOnTopics):
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
-        """Append the markers, then try the fetches that wait.
+        """Append the markers, then try the waiting fetches.
 
         A fetch that waits for several of the partitions gets the whole transaction in one answer.
         """
         decision = ending.decision
         assert decision is not None
         if ending.topics_version == NO_VERSION:
-            if ending.request is not None:  # `_on_data` has counted it
+            if ending.request is not None:  # `_on_data` has counted this transaction
                 self._soon_marked_count -= len(decision.partitions)
             ending.topics_version = self._topics.version
         self._markers.write(decision, ending.logs, now_ms, is_again=ending.is_again)
         ending.is_again = False
         if ending.durability is CommitDurability.JOURNAL:
-            # all data before the markers are on the disk, and the markers will be soon
+            # all data before the markers are durable, and the markers will be soon
             self._progress.try_fetches(ending.logs, now_ms)
         else:
             self._progress.on_appended(ending.logs, now_ms)
@@ -1004,8 +1008,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin_session(
         self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Begin the session that waits. Without space its request is refused: the transaction is
-        complete without it.
+        """Begin the waiting session. Without disk space its request is refused; the transaction is
+        complete anyway.
         """
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)

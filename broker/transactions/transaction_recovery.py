@@ -1,4 +1,5 @@
-"""What a start does for transactions: decisions of flush journals, missing markers, hanging ones.
+"""The recovery of transactions at a start: decisions in flush journals, missing markers, and
+hanging transactions.
 
 Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. No
 request is processed before both are done.
@@ -31,16 +32,17 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 class JournaledDecision(NamedTuple):
-    """A decision of a flush journal, and where its partitions ended when it was made."""
+    """A decision in a flush journal, with the ends of its partitions at that time."""
 
     decision: Decision
     ends: dict[tuple[str, int], PartitionEnd]
 
     def is_open(self, log: Log, topic_id: bytes) -> bool:
-        """Whether its transaction is open in the log: the open one began before the noted end.
+        """Whether the decision's transaction is open in the log, that is, the open one began before
+        the noted end.
 
-        For a partition that was off line at the decision no end was noted: the open transaction is
-        this one, unless a marker of the decision comes before it.
+        Without a noted end the partition was off line at the decision: then the open transaction is
+        this one, unless a marker of the decision precedes it.
         """
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.producer_state.first_offset_of_transaction(self.decision.producer_id)
@@ -56,8 +58,8 @@ class JournaledDecision(NamedTuple):
 class TransactionRecovery:
     """One start's work on transactions.
 
-    Tracks the decisions of the flush journals whose producers have a transaction open anywhere, or
-    lack a marker anywhere, by transactional id and time of the decision.
+    Tracks, by transactional id and time, the decisions in the flush journals whose producers have
+    an open transaction or a missing marker in any partition.
     """
 
     def __init__(
@@ -75,10 +77,10 @@ class TransactionRecovery:
         self._journaled: dict[tuple[str, int], JournaledDecision] = {}
 
     def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
-        """Append the decisions of the flush journals that their log lacks.
+        """Append the decisions of the flush journals that are missing in their log.
 
-        A kill may come between a decision's flush and its append; a power loss takes what was
-        appended since the last flush of the log itself.
+        A kill may happen between a decision's flush and its append; a power loss removes the
+        records that were appended since the last flush of the log itself.
         """
         open_producers = {
             producer_id
@@ -102,21 +104,21 @@ class TransactionRecovery:
                 self._journaled[decision.transactional_id, decision.decided_ms] = JournaledDecision(
                     decision, by_partition
                 )
-        if marked:  # a kill leaves markers that are not durable yet
+        if marked:  # after a kill some markers may not be durable yet
             self._flushes.flush_later(marked, now_ms)
-        last_values = {key: value for key, value, _ in decisions}  # of each transactional id
+        last_values = {key: value for key, value, _ in decisions}  # decisions by transactional id
         for key, value in last_values.items():
             self._ends.run(self._transactions.on_journaled_decision(key, value), now_ms)
 
     def complete_transactions(self, now_ms: int) -> None:
-        """Complete the decided transactions; abort those that no client can end any more."""
+        """Complete the decided transactions; abort those that no client can end."""
         ends = self._ends
         self._markers.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
         for journaled in self._journaled.values():
             self._redo_markers(journaled, now_ms)
         prepared = self._transactions.prepared()
         if prepared and ends.flushes_commits:
-            # a kill leaves decisions that are not durable yet; they must be, before readers see
+            # after a kill some decisions may not be durable yet; they must be, before readers see
             # the markers that are written for them
             for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
                 log.flush()
@@ -147,11 +149,11 @@ class TransactionRecovery:
                 self._flushes.on_flushed(job, now_ms)
 
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
-        """Write a marker that a partition lacks, if it is back.
+        """Write the missing marker of a partition that is on line again.
 
-        It is written also if no transaction is open there: a later start may read the decision in a
-        flush journal again, and must not take another open transaction for the decided one. So the
-        marker has the time of the producer's last decision in the journals.
+        The marker is written even if no transaction is open there: a later start may read the
+        decision in a flush journal again, and must not confuse another open transaction with the
+        decided one. So the marker has the time of the producer's last decision in the journals.
 
         Gives: whether the marker is no longer needed.
         """
@@ -172,10 +174,10 @@ class TransactionRecovery:
         return True
 
     def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:
-        """Write the markers of a journal's decision where its transaction is still open.
+        """Write the markers of a journal's decision in logs in which its transaction is still open.
 
-        The coordinator may have completed the commit and begun the next transaction, and a power
-        loss may still have taken its markers.
+        Even if the coordinator has completed the commit and begun the next transaction, a power
+        loss may have removed markers.
         """
         decision = journaled.decision
         marker = Marker(*decision[1:5], decision.decided_ms)
@@ -185,10 +187,10 @@ class TransactionRecovery:
                 self._markers.append(topic, index, marker, now_ms)
 
     def _commits_on(self, log: Log, decision: Decision) -> bool:
-        """Whether the open transaction of the log, if there is one, is that of a commit decision.
+        """Whether a commit decision commits the open transaction of a log.
 
-        With durability=os a power loss may have taken the marker of an earlier, aborted one, and
-        the two cannot be distinguished: then the open transaction is aborted.
+        With durability=os a power loss may have removed the marker of an earlier, aborted
+        transaction, and the two cannot be distinguished: then the open transaction is aborted.
         """
         journaled = self._journaled.get((decision.transactional_id, decision.decided_ms))
         if journaled is not None:
@@ -200,7 +202,7 @@ class TransactionRecovery:
         return not log.ended_before_open_transaction(decision.producer_id, decision.decided_ms)
 
     def _topic_id(self, log: Log) -> bytes:
-        """The id of the topic as it is now; after a power loss the log's own may be missing."""
+        """The present id of the topic; after a power loss the log's own id may be missing."""
         topic_id: bytes = self._topics.metadata.topics[log.topic].topic_id.bytes
         return topic_id
 
@@ -210,19 +212,20 @@ class TransactionRecovery:
         A power loss may keep a batch and lose the record that its partition was in the transaction
         (that record has no flush of its own). Such a transaction can no longer be committed, since
         its coordinator does not know it; if it stayed open, the last stable offset would never
-        advance. A kill of the process alone never leads here.
+        advance. This never happens after a kill of the process alone.
 
         The marker is durable before any request is processed: otherwise another power loss could
-        take it, and the batch would be committed with the producer's next transaction. A batch of
+        remove it, and the batch would be committed with the producer's next transaction. A batch of
         an earlier epoch than that of the coordinator's transaction is not part of it.
 
-        An open transaction of two-phase commit is known: a partition whose record was lost still
-        belongs to it. Its producer got no answer to the batch, and sends it again.
+        An open transaction of two-phase commit is known to the coordinator: a partition whose
+        record was lost still belongs to it. Its producer got no answer to the batch, and sends the
+        batch again.
         """
         of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
         for metadata in self._transactions.snapshot().values():
-            for partition in metadata.partitions:  # what is decided has its markers
+            for partition in metadata.partitions:  # decided transactions have their markers
                 epochs = of_coordinator.setdefault(partition, {})
                 epochs[metadata.producer_id] = metadata.producer_epoch
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
@@ -249,7 +252,7 @@ class TransactionRecovery:
                 log.flush()
 
     def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
-        """Add the partition to the open transaction of the epoch that wrote there.
+        """Add the partition to the open transaction whose epoch wrote to it.
 
         Only version 2 of the protocol has an epoch for each transaction; in version 1 the record is
         durable before a batch is sent.

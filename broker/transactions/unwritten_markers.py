@@ -1,8 +1,9 @@
-"""The markers that could not be written since their partition was off line, kept until it is back.
+"""The markers that could not be written because their partition was off line; kept until it is on
+line again.
 
 A transaction may be decided while one of its partitions is off line (its log was damaged at the
-start). The coordinator forgets such a transaction with the next one, by compaction, or when the
-transactional id expires. So the markers that such partitions lack are noted in a file of their own.
+start). The coordinator loses such a transaction with the next one, by compaction, or when the
+transactional id expires. So the missing markers of such partitions are noted in a separate file.
 
     barnabas-unwritten-markers    in the data directory; written whole, and on the disk before the
                                   transaction counts as complete:
@@ -16,7 +17,7 @@ transactional id expires. So the markers that such partitions lack are noted in 
                      coordinator epoch, commit, time of the decision]
 
 The first marker of each producer on each partition is kept: the transaction that is open there
-began before the partition went off line, so it is the one that was decided first.
+began before the partition went off line, so it was decided first.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ class UnwrittenMarkers:
 
     @property
     def producer_ids(self) -> set[int]:
-        """The producers that lack a marker anywhere."""
+        """The producers with a missing marker in any partition."""
         return {marker.producer_id for marker in self._markers.values()}
 
     def add(self, markers: list[UnwrittenMarker]) -> None:
-        """Store markers, durably. An earlier one of the same producer and partition stays.
+        """Store markers, durably. An earlier marker of the same producer and partition stays.
 
-        Raises: NotWrittenError without space: none is stored. OSError.
+        Raises: NotWrittenError without disk space, after which none is stored; OSError.
         """
         new = {marker.key: marker for marker in reversed(markers)}
         if new.keys() <= self._markers.keys():
@@ -109,5 +110,5 @@ class UnwrittenMarkers:
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
         else:
             self._disk.unlink(self._path)
-            # otherwise a power loss brings the file back, and it would end a later transaction
+            # otherwise a power loss could restore it, and it would end a later transaction
             self._disk.fsync_dir(self._data_dir)

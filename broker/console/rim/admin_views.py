@@ -1,6 +1,6 @@
-"""Settings, ACLs, users and quotas to read, each by the request that a client would send, with the
-rights of the page's user. Secrets are in no answer: settings that are secret have no value, and of
-a SCRAM credential the mechanism and the iterations are named.
+"""The views of settings, ACLs, users and quotas. Each is read by the request that a client would
+send, with the rights of the page's user. No answer contains a secret: secret settings have no
+value, and a SCRAM credential is shown as its mechanism and iterations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 )
 
 MOST_ROWS = 2000
-ANY, MATCH_ANY = 1, 1  # of a filter of ACLs: any value; any pattern
+ANY, MATCH_ANY = 1, 1  # in a filter of ACLs: any value; any pattern
 TOPIC_RESOURCE = 2
 SOURCES = {
     1: "topic", 2: "broker, dynamic", 3: "all brokers, dynamic", 4: "broker, at its start",
@@ -37,7 +37,7 @@ SOURCES = {
 
 
 class AdminViews:
-    """Answers with what an administrator may look up."""
+    """Answers with settings, ACLs, users and quotas."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -71,7 +71,9 @@ class AdminViews:
         }
 
     def security(self, viewer: Viewer, query: Query) -> Any:
-        """ACLs, users and quotas; for each part that the user may not read, a sentence instead."""
+        """ACLs, users and quotas; a part that the user may not read is replaced by an
+        explanation.
+        """
         with connected(self._source.server, viewer.principal, viewer.host) as client:
             acls = client.ask(
                 DescribeAclsRequest(ANY, None, MATCH_ANY, None, None, ANY, ANY),
@@ -99,7 +101,7 @@ class AdminViews:
             ]
             for row in answer.results
         }
-        if answer.error_code:  # the names of the file are shown to those that may see the others
+        if answer.error_code:  # user names of the file are shown to viewers that may see the others
             return []
         for user in self._source.server.broker.config.users:
             rows.setdefault(user, []).append("barnabas.users.file")
@@ -107,7 +109,7 @@ class AdminViews:
 
 
 def _rows(code: int, what: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows of one part, or why there are none."""
+    """The rows of one part, or the reason why there are none."""
     if code == Code.SECURITY_DISABLED:
         return {"rows": [], "note": "The broker has no authorizer: every client may do everything."}
     if code:

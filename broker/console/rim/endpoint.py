@@ -23,11 +23,12 @@
 An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at`: the place in a
 filter. Where the broker has users, everything but the page's files needs a session (`logins`), and
 is answered with the rights of its user. A POST needs a body of JSON, and an Origin equal to its
-Host where there is one, so that pages of other sites and ports cannot send it.
+Host where there is one, so that pages of other sites and ports cannot send a POST.
 
-The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and at most
-so often that this takes a twentieth of the time, however many pages are open. Batches are read in
-the connection's thread. Requests are counted only until WATCHED_S after the last answer to a page.
+The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and so
+rarely that this takes at most a twentieth of the time, however many pages are open. Batches are
+read in the connection's thread. Requests are counted only until WATCHED_S after the last answer to
+a page.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ Call = Callable[[Viewer, Query], Any]
 class Console:
     """The console's HTTP server.
 
-    Each connection has a thread, which makes the answers. A lock makes only one thread at a time do
-    that.
+    Each connection has a thread, which makes the answers; a lock lets one thread at a time make
+    them.
     """
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
@@ -125,7 +126,7 @@ class Console:
             "/api/produce": writes.produce,
             "/api/replay": writes.replay,
         }
-        # a search computes in a thread: the loop gets the interpreter back within this time
+        # a search keeps its thread busy: the loop gets the interpreter back within this time
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._http = HttpServer(sock, self.answer, "console")
 
@@ -136,7 +137,7 @@ class Console:
 
     @property
     def needs_login(self) -> bool:
-        """Whether the page shows nothing without a login."""
+        """Whether the page requires a login."""
         return self._logins.are_needed
 
     def close(self) -> None:
@@ -179,7 +180,7 @@ class Console:
             lambda: json_response({**call(viewer, request.query), **self._now(viewer)})
         )
 
-    # --- what changes something ------------------------------------------------------------------
+    # --- changes ---------------------------------------------------------------------------------
 
     def _changed(self, request: Request) -> Response:
         """The answer to a POST."""
@@ -202,7 +203,7 @@ class Console:
         return self._guarded(lambda: json_response(write(viewer, body)))
 
     def _guarded(self, answer: Callable[[], Response]) -> Response:
-        """An answer that is made while no other one is, or its error."""
+        """The answer, made under the lock, or the answer for its error."""
         if not self._turn.acquire(timeout=BUSY_AFTER_S):
             return error_response(503, "Too many look at once: try again in a while.")
         try:

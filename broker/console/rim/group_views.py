@@ -1,4 +1,4 @@
-"""The views of groups, and which of them wait for a transaction."""
+"""The views of groups, and of the groups that wait for a transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_CANDIDATES, MOST_STUCK_WINDOWS = 500, 20
 
 
 class GroupViews:
-    """Answers with groups."""
+    """Answers requests for groups."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -96,7 +96,7 @@ class GroupViews:
         ]
 
     def of_topic(self, broker: views.Broker, topic: str) -> list[dict[str, Any]]:
-        """The groups with offsets of a topic, the furthest behind first, and how far there."""
+        """The groups with offsets of a topic, and their lags in it, the largest first."""
         behind = {
             group.group_id: sum(row.lag or 0 for row in group.offsets if row.topic == topic)
             for group in broker.observed.groups
@@ -145,7 +145,9 @@ class GroupViews:
         return self._source.history(read)
 
     def _in_flight(self, broker: views.Broker, group: GroupState) -> list[dict[str, Any]] | None:
-        """What a share group has in flight, in topics that the viewer sees; None: it is none."""
+        """The in-flight records of a share group, in topics that the viewer may see; None for other
+        groups.
+        """
         server = self._source.server
         shares = server.broker.shares.made
         if group.kind != SHARE_TYPE:
@@ -155,13 +157,13 @@ class GroupViews:
         look = describe_in_flight(shares, server.broker.topics, group.group_id, server.steady_ms())
         return [row for row in self._source.run(look) if row["topic"] in broker.topics]
 
-    # --- who waits -------------------------------------------------------------------------------
+    # --- waiting readers -------------------------------------------------------------------------
 
     def waits(
         self, broker: views.Broker, groups: Iterable[GroupState]
     ) -> dict[tuple[str, str, int], bool]:
-        """For each stuck partition with a committed offset of a group: whether the group has
-        nothing to read before the last stable offset.
+        """Whether a group has nothing to read before the last stable offset, by group and stuck
+        partition with a committed offset.
         """
         rows = views.candidates(broker, groups)[:MOST_CANDIDATES]
         before_end = {

@@ -1,10 +1,10 @@
 """Kafka requests of the console to its own broker, as a client with the principal of a page's user.
 
-One end of a pair of sockets is taken up as any client's connection, so that all holds that holds
-for clients: rights, quotas, the audit log, transactions, bounds. Two ways lead to a principal:
+The server accepts one end of a socket pair like any client's connection. So all rules for clients
+apply: rights, quotas, the audit log, transactions, bounds. There are two ways to get a principal:
 
     login       an exchange of SCRAM or PLAIN with a listener's authentication, by the password
-    connected   a connection whose principal is set: of a user that has logged in to the page
+    connected   a connection whose principal is set to a user that has logged in to the page
 
 Both are blocking, and are called in a connection's thread.
 """
@@ -46,7 +46,7 @@ R = TypeVar("R", bound=Message)
 
 
 class InnerClientError(Exception):
-    """The broker ended the connection, or did not answer in time."""
+    """The broker closed the connection, or did not answer in time."""
 
 
 class LoginRefused(Exception):
@@ -54,13 +54,13 @@ class LoginRefused(Exception):
 
 
 class InnerClient:
-    """A connection to the broker that requests are sent on, one at a time."""
+    """A connection to the broker, on which one request is sent at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._correlation_id = sock, 0
 
     def ask(self, request: Message, response: type[R], version: int) -> R:
-        """The answer to a request. Raises: InnerClientError."""
+        """Send a request. Gives: the answer. Raises: InnerClientError."""
         self._correlation_id += 1
         api = BY_KEY[request.API_KEY]
         body = bytearray(struct.pack(">hhi", api.key, version, self._correlation_id))
@@ -97,11 +97,11 @@ def connected(
     listener: Listener | None = None,
     node_id: int | None = None,
 ) -> Iterator[InnerClient]:
-    """A connection of that principal, from that address.
+    """Open a connection with that principal and client address.
 
-    Takes: listener: the one that accepts the connection, with its authentication, where the
-           principal is ANONYMOUS; None: the first, without authentication. node_id: of the broker
-           that the connection is to, where the process is several; None: the first.
+    Takes: listener, the listener that accepts the connection, with its authentication if the
+           principal is ANONYMOUS; None: the first, without authentication. node_id, the id of the
+           broker, if the process runs several; None: the first.
     """
     ours, theirs = socket.socketpair()
     ours.settimeout(ANSWER_WITHIN_S)
@@ -132,7 +132,9 @@ def _take_up(
 def login(
     server: Server, listener: Listener, mechanism: str, user: str, password: str, host: str
 ) -> None:
-    """Show the listener that the password is the user's. Raises: LoginRefused, InnerClientError."""
+    """Authenticate the user at the listener by the password. Raises: LoginRefused,
+    InnerClientError.
+    """
     with connected(server, ANONYMOUS, host, listener) as client:
         handshake = client.ask(SaslHandshakeRequest(mechanism), SaslHandshakeResponse, 1)
         if handshake.error_code:

@@ -28,7 +28,7 @@ PARTITION_INDEX_ENTRIES = 4 * MOST_INDEX_ENTRIES
 
 
 class LogViews:
-    """Answers with topics, partitions and their strips."""
+    """Answers requests for topics, partitions and their strips."""
 
     def __init__(self, source: Source, groups: GroupViews) -> None:
         self._source, self._groups = source, groups
@@ -67,7 +67,7 @@ class LogViews:
         }
 
     def topics(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the list of all topics, in an order; see `topic_rows`."""
+        """A part of the sorted list of all topics; see `topic_rows`."""
         broker = self._source.look(viewer)
         names = views.topic_names(
             broker, query.get("search", ""), internal=query.get("internal") == "true"
@@ -92,7 +92,7 @@ class LogViews:
         }
 
     def _topic_rows(self, broker: views.Broker) -> dict[str, TopicRow]:
-        """The rows of a look, which are made once for it."""
+        """The rows of an observation, made once for it."""
         if self._rows_of is not broker:
             self._rows, self._rows_of = topic_rows.topic_rows(broker), broker
         return self._rows

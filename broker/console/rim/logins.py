@@ -1,7 +1,7 @@
-"""Who looks at the page: logins where the broker has users, and the session of each request.
+"""The viewers of the page: logins, if the broker has users, and the session of each request.
 
-The password is shown to a listener of the broker, as a client does it (`inner_client.login`): so
-failed logins are delayed, counted and audited as clients' are. A session's cookie is for this page
+The password is sent to a listener of the broker, as by a client (`inner_client.login`): so failed
+logins are delayed, counted and audited as those of clients. A session's cookie is for this page
 alone: HttpOnly, SameSite=Strict, with the page's port in its name, since cookies of one host are
 shared by all its ports.
 """
@@ -33,7 +33,7 @@ class LoginNeeded(Exception):
 
 
 class Logins:
-    """The logins of one console. port: of the page, for the cookie's name."""
+    """The logins of one console. port: the page's port, for the cookie's name."""
 
     def __init__(self, source: Source, port: int) -> None:
         self._source, self._server = source, source.server
@@ -72,8 +72,8 @@ class Logins:
     def log_in(self, request: Request, user: Any, password: Any) -> str:
         """The header for a new session's cookie.
 
-        Raises: BadRequest: the user or the password is wrong (401), or it was tried too often
-                (429), or no user can log in by a password here (400).
+        Raises: BadRequest: 401 for a wrong user or password, 429 after too many attempts, 400 if no
+                listener accepts passwords.
         """
         is_text = isinstance(user, str) and isinstance(password, str)
         if not is_text or not user or len(user) > LONGEST_NAME or len(password) > LONGEST_PASSWORD:
@@ -118,7 +118,7 @@ class Logins:
         return cookies[self._cookie].value if self._cookie in cookies else ""
 
     def _listener(self) -> Listener:
-        """The listener that a login is shown to."""
+        """The listener that verifies a login."""
         for listener in self._server.acceptor.listeners:
             if set(BY_STRENGTH) & set(listener.config.sasl_mechanisms) and listener.config.has_sasl:
                 return listener
@@ -129,7 +129,7 @@ class Logins:
 
     def _mechanism(self, listener: Listener, user: str) -> str:
         """The strongest mechanism by which the user may log in; for an unknown user the strongest
-        one, so that an answer does not say who is known.
+        one, so that an answer does not reveal which users exist.
         """
         config = self._server.broker.config
         offered = [name for name in BY_STRENGTH if name in listener.config.sasl_mechanisms]

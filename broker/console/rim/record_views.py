@@ -1,9 +1,9 @@
 """The views of records: of one partition from an offset on, and of a whole topic by a search.
 
-A search is done in the connection's thread, a part at a time (`search`): only the places of batches
-are looked up in the loop's thread, one partition in each slice. A download is a search that goes on
-until a bound, and is sent while it is made, a line of JSON for each record, as
-`barnabas consume --json` writes it.
+A search is done in the connection's thread, a part at a time (`search`): only the positions of
+batches are looked up in the loop's thread, one partition in each slice. A download is a search that
+continues until a bound. It is sent while it is made, a line of JSON for each record, in the form of
+`barnabas consume --json`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log.time_search import Searched, SearchTakesLong
 
 SEARCH_S = 0.4
-"""How long one request's part of a search takes at most, but for its last batch."""
+"""The maximum time of one request's part of a search; its last batch may exceed it."""
 WORK_S, LONGEST_PAUSE_S = 0.004, 0.05
 FOUND_AT_ONCE = 50
 MOST_DOWNLOADED = 100_000
@@ -53,10 +53,10 @@ REPLAY_S = 20.0
 
 
 class Pace:
-    """Whether a part of a search has lasted for SEARCH_S; and pauses in it.
+    """The time limit of a part of a search (SEARCH_S), and the pauses in it.
 
-    The search and the broker's loop share the interpreter. With pauses as long as the work between
-    them, requests of clients wait for it half of the time at most.
+    The search and the broker's loop share the interpreter. The pauses are as long as the work
+    between them, so the search has the interpreter at most half of the time.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Pace:
 
 
 class RecordViews:
-    """Answers with records."""
+    """Answers requests for records."""
 
     def __init__(self, source: Source, decode: Decode | None = None) -> None:
         self._source, self._decode = source, decode
@@ -93,10 +93,10 @@ class RecordViews:
         return read_records(self._source.run(take()), count, self._decode)
 
     def search(self, viewer: Viewer, query: Query) -> Any:
-        """The next records of a topic, the newest first, that fulfil the query.
+        """The next records of a topic that fulfil the query, the newest first.
 
-        `cursor` goes on where an earlier answer ended; `after` asks for what came since, by the
-        `ends` of an earlier answer.
+        `cursor` continues where an earlier answer ended; `after`, the `ends` of an earlier answer,
+        asks for the records appended since.
         """
         topic = query.get("topic", "")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
@@ -153,7 +153,7 @@ class RecordViews:
     def _bounds(
         self, topic: str, from_ms: int, to_ms: int, wanted: frozenset[int]
     ) -> dict[int, Bounds]:
-        """The offsets of each partition to be searched: between two times, or all."""
+        """The offsets to be searched in each partition: those between two times, or all."""
         topics = self._source.server.broker.topics
 
         def take() -> Look[list[Log]]:
@@ -177,8 +177,8 @@ class RecordViews:
         return rows
 
     def _at_time(self, log: Log, timestamp: int) -> int:
-        """The offset of the first record that is not before a time, or the log's end. A batch that
-        takes long to search is searched here, in the connection's thread.
+        """The offset of the first record that is not before a time, or the log's end. This thread,
+        the connection's, searches a batch that takes long.
         """
         searched: Searched = {}
 
@@ -215,7 +215,8 @@ class RecordViews:
         decode = self._decode if query.get("decoded") == "yes" else None
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
-            with self._downloads:  # for each part: a slow client does not hold others up
+            # the lock is taken for each part: a slow client does not delay others
+            with self._downloads:
                 result = self._part(search, left)
             values = _line_values(topic, result.found, decode)
             lines = [json.dumps(value, ensure_ascii=False) for value in values]
@@ -231,9 +232,9 @@ class RecordViews:
                 return
 
     def all_found(self, viewer: Viewer, query: Query, most: int) -> tuple[list[Found], bool]:
-        """All records that a search finds, the newest first, and whether these are all.
+        """The records that a search finds, the newest first, and whether these are all.
 
-        They are not, where there are more than `most`, or where it takes longer than REPLAY_S.
+        Some are missing if there are more than `most`, or if the search takes longer than REPLAY_S.
         """
         topic, asked = query.get("topic", ""), dict(query)
         search, _ = self._new_search(topic, asked)
@@ -264,7 +265,7 @@ def _line_values(topic: str, found: Sequence[Found], decode: Decode | None) -> l
 
 
 def _condition(query: Query) -> Condition | None:
-    """What the query's text and filter ask for; None: nothing. Raises: BadRequest."""
+    """The condition of the query's text and filter; None without either. Raises: BadRequest."""
     text, filter_text = query.get("text", ""), query.get("filter", "").strip()
     conditions = []
     if text:
@@ -280,7 +281,9 @@ def _condition(query: Query) -> Condition | None:
 
 
 def _partitions(query: Query) -> frozenset[int]:
-    """The partitions that the query names, as 0,1,2; none: all. Raises: BadRequest."""
+    """The partitions that the query names in the form 0,1,2; without a name: all. Raises:
+    BadRequest.
+    """
     text = query.get("partitions", "").replace(" ", "")
     numbers = text.split(",") if text else []
     if any(not (one.isascii() and one.isdigit() and len(one) <= 10) for one in numbers):

@@ -1,4 +1,6 @@
-"""The sampling of the last hour: a look at the broker every half minute, in the loop's thread."""
+"""Takes the samples of the last hour: observes the broker every half minute, in the loop's
+thread.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ CHECK_S = 1.0
 
 
 class Sampler:
-    """Feeds a History from the start of the console on. history: read it in the loop's thread."""
+    """Adds samples to a History while the console runs. history: to be read in the loop's
+    thread.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source, self._server = source, source.server
@@ -45,7 +49,7 @@ class Sampler:
                 await asyncio.sleep(0)
                 if self._is_closed:
                     return
-        except Exception:  # it is only shown: the broker goes on without this sample
+        except Exception:  # samples are only shown: the broker continues without this one
             logger.exception("the console could not take a sample")
 
     def _steps(self) -> Look[None]:

@@ -1,8 +1,9 @@
-"""What the views read of the broker, from a connection's thread: looks, windows of logs, rights.
+"""The access of the views to the broker: observations, windows of logs, and rights.
 
-The broker's state is read in the loop's thread alone, in slices (`in_slices`). A look at all of it
-is shared by all pages, and is repeated so seldom that it takes a twentieth of the time. A viewer
-with restricted rights gets a look without what it may not describe.
+The broker's state is read in the loop's thread alone, in slices (`in_slices`). An observation of
+the whole state is shared by all pages, and is repeated so rarely that it takes at most a twentieth
+of the time. A viewer with restricted rights gets the observation without the topics and groups that
+it may not describe.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ Query = Mapping[str, str]
 
 FRESH_S = 0.5
 SHARE_OF_TIME = 20
-"""A look is repeated after this many times as long as it took."""
+"""The time between two observations, as a multiple of the time that the last one took."""
 _CLIENT_ID = "barnabas-console"
 METADATA = 3
-_REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}  # Fetch, Produce: as the audit log names them
+_REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}  # Fetch, Produce: for the audit log
 
 
 class BadRequest(Exception):
-    """The request is wrong; the text says how.
+    """The request is invalid; the text explains why.
 
     status: 400, 403 or 404. at: the place in a filter, from 0 on.
     """
@@ -73,7 +74,9 @@ class Viewer(NamedTuple):
 
 
 class Source:
-    """The broker as the views read it. Its methods are called by one thread at a time."""
+    """The broker for the views, which run in other threads. One thread at a time calls its
+    methods.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server, self._loop = server, server.loop
@@ -83,13 +86,13 @@ class Source:
         self.sampler = Sampler(self)
 
     def run(self, look: Look[T]) -> T:
-        """Run a look in the loop's thread, and wait for its result."""
+        """Run a function in the loop's thread, and wait for its result."""
         return in_slices(self._loop, look)
 
-    # --- looks -----------------------------------------------------------------------------------
+    # --- observations ----------------------------------------------------------------------------
 
     def look(self, viewer: Viewer) -> views.Broker:
-        """The broker as it was a moment ago, without what the viewer may not describe."""
+        """The last observation of the broker, without all that the viewer may not describe."""
         broker = self._broker
         if broker is None or time.monotonic() >= self._fresh_until:
             began = time.monotonic()
@@ -106,7 +109,7 @@ class Source:
         return seen
 
     def observe(self) -> Look[views.Observed]:
-        """A look at the whole broker."""
+        """Observe the whole broker."""
         broker, now_ms = self.server.broker, self.server.now_ms()
         wall_ms = now_ms + broker.wall.ahead_ms
         partitions = yield from look_at_partitions(broker.logs)
@@ -132,7 +135,7 @@ class Source:
     def _access(self, viewer: Viewer, api_key: int = METADATA) -> Access | None:
         """The viewer's rights; None: all is allowed. In the loop's thread.
 
-        Takes: api_key: the request by which a client does the same, for the audit log.
+        Takes: api_key, the key of the equivalent client request, for the audit log.
         """
         authorizer = self.server.broker.access.authorizer
         if authorizer is None:
@@ -143,7 +146,7 @@ class Source:
         return authorizer.access(viewer.principal, f"/{viewer.host}", context)
 
     def require(self, viewer: Viewer, operation: Operation, kind: ResourceType, name: str) -> None:
-        """Refuse what the viewer may not do. Raises: BadRequest, with status 403."""
+        """Check that the viewer may do an operation. Raises: BadRequest, with status 403."""
 
         def ask() -> Look[bool]:
             yield
@@ -151,7 +154,7 @@ class Source:
             if access is None:
                 return True
             is_allowed = access.may(operation, kind, name)
-            self.server.carry_out()  # the audit log may have a line of it
+            self.server.carry_out()  # the audit log may record the check
             return is_allowed
 
         if not self.run(ask()):
@@ -165,7 +168,7 @@ class Source:
             )
 
     def history(self, read: Callable[[History], T]) -> T:
-        """What is read of the history, in the loop's thread."""
+        """Read from the history, in the loop's thread."""
 
         def look() -> Look[T]:
             yield
@@ -231,12 +234,12 @@ def strip_values(
 
 
 def bounds(page: views.Page) -> dict[str, int]:
-    """Which page of how many an answer has."""
+    """The page's number and the number of pages, for an answer."""
     return {"total": page.total, "page": page.page, "pages": page.pages}
 
 
 def number(query: Query, name: str, default: int) -> int:
-    """A number of a query. Raises: BadRequest."""
+    """The number in a query's field. Raises: BadRequest."""
     text = query.get(name)
     if text is None or text == "":
         return default
@@ -246,7 +249,7 @@ def number(query: Query, name: str, default: int) -> int:
 
 
 def choice(query: Query, name: str, choices: Sequence[str]) -> str:
-    """One of a few words of a query; the first one is the default. Raises: BadRequest."""
+    """The word in a query's field, one of a few; the first is the default. Raises: BadRequest."""
     text = query.get(name) or choices[0]
     if text not in choices:
         raise BadRequest(f"`{name}` has to be one of {', '.join(choices)}, not {text[:40]!r}.")

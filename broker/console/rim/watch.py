@@ -1,4 +1,4 @@
-"""The counting of requests and errors, between connections and core, while a page is shown."""
+"""Counts requests and errors while a page is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ WATCHED_S = 15.0
 
 
 class Watch:
-    """Counts requests and errors while a page is shown, and for WATCHED_S after its last look."""
+    """Counts requests and errors while a page is shown, and for WATCHED_S after its last
+    request.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,9 +1,9 @@
 """Records that the page writes, where `barnabas.console.writes` is on: one record, or a replay.
 
-They are sent by an inner client, with the rights of the page's user. A write in a transaction has a
-transactional id of its own, so that it fences no other producer. The transaction is committed when
-all records are acknowledged, and aborted otherwise. A replay copies the records that a search
-finds, the oldest first, at most MOST_REPLAYED.
+An inner client sends them, with the rights of the page's user. Each write in a transaction has its
+own transactional id, so that it fences no other producer. The transaction is committed when all
+records are acknowledged, and aborted otherwise. A replay copies the records that a search finds,
+the oldest first, at most MOST_REPLAYED.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ MOST_HEADERS = 100
 TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 TRANSACTIONAL_ID = "barnabas-console"
-OF_TRANSACTIONS = 1  # a kind of coordinator
+OF_TRANSACTIONS = 1  # the kind of coordinator: transaction
 AGAIN_AFTER_S, MOST_TRIES = 0.05, 100
 
 
 class Producer(NamedTuple):
-    """A producer of one transaction; without a transactional id of records outside of any."""
+    """A producer of one transaction; without a transactional id its records are in no
+    transaction.
+    """
 
     transactional_id: str | None = None
     producer_id: int = -1
@@ -117,7 +119,7 @@ class Writes:
         return {"topic": to, "count": len(found)}
 
     def _partition_count(self, viewer: Viewer, topic: str) -> int:
-        """How many partitions a topic has that the user may write to. Raises: BadRequest."""
+        """The number of partitions of a topic, if the user may write to it. Raises: BadRequest."""
         self._source.require(viewer, Operation.WRITE, ResourceType.TOPIC, topic)
 
         def look() -> Look[int]:
@@ -155,7 +157,9 @@ class Writes:
 
 
 class Clients(ExitStack):
-    """Connections of one user to the brokers of the process, each made when it is first needed."""
+    """The connections of one user to the brokers of the process; each is opened at its first
+    use.
+    """
 
     def __init__(self, source: Source, viewer: Viewer) -> None:
         super().__init__()
@@ -186,7 +190,9 @@ class Clients(ExitStack):
 
 
 def _begin(clients: Clients, topic: str, partitions: list[int]) -> tuple[Producer, InnerClient]:
-    """A producer with a transaction on these partitions, and the connection to its coordinator."""
+    """Begin a transaction on these partitions. Gives: its producer, and the connection to the
+    coordinator.
+    """
     name = f"{TRANSACTIONAL_ID}-{secrets.token_hex(8)}"
     client = _coordinator(clients, name)
     init = InitProducerIdRequest(name, TRANSACTION_TIMEOUT_MS)
@@ -274,7 +280,7 @@ def _check(code: int, what: str, why: str = "") -> None:
 
 
 def _choice(record: NewRecord, count: int) -> int:
-    """The partition that a client's default partitioner gives a record."""
+    """The partition of a record by the default partitioner of clients."""
     if record.key is None:
         return secrets.randbelow(count)
     return partition_of(record.key, count)

@@ -28,7 +28,7 @@ class ControlledClock:
     def ahead_ms(self) -> int:
         """How far the clock is ahead of the machine's; below 0 after a frozen time."""
         frozen = self._frozen_at
-        # one reading of the machine's clock: between two of them a millisecond may begin
+        # one reading of the machine's clock: two readings may be a millisecond apart
         return frozen[1] - self._wall_ms() if frozen is not None else self._ahead_ms
 
     def steady_ms(self) -> int:
@@ -56,7 +56,7 @@ class ControlledClock:
         self._frozen_at = self.steady_ms(), self.wall_ms()
 
     def unfreeze(self) -> None:
-        """Let both clocks go on from their frozen time."""
+        """Let both clocks continue from their frozen time."""
         if self._frozen_at is not None:
             self._ahead_ms = self._frozen_at[0] - self._steady_ms()
             self._frozen_at = None

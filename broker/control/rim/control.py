@@ -1,7 +1,7 @@
-"""A test's control of the server: what each request meets, a clock to be moved, and what happened.
+"""Test control of the server: faults for requests, a movable clock, and the journal of requests.
 
-It is the server's Gate: requests are looked at before they are handed on, answers before they are
-sent. The core and the server are the same as without it.
+It is the server's Gate: it sees each request before the core does, and each answer before it is
+sent. The core and the server are unchanged.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ OUTCOMES = ("under way", "answered", "answer dropped", "no answer", "connection 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, its answer, and what happened to both: a line of the journal.
+    """One request, its answer, and the outcome: an entry of the journal.
 
-    outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
-    connection closed. node_id: of the broker that received it. size: bytes of both in the journal;
-    0 where they were dropped. sender: the connection's state in the core.
+    outcome: under way, answered, no answer (acks=0), answer dropped, answer cut, or connection
+    closed. node_id: the id of the broker that received the request. size: the bytes of both in the
+    journal; 0 after they were dropped. sender: the connection's state in the core.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Exchange:
     sender: ConnectionState | None = None
 
     def has(self, action: Action) -> Fault | None:
-        """The first fault with that action that the request met."""
+        """The first fault with that action that applies to the request."""
         return next((fault for fault in self.faults if fault.action is action), None)
 
     def as_values(self) -> dict[str, Any]:
@@ -159,19 +159,19 @@ class LateConnection:
         """Drop the answer: the client is gone."""
 
     def wake(self) -> None:
-        """Do nothing: after its answer nothing follows."""
+        """Do nothing: no step follows the answer."""
         self._server.disconnect(cast("Connection", self), None)
 
     def quiet_sweeps(self) -> int:
-        """How many sweeps it was quiet for: it is never idle."""
+        """The number of sweeps without traffic: 0, since this connection never counts as idle."""
         return 0
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether what it has received counts with those: it receives nothing."""
+        """Whether its received bytes count with those of that connection: it receives nothing."""
         return False
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
-        """What the system says of its socket. Raises: OSError, since it has none."""
+        """A socket option. Raises: OSError, since it has no socket."""
         raise OSError(errno.ENOTCONN, "its client has hung up")
 
     def close(self) -> None:
@@ -180,9 +180,9 @@ class LateConnection:
 
 
 class Control:
-    """What a test commands. All of it is to be called in the loop's thread.
+    """The commands of a test. All methods are to be called in the loop's thread.
 
-    server: known once it is made. _exchanges: what each connection has under way.
+    server: set once the server is made. _exchanges: the current request of each connection.
     """
 
     server: Server
@@ -207,12 +207,12 @@ class Control:
         )
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """What takes each request of that server first."""
+        """The function that gets each request of that server first."""
         self.server, self._broker, self._handle = server, server.broker, handle
         return self._on_frame
 
     def start(self) -> None:
-        """Do nothing: the endpoint commands."""
+        """Do nothing: the endpoint calls the commands."""
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Control:
         self.journal.add(exchange)
         if exchange.faults and request.body is not None:
             self._exchanges[connection_id] = exchange
-            # held from now on: the fault may be removed before this step
+            # the request counts as held from now on: the fault may be removed before this step
             released = None
             if hold := exchange.has(Action.HOLD):
                 released = self._held.setdefault(hold.number, asyncio.Event())
@@ -270,7 +270,7 @@ class Control:
         exchange: Exchange,
         released: asyncio.Event | None,
     ) -> None:
-        """Apply the faults of a request, and hand it on if they allow it."""
+        """Apply the faults of a request, and pass it on if they allow it."""
         if delay := exchange.has(Action.DELAY):
             await asyncio.sleep(delay.ms / 1000)
         if released is not None:
@@ -296,7 +296,7 @@ class Control:
         connection.wake()
 
     def deliver(self, connection: Connection, exchange: Exchange) -> None:
-        """Hand a request on to the broker, after a delay or for the second time."""
+        """Pass a request on to the broker, after a delay or for the second time."""
         if self.server.is_closed:
             return
         try:
@@ -315,11 +315,11 @@ class Control:
         self.server.carry_out()
 
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
-        """Handle a request whose client has hung up meanwhile: it arrived before that.
+        """Handle a request whose client has disconnected since the request arrived.
 
-        The answer is dropped. The request keeps its own connection, which only the core has then:
-        with a later number it would count as one of its producer's newest connection. Its
-        principal and its listener are those of the closed connection.
+        The answer is dropped. The request keeps its own connection number, which only the core
+        still has: with a later number it would count as a request of its producer's newest
+        connection. Its principal and its listener are those of the closed connection.
         """
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
@@ -358,7 +358,9 @@ class Control:
         self._handle(connection.connection_id, frame, now_ms)
 
     def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
-        """Hand a request on again that has no answer, once it is done: it may be parked."""
+        """Pass a request without an answer on for the second time, once the first is done: it may
+        be parked.
+        """
         if connection.closed:
             return
         if connection.in_flight:
@@ -372,7 +374,7 @@ class Control:
         self.server.disconnect(connection, None)
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end; a request that is under way stays without its answer."""
+        """A connection is about to close; its current request gets no answer."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         if exchange is not None and exchange.outcome == "under way":
             exchange.outcome = "connection closed"
@@ -380,7 +382,7 @@ class Control:
     # --- answers ---------------------------------------------------------------------------------
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer as the faults of its request say."""
+        """Send an answer, changed by the faults of its request."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         connection.is_held = False
         if exchange is None:
@@ -425,7 +427,7 @@ class Control:
     def _close_soon(
         self, connection: Connection, exchange: Exchange, outcome: str = "connection closed"
     ) -> None:
-        """End the connection after this event; nothing more is read from it."""
+        """Close the connection after this event; no more data are read from it."""
         exchange.outcome = outcome
         connection.in_flight = True
         self.server.loop.call_soon(self.server.disconnect, connection, None)
@@ -497,20 +499,20 @@ class Control:
     # --- several brokers -------------------------------------------------------------------------
 
     def change(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Change which brokers are there and which one leads, and carry out what follows.
+        """Change the running brokers or the leaders, and carry out the effects.
 
-        Raises: ValueError where that is impossible.
+        Raises: ValueError if the change is impossible.
         """
         call(*arguments)
         self.server.carry_out()
 
     def take_away(self, node_id: int) -> None:
-        """Take a broker away: its port closes, and its connections end. Raises: ValueError."""
+        """Stop a broker: its port and its connections are closed. Raises: ValueError."""
         self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
         self.server.acceptor.close_listener(node_id)
 
     def give_back(self, node_id: int) -> None:
-        """Give a broker back, at its port.
+        """Start a stopped broker again, at its port.
 
         Raises: ValueError; OSError where another process has the port by now.
         """
@@ -567,7 +569,7 @@ class Control:
         self.server.reset_timer()
 
     def _say_time(self) -> None:
-        """Log how far the clock is ahead, for a test that starts the broker again after a kill."""
+        """Log how far the clock is ahead, for a test that restarts the broker after a kill."""
         logger.info("the test's clock is %d ms ahead of the machine's", self.clock.ahead_ms)
 
     async def _until_quiet(self) -> None:
@@ -583,27 +585,27 @@ class Control:
     # --- power -----------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Lose what was not flushed, and end the process as a crash does, a moment later.
+        """Lose all unflushed data, and end the process as in a crash, a moment later.
 
-        Raises: ValueError where the disk is not one that can.
+        Raises: ValueError if the disk cannot simulate a power loss.
         """
         disk = disk_below(self._broker.logs.disk)
         if not isinstance(disk, ForgetfulDisk):
             raise ValueError("this broker's disk does not know what was flushed")
-        self.server.is_closed = True  # nothing more is answered or written
+        self.server.is_closed = True  # from now on no answer is sent and no data are written
         disk.lose_power()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     # --- end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Hand on nothing more."""
+        """Pass on no further requests."""
         for task in self._tasks:
             task.cancel()
 
 
 def _whole(pieces: Sequence[Any]) -> bytes:
-    """An answer's bytes; those of slices are read from their files."""
+    """The bytes of an answer; slices are read from their files."""
     return b"".join(
         piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
         for piece in pieces

@@ -287,7 +287,7 @@ _CALLS_BY_PATH: dict[tuple[str, ...], Callable[[_Calls, Values], Awaitable[Any]]
 
 
 def _values_of(values: Values, *names: str) -> list[Any]:
-    """The values of these names, all of which are required; no others are allowed."""
+    """The values of these names: all are required, and no others are allowed."""
     if set(values) != set(names):
         raise ValueError(f"give {', '.join(names)}, and nothing else")
     return [values[name] for name in names]

@@ -1,7 +1,8 @@
-"""A scrape: a look at the broker in the loop's thread, in slices, and the text made of it.
+"""A scrape: an observation of the broker in the loop's thread, in slices, and the text made from
+it.
 
-Scrapes are served one after the other. The loop is blocked for one slice of a look at a time;
-histograms and counts are read without it.
+Scrapes are served one after the other. The loop is blocked for one slice of an observation at a
+time; histograms and counts are read without it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 class Collector:
     """Makes the text of a scrape, in any thread.
 
-    Takes: detail, whether partitions and topics have metrics of their own; replication, gives how
-           far the standby is; None: none can follow.
+    Takes: detail, whether partitions and topics have metrics of their own; replication, a function
+           that gives the standby's progress; None if no standby can follow.
     After: the broker counts errors.
     """
 

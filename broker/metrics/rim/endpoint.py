@@ -17,7 +17,9 @@ PATH = "/metrics"
 
 
 class MetricsEndpoint:
-    """The HTTP server. A scrape runs in its threads, and looks at the broker in the loop's."""
+    """The HTTP server. A scrape runs in its threads, and observes the broker in the loop's
+    thread.
+    """
 
     def __init__(
         self,

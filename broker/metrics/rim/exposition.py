@@ -34,7 +34,7 @@ class Exposition:
         return "".join(self._parts)
 
     def add(self, metric: Metric, value: float, *labels: str) -> None:
-        """A metric of one row, or of one that is the same for all."""
+        """Add a metric with one row without labels."""
         self.add_rows(metric, [(label_text(metric.labels, labels), value)])
 
     def add_rows(self, metric: Metric, rows: Iterable[tuple[str, float]]) -> None:

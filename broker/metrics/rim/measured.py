@@ -1,17 +1,18 @@
 """Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
 
     phase   of a request                                     from             until
-    queue   it has arrived, and others are handled first     the loop woke    its handling begins
+    queue   it has arrived, and waits behind others     the loop woke    its handling begins
     work    the core handles it                              it begins        it is handled
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It is between the loop and the core, which does not know of it, and is loaded with --metrics-port
-only.
+It runs between the loop and the core, which does not know of it, and is loaded only with
+--metrics-port.
 
 Measuring a request costs a twentieth of the cheapest ones. So at most MEASURED requests of each API
-are measured in half a second; the others are counted, with the times of the sample: below 100
-requests a second each is measured, and above that the number is exact and the times are a sample's.
+are measured in half a second; the others are counted with the times of the measured ones. So below
+100 requests a second each is measured; above that the counts are exact, and the times are those of
+a sample.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
-SHORT_FRAME = 255  # no API has this key: it is for frames without one
+SHORT_FRAME = 255  # no API has this key: the key of frames without one
 UNKNOWN_API = "unknown"
-_TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux has it
+_TCP_INFO = getattr(socket, "TCP_INFO", None)  # only Linux has it
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
 _RECEIVED, _SENT, _TCP_INFO_BYTES = struct.Struct("=Q"), struct.Struct("=QQ"), 216
 _RECEIVED_AT, _SENT_AT = 128, 200
 
 
 class RequestTimes:
-    """How long the requests of one API took, by phase. whole: from its arrival to its answer.
+    """The times of one API's requests, by phase. whole: from the arrival to the answer.
 
-    `queue` and `work` are of all requests, `whole` of those that were answered; `wait` and `disk`
-    of those that were parked. latest: (when the loop woke, when its handling began and ended) of
-    each that was answered at once and is not in the histograms yet: an append is the cheapest way
-    to record it. unmeasured: requests that were counted and are not in the histograms yet.
+    `queue` and `work` have all requests, `whole` the answered ones, `wait` and `disk` the parked
+    ones. latest: for each request that was answered at once and is not in the histograms yet, when
+    the loop woke, and when its handling began and ended: appending to a list is the cheapest way to
+    record it. unmeasured: requests that were counted and are not in the histograms yet.
     """
 
     __slots__ = ("disk", "latest", "queue", "unmeasured", "wait", "whole", "work")
@@ -88,11 +89,12 @@ class Traffic(NamedTuple):
 
 
 class Instruments:
-    """What is measured: written in the loop's thread (flushes in the flusher's), read in any.
+    """All measurements: written in the loop's thread (those of flushes in the flusher's), read in
+    any.
 
-    requests: by API key. left: for each, how many more are measured before the next fold; below 0,
-    how many were not measured. unknown: requests of unknown APIs. closed_traffic: of connections
-    that are closed.
+    requests: the times by API key. left: by API key, how many more requests are measured before the
+    next fold; below 0, how many were not measured. unknown: requests of unknown APIs.
+    closed_traffic: the traffic of closed connections.
     """
 
     def __init__(self) -> None:
@@ -131,7 +133,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._stalls = stalls
         self._window = 0
         self._longest_ns = self._longest_before_ns = 0
-        self._notable_ns = 1  # a round at least so long is the longest so far, or a stall
+        self._notable_ns = 1  # a round of at least this length is the longest so far, or a stall
 
     def select(
         self,
@@ -139,7 +141,9 @@ class TimedSelector(selectors.DefaultSelector):
         _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
         _clock: Callable[[], int] = monotonic_ns,
     ) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as the selector does. Defaults are bound once, which makes them fast to look up."""
+        """Wait as the selector does. The defaults are bound once, since local names are faster to
+        look up.
+        """
         busy_ns = _clock() - self.woke_ns
         if busy_ns >= self._notable_ns:
             self._note(busy_ns)
@@ -155,7 +159,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._notable_ns = min(self._longest_ns + 1, NOTABLE_STALL_NS)
 
     def longest_stall_ns(self) -> int:
-        """The longest round of the minute, by the clock, and of the minute before it. In the loop's
+        """The longest round of the current and the previous minute of the clock. In the loop's
         thread.
         """
         self._turn_window()
@@ -199,8 +203,8 @@ class TimedFlusher(Flusher):
 class Measuring:
     """Measures the requests of a server: its Observer.
 
-    _parked: by connection, a request that is not answered yet: its row, how long it took so far,
-    and since when it waits.
+    _parked: by connection, the request that is not answered yet: its row, its time so far, and when
+    its wait began.
     """
 
     def __init__(self, instruments: Instruments, selector: TimedSelector) -> None:
@@ -209,9 +213,9 @@ class Measuring:
         self._fold_timer: asyncio.TimerHandle | None = None
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """What takes a request in the place of `handle`, and measures how long it takes.
+        """A function that replaces `handle` and measures its time.
 
-        `pump` reads the clock right before, and so that is when the request began.
+        `pump` reads the clock just before the call; that is the time at which the handling began.
         """
         self._fold_later(server.loop)
         selector, outbox = self.selector, server.broker.outbox
@@ -233,7 +237,7 @@ class Measuring:
             ended = clock()
             try:
                 ((answered, _),) = outbox.sends
-            except ValueError:  # no answer, or several
+            except ValueError:  # the call gave no answer, or several
                 answered = 0
             if answered == connection_id:
                 note[key]((selector.woke_ns, began, ended))
@@ -246,7 +250,7 @@ class Measuring:
         return on_frame
 
     def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
-        """A flusher that is measured."""
+        """The flusher whose flushes are measured."""
         flusher = TimedFlusher(on_flushed)
         flusher.instruments = self.instruments
         return flusher
@@ -278,7 +282,9 @@ class Measuring:
     def _note_other(
         self, connection_id: int, frame: memoryview, queue_ns: int, work_ns: int, now_ns: int
     ) -> None:
-        """Record a request that was not answered at once, or with others."""
+        """Record a request that was not answered at once, or that was answered together with
+        others.
+        """
         is_known = len(frame) > 1 and not frame[0]
         times = self.instruments.requests[frame[1]] if is_known else self.instruments.unknown
         times.queue.observe(queue_ns)
@@ -304,7 +310,7 @@ class Measuring:
 
 
 def traffic_of(connection: Connection) -> Traffic:
-    """The bytes of a connection, as the system counts them; 0 where it does not."""
+    """The bytes of a connection as counted by the system; 0 if it does not count them."""
     if _TCP_INFO is None:
         return Traffic(0, 0)
     try:

@@ -1,12 +1,12 @@
-"""A metric: one row of the table, with how it is read and where the dashboard shows it.
+"""A metric: one row of the table, with the way to read its value, and its place on the dashboard.
 
     kind       where its value comes from, one of these
     counter    Counters, by its name; or `read`
-    gauge      `now`, in the loop's thread; or `read`, of what the scrape has seen, in its own
+    gauge      `now`, in the loop's thread; or `read`, from the scrape's values, in its thread
     histogram  `buckets`
 
-Names and units are Prometheus' conventions: base units, `_total` for what only rises, `_seconds`
-and `_bytes` at the end. Labels have Kafka's words.
+Names and units are Prometheus' conventions: base units, `_total` for counters, `_seconds` and
+`_bytes` at the end. Labels use Kafka's terms.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ class Kind(Enum):
 
 
 class Detail(Enum):
-    """A setting of `barnabas.metrics.detail`; each shows the metrics of those above it, too."""
+    """A setting of `barnabas.metrics.detail`; each also shows the metrics of the levels above
+    it.
+    """
 
     NONE = "none"
     TOPICS = "topics"
     PARTITIONS = "partitions"
 
     def has(self, other: Detail) -> bool:
-        """Whether metrics of that detail are shown."""
+        """Whether this level shows metrics of that detail."""
         order = list(Detail)
         return order.index(other) <= order.index(self)
 
@@ -54,7 +56,7 @@ class Chart(NamedTuple):
                 its 99th percentile
     where       a matcher of labels, such as api!="Fetch"
     query       a query of PromQL instead of all these
-    unit        Grafana's; empty: by the metric's name and kind
+    unit        Grafana's; empty: derived from the metric's name and kind
     about       the panel's description
     is_stacked  lines are stacked
     at_a_glance shown as a number, in the dashboard's first row
@@ -77,7 +79,8 @@ class Chart(NamedTuple):
 class Metric(NamedTuple):
     """A metric: one row of the table. Metrics with labels of topics or groups have a detail.
 
-    from_zero: the labels of counts that are shown before there was one: a rate begins at zero.
+    from_zero: labels whose count is shown as 0 before the first event, since a rate has to begin at
+    zero.
     """
 
     name: str

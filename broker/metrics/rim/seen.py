@@ -27,7 +27,9 @@ MOST_ROWS = 100_000
 
 
 class Source(NamedTuple):
-    """What a scrape looks at. replication: gives how far the standby is; None: none can follow."""
+    """The parts that a scrape reads. replication: a function that gives the standby's progress;
+    None if no standby can follow.
+    """
 
     server: Server
     measuring: Measuring
@@ -36,10 +38,10 @@ class Source(NamedTuple):
 
 @dataclass
 class Seen:
-    """What a scrape has seen.
+    """The values that a scrape has collected.
 
-    now: the metrics that are one number, by name. wall_ms: when it looked.
-    has_rows: whether partitions have metrics of their own. took_s: how long the scrape took so far.
+    now: the metrics that are one number, by name. wall_ms: the time of the observation. has_rows:
+    whether partitions have metrics of their own. took_s: how long the scrape took so far.
     """
 
     source: Source
@@ -55,7 +57,7 @@ class Seen:
 
     @property
     def shown_partitions(self) -> tuple[PartitionState, ...]:
-        """The partitions that have metrics of their own: not more than MOST_ROWS."""
+        """The partitions that have their own metrics, at most MOST_ROWS."""
         return self.partitions[:MOST_ROWS]
 
     @cached_property
@@ -76,7 +78,7 @@ class Seen:
 
     @cached_property
     def shown_offsets(self) -> list[tuple[str, CommittedOffsetState]]:
-        """The committed offsets that have metrics of their own, each after its labels."""
+        """The committed offsets that have their own metrics, each after its labels."""
         offsets = self._offsets()
         return [
             (
@@ -92,7 +94,7 @@ class Seen:
         return ((group.group_id, row) for group in self.groups for row in group.offsets)
 
     def left_out(self) -> tuple[tuple[str, int], ...]:
-        """How many partitions and offsets are not shown, since there are too many."""
+        """How many partitions and offsets are not shown because there are too many."""
         partitions = len(self.partitions) if self.has_rows else 0
         offsets = sum(len(group.offsets) for group in self.groups) if self.has_rows else 0
         return (
@@ -107,7 +109,9 @@ def look(
     has_rows: bool,
     took_s: Callable[[], float],
 ) -> Look[Seen]:
-    """Look at the broker, in the loop's thread. numbers: what is read at once, by metric."""
+    """Observe the broker, in the loop's thread. numbers: the functions, by metric, that are called
+    in one slice.
+    """
     broker = source.server.broker
     now_ms = source.server.now_ms()
     source.measuring.instruments.fold()

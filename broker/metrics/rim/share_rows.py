@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.broker.share.share_counts import ShareCounts
     from barnabas.broker.share.shares import Shares
 
-TYPES = ("gap", "accept", "release", "reject", "renew")  # by number
+TYPES = ("gap", "accept", "release", "reject", "renew")  # types of acknowledgements by number
 _TYPE = ("type",)
 
 

@@ -1,8 +1,8 @@
-"""The metrics, one a row, by the rows of the dashboard.
+"""The table of metrics, in the order of the dashboard's rows.
 
-A row is all that a metric needs besides what it measures: docs/METRICS.md and
+A row is all that a new metric needs, apart from the code that measures it: docs/METRICS.md and
 docs/grafana-dashboard.json are made from the table (`make docs-pages`), and a scrape goes through
-it. A count is added up by its metric's name (`observation/counters.py`).
+it. A counter is incremented by its metric's name (`observation/counters.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from barnabas.broker.replication.state import ReplicationState
 
-LATE_MS = 5 * 60_000  # beyond transaction.max.timeout.ms; from KIP-664
+LATE_MS = 5 * 60_000  # longer than transaction.max.timeout.ms; the value is from KIP-664
 SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
 OPEN_STATES = (TransactionState.ONGOING, *PREPARED)
 _PARTITION, _GROUP_TOPIC = ("topic", "partition"), ("group", "topic")
@@ -64,7 +64,7 @@ def _times_by_api(seen: Seen) -> list[tuple[str, RequestTimes]]:
 
 
 def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
-    """The time of requests by phase; a request that was not parked has waited for nothing."""
+    """The time of requests by phase; for a request that was not parked the waits are 0."""
     for name, times in _times_by_api(seen):
         yield (name, "queue"), times.queue.buckets()
         yield (name, "work"), times.work.buckets()
@@ -182,7 +182,7 @@ def _of_offset(
 
 
 def _of_standby(value_of: Callable[[ReplicationState], Value]) -> Callable[[Seen], Value]:
-    """Left out where no standby can follow."""
+    """A value of the standby; None, so that the metric is left out, if no standby can follow."""
     return lambda seen: None if seen.replication is None else value_of(seen.replication)
 
 
@@ -610,7 +610,7 @@ LOOP_AND_DISK = (
         read=_free_bytes,
     ),
 )
-OF_REPLICATION = (  # left out where no standby can follow
+OF_REPLICATION = (  # left out if no standby can follow
     gauge(
         "barnabas_replication_info",
         "1; whether a broker that leads waits for its standby. A broker that does not lead "
@@ -667,7 +667,7 @@ OF_REPLICATION = (  # left out where no standby can follow
         read=_of_standby(lambda state: state.leader_epoch),
     ),
 )
-OF_THE_SCRAPE = (  # the last, so that the time is that of all
+OF_THE_SCRAPE = (  # last, so that the time covers the whole scrape
     gauge(
         "barnabas_scrape_left_out",
         "Partitions and offsets of groups that are not shown, since there are more than 100,000 of "

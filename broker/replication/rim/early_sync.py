@@ -1,8 +1,8 @@
 """The flush of a standby's copy, begun before a take-over has to wait for it.
 
 A copy must be durable before a broker starts on it, since its checkpoints describe the leader's
-disk. On a disk with much to write a flush takes seconds, and so does the end of the lease: the
-flush runs during that time.
+disk. On a busy disk a flush takes seconds, and so does the expiry of the lease: the flush runs
+during that time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class EarlySync:
     """Flushes a copy early.
 
     Takes: sync, which makes all written data durable; run_beside, which runs a call in the
-           background, and returns a function that waits for its end. Data that were written before
-           count as not durable.
+           background, and returns a function that waits for its end. Data written before this
+           object was made count as not durable.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from barnabas.storage.pooled_disk import disk_below, most_beside_clients
 
 logger = logging.getLogger("barnabas.replication")
 
-TICK_PARTS = 10  # the timeout is divided into as many ticks
+TICK_PARTS = 10  # ticks per timeout
 SENDS_REST_S = 3.0
 # Connections that have not proved the secret may use an eighth of the file descriptors that the
 # connections of clients leave.
@@ -92,8 +92,8 @@ class Leader:
     def replication_state(self) -> ReplicationState:
         """The progress of the standby. Called in the loop's thread.
 
-        The wait of an answer for the standby is not a part of a request's phases: the core has
-        returned the answer before.
+        The time that an answer waits for the standby is not in a request's phases: it begins after
+        the core has returned the answer.
         """
         leading = self.leading
         link = leading.link
@@ -152,7 +152,7 @@ class Leader:
         self.endpoint.close()
 
     async def end(self) -> None:
-        """Close the server by `steps_of_end`."""
+        """Close the server in the order of `steps_of_end`."""
         for until in steps_of_end(_Ending(self), self._keeper()):
             await self._wait_for(until)
 
@@ -167,7 +167,7 @@ class Leader:
         return None
 
     async def _wait_for(self, until: Until) -> None:
-        """Wait for a bounded time. The rest is sent when the standby closes its connection."""
+        """Wait for a bounded time. All data are sent once the standby closes its connection."""
         assert until is Until.REST_IS_SENT, "without a lease nothing else is waited for"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SENDS_REST_S):
@@ -196,7 +196,8 @@ class _Ending:
 
 
 class _Endpoint:
-    """The port, its connections, and the timer. admission: which connection is the standby's.
+    """The port, its connections, and the timer. admission: decides which connection belongs to the
+    standby.
 
     Connections that do not prove the secret are logged once a minute.
     """
@@ -220,7 +221,8 @@ class _Endpoint:
         self.timeout_s = leader.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
-        self.ended = loop.create_future()  # after `close`: everything was sent to the standby
+        # after `close`: set when everything was sent to the standby
+        self.ended = loop.create_future()
         self.catch_up_rate: int = leader.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
         self._timer = loop.call_later(self._interval_s, self._on_tick)
@@ -255,12 +257,13 @@ class _Endpoint:
         except OSError as error:  # the handshake failed
             protocol.forget()
             self.on_closed(protocol, f"TLS: {error.strerror or error}")
-        except asyncio.CancelledError:  # it took too long, or was closed for another one
+        # the handshake took too long, or the connection was closed to make room for another one
+        except asyncio.CancelledError:
             protocol.forget()
             self.on_closed(protocol, protocol.reason)
 
     def on_admitted(self) -> None:
-        """Make a connection the standby's."""
+        """Use a connection as the standby's from now on."""
         self._disk.publish = self._publish
 
     def _publish(self, operation: Any) -> None:
@@ -328,7 +331,7 @@ class _Endpoint:
 
 
 class _StandbyProtocol(asyncio.Protocol):
-    """The asyncio protocol of a connection, before and after it is the standby's.
+    """The asyncio protocol of a connection, before and after its admission as the standby's.
 
     peer: the address of the other end. reason: why the connection is closed. task: accepts the
     connection, and waits for TLS.
@@ -338,7 +341,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint, self._leading, self.peer = endpoint, leading, peer
         self.task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._feed: StandbyFeed | None = None  # until it is the standby's
+        self._feed: StandbyFeed | None = None  # until the connection is admitted as the standby's
         self._may_write, self._is_scheduled = True, False
         self._is_finished = self._is_refused = False
         self.reason = "it hung up"
@@ -442,7 +445,8 @@ class _StandbyProtocol(asyncio.Protocol):
             # closing with unread bytes of the standby could lose the rest in transit
             transport.write_eof()
         else:
-            transport.close()  # TLS sends the rest first, then its alert, and awaits the standby's
+            # TLS sends the remaining bytes first, then its alert, and awaits the standby's alert
+            transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.forget()

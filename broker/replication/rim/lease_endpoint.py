@@ -25,9 +25,9 @@ LAPSED = "the lease has lapsed"
 class LeasedLeader(Leader):
     """A leader with a lease.
 
-    A connection that would send after the end of the right to answer is closed. Answers that are
-    ready later wait, and are sent if the lease is this node's again: then no other node has led in
-    between.
+    A connection that tries to send after the end of the right to answer is closed. Answers that
+    become ready later wait, and are sent if this node gets the lease again: then no other node has
+    led in between.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LeasedLeader(Leader):
         listener = next(one for one in acceptor.listeners if one.config.name == listener_name)
         try:
             host, port = sock.getpeername()[:2]
-        except OSError:  # it has disconnected already
+        except OSError:  # the client has disconnected already
             sock.close()
             return
         acceptor.take_up(listener, sock, unmapped(host), port)

@@ -57,7 +57,8 @@ class LeaseKeeper:
     def _run(self) -> None:
         try:
             self._keep()
-        except Exception as error:  # our fault; otherwise waiting threads would wait for ever
+        # a bug of ours; without this, waiting threads would wait for ever
+        except Exception as error:
             logger.exception("the lease is kept no more")
             with self._changed:
                 self.failure, self._ends = LeaseRecordError(f"the lease: {error!r}"), True
@@ -131,18 +132,18 @@ class LeaseKeeper:
 
     @property
     def trouble(self) -> str:
-        """Why the engine does not answer; empty where it does."""
+        """Why the engine does not answer; empty if it does."""
         return self._engine.last_error
 
     @property
     def obstacle(self) -> str:
-        """Why this node does not lead although no other does for a while; otherwise empty."""
+        """Why this node does not lead although no other node has led for a while; else empty."""
         with self._changed:
             return self._leadership.obstacle(self._clock_ms())
 
     @property
     def unchanged_ms(self) -> int:
-        """For how long no renewal was seen."""
+        """The time in ms since a renewal was last seen."""
         with self._changed:
             return self._leadership.unchanged_ms(self._clock_ms())
 

@@ -1,12 +1,12 @@
 """The protection of the link between a leader and its standby; without it the start is refused.
 
-    barnabas.replication.secret              always: each side proves that it knows it
+    barnabas.replication.secret              always: each side proves that it knows the secret
     barnabas.replication.security.protocol   SSL, with the settings ssl.* of listeners; or
                                              PLAINTEXT. Not set: SSL where ssl.* names a key or
                                              authorities
 
-Every record is sent over the link, and the users' credentials. So without TLS it only listens at
-and connects to addresses of this machine.
+Every record is sent over the link, and the users' credentials. So without TLS the link is only
+allowed between addresses of this machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_secret(config: BrokerConfig) -> None:
 def check_address(config: BrokerConfig, setting: str, host: str) -> None:
     """Check that data are not sent over a network without TLS.
 
-    Takes:  setting, the name of the one with the host.
+    Takes:  setting, the name of the setting with the host.
     Raises: LinkSecurityError.
     """
     if not is_local(host) and not has_tls(config):

@@ -1,4 +1,4 @@
-"""A node of a pair until it leads: it follows the leader, or waits.
+"""Runs a node of a pair until it leads: the node follows the leader, or waits.
 
 `barnabas start` with `barnabas.lease.url` runs this on both nodes; its steps are in `member_steps`.
 Once its claim is in the lease's record the directory is released, and a broker is opened on it (its
@@ -43,7 +43,7 @@ class PairSettingsError(Exception):
 
 
 def engine_of(config: BrokerConfig, timeout_ms: int) -> EtcdEngine | KubernetesEngine:
-    """The engine of the settings. Raises: PairSettingsError."""
+    """The engine that the settings name. Raises: PairSettingsError."""
     url = config.barnabas_lease_url
     scheme, _, rest = url.partition("://")
     where, _, name = rest.partition("/")
@@ -90,7 +90,7 @@ def _check_endpoint(url: str, endpoint: str) -> None:
 
 
 def addresses_of(config: BrokerConfig) -> NodeAddresses:
-    """The addresses of this node, for the other one and for clients. Raises: PairSettingsError."""
+    """The addresses of this node for the other node and for clients. Raises: PairSettingsError."""
     if config.barnabas_replication_port <= 0:
         raise PairSettingsError(
             f"{URL} needs barnabas.replication.port, where the other node follows this one"
@@ -104,7 +104,7 @@ def addresses_of(config: BrokerConfig) -> NodeAddresses:
     listeners = {}
     for listener in config.listeners:
         if listener.path is not None:
-            continue  # it cannot be reached from other machines
+            continue  # the address cannot be reached from other machines
         host, port = listener.advertised or listener.endpoint[1:3]
         if not port:
             raise PairSettingsError(f"{URL} needs a port of its own for {listener.name}, not 0")
@@ -139,7 +139,8 @@ def _replication_address(config: BrokerConfig) -> str:
 class PairMember(Standby):
     """The node while it does not lead.
 
-    keeper: of the lease; it continues when the node leads. reception: of clients.
+    keeper: the thread that keeps the lease; it continues when the node leads. reception: accepts
+    clients.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """The leader's address for clients of that listener; None without a known leader."""
+        """The leader's address for clients of a listener; None without a known leader."""
         record = self.keeper.record
         if record is None or record.leader is None:
             return None
@@ -220,7 +221,7 @@ class PairMember(Standby):
 
 
 def begin_again() -> NoReturn:
-    """Restart as a standby of the new leader, which closes all connections."""
+    """Restart this process as a standby of the new leader, which closes all connections."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     sys.stderr.flush()

@@ -1,11 +1,12 @@
 """Clients of a node that does not lead: their requests are forwarded to the leader.
 
-If the standby refused them when the leader is lost, librdkafka and kafka-python would drop both
-addresses and restart from `bootstrap.servers`, where the lost one may be the only one. So a standby
-accepts clients. It forwards one request of a connection after the other unchanged to the leader,
-and returns the answer. Without a leader the request waits. A connection survives a take-over if its
-current request can be repeated, and belongs to the broker when this node leads. Produce and Fetch
-are only for a leader: they close the connection, and the client asks for Metadata.
+If the standby refused clients after the loss of the leader, librdkafka and kafka-python would drop
+both addresses and restart from `bootstrap.servers`, which may contain only the lost one. So a
+standby accepts clients. It forwards one request of a connection after the other unchanged to the
+leader, and returns the answer. Without a leader the request waits. A connection survives a
+take-over if its current request can be repeated; when this node leads, the broker takes the
+connection. Produce and Fetch are not forwarded: they close the connection, and the client asks for
+Metadata.
 
 Only listeners without TLS and SASL are served, and only without an authorizer and quotas: these
 need the client's address, and the leader sees this node's. Other listeners refuse clients.
@@ -34,7 +35,7 @@ PRODUCE, FETCH = 0, 1
 LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CLUSTER = 2, 3, 10, 18, 60
 REPEATABLE = frozenset((LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CLUSTER))
 MOST_CONNECTIONS = 1000
-HOLD_S = 30.0  # as long as clients wait for an answer
+HOLD_S = 30.0  # the time that clients wait for an answer
 RECEIVED_BYTES = 1 << 16
 RETRY_S, CONNECT_S, LOOK_S = 0.05, 1.0, 0.2
 _SIZE = struct.Struct(">i")
@@ -51,7 +52,7 @@ class _Upstream(NamedTuple):
 
 
 def may_be_carried(config: BrokerConfig, listener: ListenerConfig) -> bool:
-    """Whether clients of a listener are accepted while another node leads."""
+    """Whether a listener accepts clients while another node leads."""
     is_plain = not (listener.has_tls or listener.has_sasl or listener.path is not None)
     return is_plain and not (config.authorizer_class_name or config.barnabas_audit_log)
 
@@ -77,7 +78,7 @@ class Reception:
         self._ends = asyncio.Event()
         self._accepting: list[socket.socket] = []
         self._clients: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[None]] = set()  # they wait for a request
+        self._idle: set[asyncio.Task[None]] = set()  # connections that wait for a request
         self._heir: Heir | None = None
         self._most_bytes: int = config.barnabas_request_max_bytes
         self._idle_s = config.connections_max_idle_ms / 1000
@@ -90,7 +91,7 @@ class Reception:
             self._thread.start()
 
     def take(self) -> list[socket.socket]:
-        """The sockets of all listeners, for the broker, which then calls `hand_over`."""
+        """Take the sockets of all listeners for the broker, which then calls `hand_over`."""
         kept = dict(zip((one.name for one in self._served), self._release(), strict=True))
         others = [one for one in self._config.listeners if one.name not in kept]
         made = dict(zip((one.name for one in others), self._listen(others), strict=True))
@@ -99,7 +100,7 @@ class Reception:
     def hand_over(self, heir: Heir) -> None:
         """Pass all connections to the broker, each after its current answer.
 
-        Takes: heir, called in this thread with the connection and the listener's name.
+        Takes: heir, a function called in this thread with each connection and its listener's name.
         """
 
         def begin() -> None:
@@ -208,7 +209,7 @@ class Reception:
     async def _next_request(self, sock: socket.socket) -> bytes | None:
         """The next frame with its size, without reading any byte beyond it.
 
-        None: the broker takes the connection.
+        Gives:  None if the broker takes the connection.
         Raises: EOFError; ValueError where the frame is too long.
         """
         task = asyncio.current_task()
@@ -242,7 +243,9 @@ class Reception:
     async def _carry(
         self, name: str, request: bytes, upstream: _Upstream | None
     ) -> tuple[bytes | None, _Upstream | None]:
-        """The leader's answer, and the connection to it; None where there is no answer."""
+        """Forward a request. Gives: the leader's answer, and the connection to the leader; None
+        without an answer.
+        """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
         if api_key in (PRODUCE, FETCH) and self._heir is None:
             return None, upstream
@@ -290,10 +293,10 @@ class Reception:
 
 
 async def _until_readable(sock: socket.socket) -> None:
-    """Wait for bytes, or the end, without reading any.
+    """Wait for bytes, or the end of the stream, without reading any.
 
     A task that is cancelled in the same round of the loop in which its `sock_recv` got bytes would
-    lose them, and the broker would read the rest as sizes.
+    lose them, and the broker would take later bytes for a frame's size.
     """
     loop = asyncio.get_running_loop()
     readable = loop.create_future()

@@ -57,8 +57,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class _StopError(BaseException):
     """A signal requested the end.
 
-    Not an `Exception`: it is raised anywhere, and logging catches exceptions while it writes a
-    line.
+    It is not an `Exception`: a signal handler raises it anywhere, and logging catches every
+    `Exception` while it writes a line.
     """
 
 
@@ -66,9 +66,8 @@ class Standby:
     """The process of a standby, which has the data directory's lock. steps: its steps."""
 
     def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
-        """Raises: LogDirectoryError where another process has the directory, or other files are in
-        it:
-                everything that the leader does not have would be removed.
+        """Check that the directory may become a copy. Raises: LogDirectoryError where another
+        process uses it, or it contains other files: following would remove them.
         """
         self._config, self._leader = config, leader
         self._disk, self._data_dir = OsDisk(), config.data_dir
@@ -115,7 +114,7 @@ class Standby:
             self._lock.release()
 
     def carry_out(self, steps: Steps) -> Any:
-        """Carry out one step after the other. Gives: the return value of the generator."""
+        """Carry out the steps of a generator, one after the other. Gives: its return value."""
         result: bytes | None = None
         failure: OSError | LinkError | None = None
         try:
@@ -161,7 +160,7 @@ class Standby:
             self._socket = tls.wrap_socket(sock, server_hostname=address[0])
 
     def _connected(self, timeout_s: float) -> socket.socket:
-        """The connection, with that timeout from now on."""
+        """The connection, with this timeout from now on."""
         sock = self._socket
         assert sock is not None, "there is no connection"
         if sock.gettimeout() != timeout_s:

@@ -1,4 +1,4 @@
-"""What a start prints: where the broker listens, and how to reach it."""
+"""The lines that a start prints: the addresses of the broker, and how to reach it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _address_text(address: tuple[str, int]) -> str:
 
 
 def _what_clients_need(listener: ListenerConfig) -> str:
-    """The settings that clients need for the listener, if it is not plain; otherwise empty."""
+    """The settings that clients need for a listener with TLS or SASL; otherwise empty."""
     if not (listener.has_tls or listener.has_sasl):
         return ""
     return (
@@ -51,7 +51,7 @@ def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
 
 
 def announce(server: Server, began: float, console_url: str | None, *, quiet: bool) -> None:
-    """Print where the broker listens, and what to try; nothing with `quiet`."""
+    """Print the broker's addresses and commands to try; nothing with `quiet`."""
     broker = server.broker
     where = ",".join(map(_address_text, server.addresses))
     others = _other_listeners(server, broker.config)
@@ -61,7 +61,8 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = shown(server.addresses)
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
-    has_cli = importlib.util.find_spec("click") is not None  # else they say what to install
+    # otherwise the commands say what to install
+    has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
@@ -76,7 +77,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     )
     try:
         print(text, flush=True)
-    except OSError as error:  # a full disk, or a reader that is gone: no reason to end
+    except OSError as error:  # a full disk, or a closed pipe: no reason to end
         logger.warning(
             "listening on %s; standard output cannot be written: %s",
             where,
@@ -85,4 +86,4 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         with open(os.devnull, "wb") as nothing:
             os.dup2(
                 nothing.fileno(), 1
-            )  # the interpreter writes what is left there at its end, and would fail again
+            )  # the interpreter writes the buffered text at its end, and would fail again

@@ -12,11 +12,11 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 class StartError(Exception):
-    """The broker cannot start: one clear line, exit code 1."""
+    """The broker cannot start: prints one line, with exit code 1."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The parser of the command line."""
     main = argparse.ArgumentParser(
         prog="barnabas",
         description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients "
@@ -55,7 +55,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
     hints = []
     for argument in arguments:
         if not argument.startswith("-"):
-            continue  # most likely the value of the option before it
+            continue  # most likely the value of the preceding option
         name = argument.partition("=")[0]
         near = difflib.get_close_matches(name, parser._option_string_actions, n=1, cutoff=0.7)
         hints.append(f"there is no {name}" + (f"; did you mean {near[0]}?" if near else ""))

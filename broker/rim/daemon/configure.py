@@ -1,4 +1,5 @@
-"""The settings of a start: from options, a file, the environment, and files that they name.
+"""Reads the settings of a start: from options, a file, the environment, and the files that settings
+name.
 
 Every file that a setting names is read here, before the broker listens, so that a mistake is
 reported in one line before anything is opened.
@@ -22,7 +23,7 @@ logger = logging.getLogger("barnabas")
 
 
 def read_config(options: argparse.Namespace) -> BrokerConfig:
-    """All settings, with what they name read. Raises: StartError."""
+    """All settings, after the files that they name are read. Raises: StartError."""
     try:
         properties = _properties_of(options.config) if options.config else {}
         secret_files = [options.config] if _has_secrets(properties) else []
@@ -91,7 +92,7 @@ def _has_secrets(properties: Mapping[str, str]) -> bool:
 
 
 def _secret_files(properties: Mapping[str, str]) -> list[str]:
-    """The files that secrets are taken from. Raises: ConfigError."""
+    """The files that contain secrets. Raises: ConfigError."""
     if not any("${" in text for text in properties.values()):
         return []
     from barnabas.broker.settings.config_providers import files_of
@@ -136,7 +137,7 @@ def _moved_listeners(
 
 
 def _read_users(config: BrokerConfig) -> None:
-    """Take the users of barnabas.users.file. Raises: StartError, ConfigError."""
+    """Read the users of barnabas.users.file. Raises: StartError, ConfigError."""
     path = config.barnabas_users_file
     if path is None:
         return
@@ -192,7 +193,7 @@ def _read_signing_keys(config: BrokerConfig) -> None:
 
 
 def _check_audit_log(config: BrokerConfig) -> None:
-    """Raises: StartError where the file cannot be written."""
+    """Check that the audit log's file can be written. Raises: StartError."""
     path = config.barnabas_audit_log
     if path:
         from barnabas.broker.rim.audit_log import AuditLog
@@ -231,7 +232,7 @@ def _check_registry(config: BrokerConfig) -> None:
 
 
 def set_log_levels(texts: Sequence[str]) -> None:
-    """Raises: StartError where there is no such level."""
+    """Set the levels of loggers. Raises: StartError for an unknown level."""
     if not texts:
         return
     from barnabas.broker.settings.loggers import LEVELS

@@ -1,4 +1,4 @@
-"""The sockets of a start: of clients, and of what is served beside them."""
+"""The sockets of a start: for clients, and for the HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
 
 Sockets = dict[str, socket.socket]
-"""By the option or setting that asks for it."""
+"""By the option or setting that enables the endpoint."""
 REPLICATION_PORT = "barnabas.replication.port"
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A socket that listens there. Raises: StartError, which names the option to be changed."""
+    """A listening socket of that address. Raises: StartError, which names the option to change."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -42,8 +42,8 @@ def listen_for_each(
 ) -> list[socket.socket]:
     """A socket for each broker, listener by listener.
 
-    Takes: ports, of the brokers, for the first listener; else they are those after the first
-           broker's; for 0 free ones. listeners: None for all.
+    Takes: ports, the brokers' ports for the first listener; without them each broker has the port
+           after the previous one's, or a free port for 0. listeners: None for all.
     """
     count = config.barnabas_brokers
     if ports is not None and len(ports) not in (1, count):
@@ -79,7 +79,7 @@ def _listen_at_path(path: str) -> socket.socket:
 
 
 def listen_beside(options: argparse.Namespace, config: BrokerConfig) -> Sockets:
-    """The sockets of what is served over HTTP, by the options that ask for it."""
+    """The sockets of the HTTP endpoints, by the options that enable them."""
     sockets = {}
     if config.barnabas_metrics_port >= 0:
         option = "--metrics-port"

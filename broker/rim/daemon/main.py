@@ -17,8 +17,8 @@ OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a
-    Ctrl-C before it listens.
+    """Run the command. Gives: the exit code: 0; 1 after one line with the error; 130 after a Ctrl-C
+    before the broker listens.
     """
     _fill_standard_descriptors()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -91,11 +91,12 @@ def _print_help() -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Have something at descriptors 0 to 2: whatever is opened next takes the lowest that is free.
+    """Open /dev/null at closed descriptors from 0 to 2: the next opened file gets the lowest free
+    number.
 
     A process may be started with standard input, output or error closed (`2>&-`, some supervisors).
-    Then the metadata journal had number 2, and what a library or the cleaner's process says on
-    standard error would have been written into it.
+    Then the metadata journal could get number 2, and text that a library or the cleaner's process
+    writes to standard error would be written into the journal.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)

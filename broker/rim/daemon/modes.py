@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
 
 STANDBY_OF = "--standby-of"
-# A collection of the second generation traverses what two of the first left: 50,000 objects, in 4
-# to 12 ms, and 35 ms where others use the caches. With thresholds of 50,000 and 20 it took 140 ms
-# after 100,000 transactions, with 25,000 and 4 up to 85. An object costs the same.
+# A collection of the second generation traverses the objects that two of the first left: 50,000, in
+# 4 to 12 ms, and 35 ms if other programs use the caches. With thresholds of 50,000 and 20 it took
+# 140 ms after 100,000 transactions, with 25,000 and 4 up to 85 ms. The cost per object is the same.
 GC_THRESHOLDS = (25_000, 1, 1250)
 
 
@@ -55,7 +55,9 @@ def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError
 
 
 def start(options: argparse.Namespace) -> int:
-    """Start as the options and settings ask. Gives the exit code. Raises: StartError."""
+    """Start in the mode that the options and settings request. Gives: the exit code. Raises:
+    StartError.
+    """
     began = time.perf_counter()
     if options.test_clock_ahead and options.test_control is None:
         raise StartError("--test-clock-ahead needs --test-control PORT")
@@ -65,7 +67,8 @@ def start(options: argparse.Namespace) -> int:
         log_as_json()
     if config.barnabas_metrics_port >= 0:
         check_metrics_library()
-    with contextlib.suppress(ValueError, OSError):  # with more descriptors, more files stay open
+    # with more descriptors, more files can stay open
+    with contextlib.suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
@@ -81,7 +84,7 @@ def start(options: argparse.Namespace) -> int:
 
 
 def _stand_by(config: BrokerConfig, leader: str) -> int:
-    """Be the standby of a leader until a signal comes. Gives the exit code."""
+    """Run as the standby of a leader until a signal. Gives: the exit code."""
     from barnabas.broker.replication.rim.standby import Standby
     from barnabas.storage.directory.log_directory import LogDirectoryError
 
@@ -100,7 +103,9 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
 
 
 def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
-    """Raises: StartError where a standby cannot follow such a broker, or strangers could."""
+    """Check the settings of replication. Raises: StartError where a standby could not follow the
+    broker, or any host could.
+    """
     if config.barnabas_replication_port < 0:
         return
     _check_link(config, "barnabas.replication.host", config.barnabas_replication_host)
@@ -112,7 +117,7 @@ def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> Non
 
 
 def _check_link(config: BrokerConfig, setting: str, host: str) -> None:
-    """Raises: StartError where the link between leader and standby is not protected."""
+    """Check that the link between leader and standby is protected. Raises: StartError."""
     from barnabas.broker.replication.rim import link_security
     from barnabas.broker.rim.tls import TlsError
 
@@ -128,7 +133,7 @@ def _check_link(config: BrokerConfig, setting: str, host: str) -> None:
 
 
 def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
-    """The disk that the broker works on; None for the machine's own, as it is."""
+    """The disk for the broker; None for the machine's own disk, without a wrapper."""
     if options.test_control is not None:
         from barnabas.broker.control.forgetful_disk import ForgetfulDisk
 
@@ -142,7 +147,7 @@ def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
 
 
 def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> PairMember | None:
-    """Be the other node's standby until the lease is this one's; None where a signal came first."""
+    """Run as the other node's standby until this node has the lease. Gives: None after a signal."""
     from barnabas.broker.replication.lease_record import LeaseRecordError
     from barnabas.broker.replication.rim.pair_member import PairMember, PairSettingsError
     from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -150,7 +155,7 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
     try:
         for sock in (*listen_for_each(config, options.port),
                      *listen_beside(options, config).values()):  # fmt: skip
-            sock.close()  # an address that is in use is reported now
+            sock.close()  # report now if an address is in use
         member = PairMember(config, lambda some: listen_for_each(config, options.port, some))
         _load_what_serves(with_metrics=config.barnabas_metrics_port >= 0)
         return member if member.wait_until_leading() else None
@@ -180,7 +185,7 @@ def _open_and_serve(
 ) -> int:
     """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
     keeper = None if member is None else member.keeper
-    signals = Signals()  # handled before a client, or a script that waits for the port, sees it
+    signals = Signals()  # signals are handled before a client or script sees the port
     socks = listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = listen_beside(options, config)
     from barnabas.broker.rim.clocks import steady_ms, wall_ms
@@ -192,13 +197,14 @@ def _open_and_serve(
 
     gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
-        sync_file_system(config.data_dir)  # a standby that was killed has not done it
+        sync_file_system(config.data_dir)  # a killed standby has not done this
     try:
         with _no_garbage_collection():
             broker = open_broker(
                 config,
                 SystemIds(),
-                # both by the server's clock: otherwise loaded state would age by its lead at once
+                # both times are by the server's clock: if that is ahead, loaded state would
+                # otherwise age at once by the difference
                 now_ms=steady_ms() + options.test_clock_ahead,
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
@@ -228,7 +234,9 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector during a start: it would double the time, and free nothing."""
+    """Disable the garbage collector during a start: it would double the time, and free no
+    memory.
+    """
     gc.disable()
     try:
         yield

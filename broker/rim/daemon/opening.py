@@ -1,4 +1,4 @@
-"""The way from a configuration to a running broker: the order in which a data directory is opened.
+"""From a configuration to a running broker: the order in which a data directory is opened.
 
 lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
 replayed -> half-ended transactions ended.
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.opening")
 
 JOURNAL = "barnabas-metadata.journal"
-# The settings of a topic without known ones: a compacted log may have gaps, which are no damage.
+# The settings of a topic whose own are unknown: with them gaps do not count as damage, since the
+# log may be compacted.
 COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -45,13 +46,13 @@ def open_broker(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     leader_epoch: int = 0,
 ) -> Broker:
-    """Open the data directory that the configuration names, and whatever is in it.
+    """Open the data directory that the configuration names, with all its contents.
 
-    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not
-            given. sync, which fsyncs many files; one that does several at a time makes the start of
-            many logs quick. leader_epoch, of this node's claim where two share a lease, else 0:
-            its partitions are led by no lower one, and a standby's copy that was in sync has all
-            that was answered.
+    Takes:  now_ms, the steady time; wall_ms, the wall time; now_ms if it is not given. sync, which
+            fsyncs many files; in parallel, it makes the start of many logs fast. leader_epoch, the
+            epoch of this node's claim if two nodes share a lease, else 0: all partitions are led
+            with at least this epoch, and a standby's copy that was in sync counts as having all
+            acknowledged data.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
@@ -70,7 +71,7 @@ def open_broker(
     settings = _TopicSettings(config, disk)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
-        settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
+        settings.metadata().cut_torn()  # not earlier: a refused start leaves it for the next one
         broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync)
         if was_standby:
             _end_standby(disk, config.data_dir)
@@ -82,7 +83,9 @@ def open_broker(
 
 
 def _was_standby(disk: Disk, data_dir: str) -> bool:
-    """Whether a standby had the directory. Raises: LogDirectoryError where it is not whole."""
+    """Whether the directory is a standby's copy. Raises: LogDirectoryError for an incomplete
+    one.
+    """
     if not disk.exists(f"{data_dir}/{STANDBY_NOTE_NAME}"):
         return False
     from barnabas.broker.replication.following import StandbyNote
@@ -114,10 +117,10 @@ def _end_standby(disk: Disk, data_dir: str) -> None:
 
 
 class _TopicSettings:
-    """The settings of topics: of the metadata journal, else of Apache Kafka's metadata log.
+    """The settings of topics, from the metadata journal, else from Apache Kafka's metadata log.
 
-    Each is read once, when it is first needed: the log manager locks the directory before it needs
-    any topic's settings.
+    Each of the two is read once, at its first use: the log manager locks the directory before it
+    needs any topic's settings.
     """
 
     def __init__(self, config: BrokerConfig, disk: Disk) -> None:
@@ -128,7 +131,7 @@ class _TopicSettings:
         self._log_configs: dict[str, LogConfig] = {}
 
     def metadata(self) -> ClusterMetadata:
-        """The metadata journal; the broker's dynamic settings in it hold from then on."""
+        """The metadata journal; its dynamic settings of the broker apply from the first call on."""
         metadata = self._metadata
         if metadata is None:
             path = f"{self._config.data_dir}/{JOURNAL}"

@@ -1,4 +1,4 @@
-"""One broker in its event loop: put together, announced, and closed at the end."""
+"""One broker in its event loop: made, announced, and closed at the end."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ logger = logging.getLogger("barnabas")
 class Daemon:
     """One broker, from the moment it listens until its logs are closed.
 
-    Takes: began, by the steady clock, for the announcement; member, of a pair, whose lease lets
-           this node lead.
-    is_deposed: another node leads.
+    Takes: began, the start's time by the steady clock, for the announcement; member, a node of a
+           pair whose lease lets this node lead.
+
+    is_deposed: whether another node leads.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class Daemon:
         self._began, self._options = began, options
         self._measuring = _measuring() if "--metrics-port" in side_sockets else None
         self._leader: Leader | None = None
-        self._leased_leader: LeasedLeader | None = None  # the same one, if a lease lets it lead
+        self._leased_leader: LeasedLeader | None = None  # the same server, if a lease lets it lead
         self._input_has_ended = self._is_stopping = False
 
     async def run(self) -> int:
-        """Serve; gives the exit code."""
+        """Serve. Gives: the exit code."""
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
         console = _console(server, self._side_sockets)
@@ -132,7 +133,7 @@ class Daemon:
         return server
 
     def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
-        """The leader's side of replication, which a standby can follow."""
+        """The leader's side of replication."""
         sock, broker = self._side_sockets[REPLICATION_PORT], self._broker
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
@@ -146,7 +147,7 @@ class Daemon:
         return Leader(broker.config, broker.logs.disk, sock, loop)
 
     def _control(self) -> Control:
-        """The test control: commands that make faults and move the clock."""
+        """The test control: commands that cause faults and move the clock."""
         from barnabas.broker.control.rim.clock import ControlledClock
         from barnabas.broker.control.rim.control import Control
 
@@ -201,8 +202,8 @@ def _measuring() -> Measuring:
 
 
 def _import_ahead(broker: Broker) -> None:
-    """Import what no request leads to first, but a timer or a new connection, as far as the
-    settings and what was loaded need it: else it would be imported on the event loop.
+    """Import the modules that a timer or a new connection may be the first to use, if the settings
+    need them: otherwise they would be imported while the event loop runs.
     """
     names = []
     if broker.groups.next_deadline_ms() is not None:
@@ -252,7 +253,8 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     console, host = Console(server, sock), sock.getsockname()[0]
     if server.broker.config.barnabas_console_registry:
         _warn_of_missing_libraries()
-    gc.freeze()  # its modules: else the first collection, during a request, would traverse them
+    # freeze its modules: otherwise the first collection, during a request, would traverse them
+    gc.freeze()
     if host not in LOOPBACK:
         if console.needs_login:
             what = "without TLS: its users' passwords cross the network readable"
@@ -288,7 +290,9 @@ def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
 
 
 def _log_in_a_thread() -> LogOutput:
-    """Replace the handler that writes log lines at once by one that writes them in a thread."""
+    """Replace the log handler that writes in the calling thread by one that writes in a separate
+    thread.
+    """
     from barnabas.broker.rim.log_output import LogOutput
 
     output = LogOutput(2)

@@ -17,7 +17,7 @@ class Signals:
 
     After a signal while the data directory is opened, the opening is completed, and the daemon ends
     as soon as it serves: so it ends cleanly. A second signal then ends the process at once. A
-    signal while the logs are closed is ignored, so that they are closed completely.
+    signal while the logs are closed is ignored, so that all logs are closed cleanly.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Signals:
         for number in SIGNALS:
             if (
                 number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # ignored already (nohup): the process outlives its terminal
+            ):  # SIGHUP was already ignored (nohup): the process survives its terminal
                 signal.signal(number, self._on_signal)
 
     def call(self, do: Callable[[], object]) -> None:
-        """Call the function at each signal, and at once if one has come already."""
+        """Call the function at each signal, and at once if one has already arrived."""
         self._do = do
         if self._has_come:
             logger.info("a signal has come while the broker started: it stops now")

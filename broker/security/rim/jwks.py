@@ -1,8 +1,8 @@
-"""A thread that reads the keys that sign tokens, from a file or a URL, and reads them again.
+"""A thread that reads, and refreshes, the keys that sign tokens, from a file or a URL.
 
 They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and, at most once in
 `...retry.backoff.ms`, when a token's key is unknown and `UnknownKeys` allows a read. If they cannot
-be read the earlier keys stay, and the read is tried again, each time after twice as long, up to
+be read, the earlier keys stay, and the read is tried again, each time after twice the delay, up to
 `...retry.backoff.max.ms`.
 
 Source: KIP-768.
@@ -29,7 +29,7 @@ TIMEOUT_S = 10.0
 
 
 class JwksReader:
-    """Reads one listener's keys, and again. Raises: KeySetError where the URL is of no known kind.
+    """Reads one listener's keys, repeatedly. Raises: KeySetError for an unknown kind of URL.
 
     Takes: keys, which are replaced.
     """
@@ -54,7 +54,7 @@ class JwksReader:
         self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
 
     def start(self) -> None:
-        """Read now and from now on."""
+        """Read the keys now, and start the thread."""
         self._keys.on_unknown_key = self._is_asked.set
         self._thread.start()
 
@@ -64,7 +64,7 @@ class JwksReader:
         self._thread.join(TIMEOUT_S)
 
     def read(self) -> bool:
-        """Read once; what cannot be read is logged."""
+        """Read the keys once; errors are logged."""
         try:
             with urlopen(self._url, timeout=TIMEOUT_S) as response:
                 data = response.read(LONGEST_SET_BYTES + 1)
@@ -73,7 +73,7 @@ class JwksReader:
             keys = parse_keys(json.loads(data))
         except (OSError, ValueError, HTTPException, RecursionError) as error:
             reason: object = error.reason if isinstance(error, URLError) else error
-            if self._shown_url != self._url:  # it may name the password
+            if self._shown_url != self._url:  # the URL may contain a password
                 reason = f"{type(error).__name__}; a user and a password in an address are not sent"
             logger.error(
                 "the keys of %s cannot be read, and the %d former ones hold: %s",
@@ -90,7 +90,7 @@ class JwksReader:
         while not self._is_closed.is_set():
             if self.read():
                 backoff_s = self._backoff_s
-                # unknown keys of tokens that anybody sends make no more than so many reads
+                # the rate of reads is bounded, since any client can send tokens with unknown keys
                 self._is_closed.wait(self._backoff_s)
                 self._is_asked.wait(self._refresh_s)
             else:
