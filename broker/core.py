@@ -464,8 +464,12 @@ class Broker:
     def next_deadline_ms(self) -> int | None:
         """The time at which `on_tick` has work next; None: no timer is set."""
         requests, wide = self.requests, self.wide.made
-        is_ready = requests.work.is_ready or requests.reading.queue or self.topics.is_configuring
-        if is_ready or self.metadata.is_rewriting or (wide is not None and wide.queue):
+        # This runs after each request: what is empty, as nearly all is, costs no call.
+        if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
+            return 0
+        if self.topics.configuring is not None or (wide is not None and wide.queue):
+            return 0
+        if self.metadata.rewriting is not None and self.metadata.is_rewriting:
             return 0
         if self._transaction_ends.in_parts:
             return 0
@@ -477,7 +481,7 @@ class Broker:
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,
-            self.unwritten.next_deadline_ms(),
+            self.unwritten.next_deadline_ms() if self.unwritten.calls else None,
             None if self.sasl is None else self.sasl.next_deadline_ms(),
             None if self.shares.made is None else self.shares.made.next_deadline_ms(),
         ):

@@ -211,7 +211,8 @@ def read_produce(
         at += 1
     else:
         count, at = _read_count(data, at, compact)
-    elements_left = _taken(elements_left, count)
+        _check_elements(elements_left - count)
+    elements_left -= count
     topics = []
     by_id = version >= PRODUCE_TOPIC_IDS
     topic_id = None
@@ -229,7 +230,8 @@ def read_produce(
             at += 1
         else:
             partition_count, at = _read_count(data, at, compact)
-        elements_left = _taken(elements_left, partition_count)
+            _check_elements(elements_left - partition_count)
+        elements_left -= partition_count  # a count of one byte is checked below, with its topic
         partitions = []
         for _ in range(partition_count):
             if compact:
@@ -266,8 +268,9 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
-        # Once for each topic: its partitions are bounded by `elements_left` already.
-        if at > end:
+        # Once for each topic: it has few partitions, or `elements_left` bounds them already.
+        if at > end or elements_left < 0:
+            _check_elements(elements_left)
             _refuse_others(most_other_bytes)
         topics.append(TopicProduceData(name, topic_id, partitions))
     if compact:
@@ -275,14 +278,13 @@ def read_produce(
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
-def _taken(elements_left: int, count: int) -> int:
-    """The number of elements that may follow an array of `count` elements."""
-    if count > elements_left:
+def _check_elements(left: int) -> None:
+    """Refuse a request with more elements than it may have: fewer than 0 are left."""
+    if left < 0:
         raise MalformedMessageError(
             f"it has more than {MOST_PRODUCE_ELEMENTS} topics, partitions and tagged fields: send "
             "fewer partitions with each request"
         )
-    return elements_left - count
 
 
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
@@ -296,7 +298,8 @@ def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int
     count, at = read_uvarint(data, at)
     if count > MOST_TAGGED_FIELDS:
         raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
-    elements_left = _taken(elements_left, count)
+    elements_left -= count
+    _check_elements(elements_left)
     for _ in range(count):
         _, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)

@@ -123,13 +123,16 @@ class _Produce:
 
     def __init__(
         self,
-        topics: TopicRegistry | NodeTopics,
+        cluster: Cluster,
+        topics: TopicRegistry,
         request: ProduceRequest,
         context: RequestContext,
         unreadable: Unreadable,
     ) -> None:
-        self.topics, self.request, self.context = topics, request, context
-        self.unreadable = unreadable
+        self.topics: TopicRegistry | NodeTopics = topics
+        if not cluster.is_one:
+            self.topics = cluster.topics_of(context.node_id, acks_all=request.acks == -1)
+        self.request, self.context, self.unreadable = request, context, unreadable
         self.budget = FOR_ONE_BATCH
         self.answers: Answers = []
         self.appended: list[Log] = []
@@ -140,6 +143,8 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
+        if context.topics_version < topics.version:  # the request was held back
+            _refuse_later_topics(self, topics)
 
     def begins_epoch(self, name: str, partition: int) -> bool:
         """Whether the log's file of leader epochs has to be written before its next batch."""
@@ -372,7 +377,7 @@ class ProduceHandler:
         if denied and not request.topic_data:
             return self._all_denied(request, context, denied, denied_code)
         unreadable, refused = self._prepare(request, context.api_version)
-        produce = _begun(self._cluster, self._topics, request, context, unreadable)
+        produce = _Produce(self._cluster, self._topics, request, context, unreadable)
         name = request.transactional_id
         if name is not None and refused is None:
             self._batches.check_connection(produce)
@@ -442,7 +447,7 @@ class ProduceHandler:
         denied: Sequence[TopicProduceData],
         code: Code,
     ) -> Answer:
-        produce = _Produce(self._topics, request, context, ALL_READABLE)
+        produce = _Produce(self._cluster, self._topics, request, context, ALL_READABLE)
         produce.refuse(denied, code)
         self._count_errors(produce)
         return self._encoded(produce)
@@ -818,25 +823,6 @@ def _refuse_partitions(
         for partition in topic.partition_data:
             if (topic.name, partition.index) in refused:
                 partition.records = None
-
-
-def _begun(
-    cluster: Cluster,
-    topics: TopicRegistry,
-    request: ProduceRequest,
-    context: RequestContext,
-    unreadable: Unreadable,
-) -> _Produce:
-    """The initial state of a request, also of one that was held back."""
-    here = (
-        topics
-        if cluster.is_one
-        else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
-    )
-    produce = _Produce(here, request, context, unreadable)
-    if context.topics_version < topics.version:  # the request was held back
-        _refuse_later_topics(produce, topics)
-    return produce
 
 
 def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:

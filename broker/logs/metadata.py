@@ -158,7 +158,7 @@ class ClusterMetadata:
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
-        self._rewriting: Rewriting | None = None
+        self.rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._torn_at = -1  # the position of an unfinished change at the end, until it is cut off
         self._epoch = 0  # frames of the journal
@@ -369,8 +369,8 @@ class ClusterMetadata:
 
     def close(self) -> None:
         self.cut_torn()
-        if self._rewriting is not None:
-            self._rewriting = None
+        if self.rewriting is not None:
+            self.rewriting = None
             self._disk.unlink(self._path + REPLACING_SUFFIX)
         if self._gone:
             self._append()
@@ -408,8 +408,8 @@ class ClusterMetadata:
             bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies}
         )
         self._file.append(frame)
-        if self._rewriting is not None and not self._rewriting.try_add(frame, len(bodies)):
-            self._rewriting = None  # the old file has the change
+        if self.rewriting is not None and not self.rewriting.try_add(frame, len(bodies)):
+            self.rewriting = None  # the old file has the change
         self._note_size()
         self._gone.clear()
         self._frames += len(bodies)
@@ -556,11 +556,11 @@ class ClusterMetadata:
             + len(self.group_configs)
             + 5
         )
-        if self._rewriting is not None or self._frames < max(
+        if self.rewriting is not None or self._frames < max(
             SMALLEST_REWRITE, REWRITE_FACTOR * living
         ):
             return
-        self._rewriting = Rewriting(_living_frames(self), self._epoch + 1)
+        self.rewriting = Rewriting(_living_frames(self), self._epoch + 1)
         if living <= journal_file.ENCODED_AT_ONCE:
             self._gone.clear()
             while self.is_rewriting:
@@ -569,11 +569,11 @@ class ClusterMetadata:
     @property
     def is_rewriting(self) -> bool:
         """Whether `on_tick` has work."""
-        return self._rewriting is not None and not self._rewriting.is_encoded
+        return self.rewriting is not None and not self.rewriting.is_encoded
 
     def on_tick(self) -> None:
         """Encode the next part of a journal that is being rewritten."""
-        rewriting = self._rewriting
+        rewriting = self.rewriting
         if rewriting is not None and not rewriting.is_encoded and rewriting.encode_some():
             self.run_steps(self._replace_file(rewriting))
 
@@ -586,11 +586,11 @@ class ClusterMetadata:
             if not is_out_of_resources(error):
                 raise
             logger.warning("%s waits for space to be written again: %s", self._path, error)
-            self._rewriting = None
-        if self._rewriting is not rewriting:
+            self.rewriting = None
+        if self.rewriting is not rewriting:
             self._disk.unlink(path)
             return
-        self._rewriting, self._frames = None, rewriting.frame_count
+        self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
         self._note_size()  # not earlier: a power loss may restore the former file

@@ -100,7 +100,7 @@ class TopicRegistry:
         # by topic created in this run: the version of its creation
         self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
-        self._configuring: Iterator[None] | None = None
+        self.configuring: Iterator[None] | None = None
         self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
 
     # --- partitions ------------------------------------------------------------------------------
@@ -453,21 +453,21 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        self._configuring = self._configuring_all()  # each with the settings at that time
+        self.configuring = self._configuring_all()  # each with the settings at that time
         self.on_tick()
 
     def on_tick(self) -> None:
         """Apply a change of the broker's settings to some more logs."""
-        if self._configuring is not None:
+        if self.configuring is not None:
             # the generator yields None; True means that it has ended
-            is_done = next(self._configuring, True)
+            is_done = next(self.configuring, True)
             if is_done:
-                self._configuring = None
+                self.configuring = None
 
     @property
     def is_configuring(self) -> bool:
         """Whether `on_tick` has work."""
-        return self._configuring is not None
+        return self.configuring is not None
 
     def _configuring_all(self) -> Iterator[None]:
         """Configure all logs, LOGS_CONFIGURED_AT_ONCE in each slice."""

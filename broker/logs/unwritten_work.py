@@ -40,31 +40,31 @@ class UnwrittenWork:
     """
 
     def __init__(self) -> None:
-        self._calls: deque[Callable[[int], None]] = deque()
+        self.calls: deque[Callable[[int], None]] = deque()
         self._due_ms = 0
         self.may_wait = False
         self._lines = BoundedLines(MOST_LINES_OF_A_LOG)
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.calls)
 
     def later(self, call: Callable[[int], None], now_ms: int) -> None:
         """Make the call after RETRY_MS; if there is still no space, the call calls this method
         again.
         """
-        self._calls.append(call)
+        self.calls.append(call)
         self._due_ms = now_ms + RETRY_MS
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has work; None without waiting calls."""
-        return self._due_ms if self._calls else None
+        return self._due_ms if self.calls else None
 
     def on_tick(self, now_ms: int) -> None:
         """Make some calls, up to the first one that finds no space."""
         for _ in range(MOST_AT_ONCE):
-            if not self._calls or self._due_ms > now_ms:
+            if not self.calls or self._due_ms > now_ms:
                 return
-            self._calls.popleft()(now_ms)
+            self.calls.popleft()(now_ms)
 
     def note(self, what: str, error: OSError, now_ms: int) -> None:
         """Log a decision that was not written, at most once a minute for each text."""

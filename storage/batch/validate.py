@@ -223,7 +223,8 @@ def check_client_batch(
         or (sequence < 0 if producer_id >= 0 else attributes & TRANSACTIONAL)
     ):
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
-    if at_once is not None:
+    # A single batch in its request has only its own bound.
+    if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
         at_once.take_records(count)  # before anything is decompressed, which may take long
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
