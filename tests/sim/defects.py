@@ -20,6 +20,7 @@ from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.transactions import transaction_end
 from barnabas.broker.transactions.transaction_end import (
     Endings,
@@ -2213,4 +2214,18 @@ def decided_transactions_take_batches() -> Iterator[None]:
         self.without_space = Forgetful()
 
     with changed(Endings, "__init__", forgetful):
+        yield
+
+
+@defect("a fetch that was answered after a wait is kept", "left")
+def keep_answered_fetches() -> Iterator[None]:
+    reply = Requests.reply
+
+    def keep(self: Requests, ticket: int, response: Any) -> None:
+        fetch = self._waiting_fetches.get(ticket)
+        reply(self, ticket, response)
+        if fetch is not None:
+            self._waiting_fetches[ticket] = fetch
+
+    with changed(Requests, "reply", keep):
         yield

@@ -1003,10 +1003,24 @@ class World:
 
     def _look_for_leftovers(self) -> None:
         """No file stays for ever that nothing needs: snapshots of producers go with their segments,
-        but for the latest.
+        but for the latest. And of each request that is answered, or whose client is gone, no table
+        has a row.
         """
         if self.node.broker is None:
             return
+        requests = self.node.broker.requests
+        kept = [
+            ticket
+            for ticket in (*requests._waiting_fetches, *requests._amendments)
+            if not requests.is_parked(ticket) and ticket not in requests._takers
+        ]
+        kept += [
+            context.ticket
+            for context in requests._parked.values()
+            if not requests.is_waited_for(context)
+        ]
+        if kept:
+            self.history.incident("left", f"{len(kept)} requests, of which the last is {kept[-1]}")
         for (topic, index), log in self._all_logs():
             if not self.node.disk.is_dir(log.directory):
                 continue  # it was never written to

@@ -4,6 +4,7 @@ Apache Kafka 4.3 answered (`offsets_of_share_groups_are_set`, `kinds_of_groups_d
 
 from __future__ import annotations
 
+import errno
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost
 from helpers.disk_broker import READER, DiskBroker
+from sim.disk import Refusal
 
 from barnabas.broker.console.groups import describe_members
 from barnabas.broker.group_topics import short_text
@@ -250,6 +252,27 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
     b.release_flushes()
     b.tick()
     assert b.answer(READER).responses[0].partitions[0].error_code == Code.NONE
+
+
+def test_an_end_of_a_change_that_finds_no_space_is_answered_and_written_later() -> None:
+    """The states are set, and the group's record that says so has no space: the client may ask
+    again.
+    """
+    b, _ = broker()
+    join(b)
+    leave(b)
+    b.hold_flushes()
+    b.send(READER, alter_request(p0=7), 0)
+    assert b.answer(READER) is None
+    b.disk.refuse(Refusal(frozenset({"write"}), errno.ENOSPC))
+    b.release_flushes()
+    b.tick()
+    assert b.answer(READER).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    b.disk.refuse(None)
+    for _ in range(3):
+        b.tick(1_000)
+    assert offsets(b, {"t": [0]}) == {("t", 0): (7, RECORDS - 7, Code.NONE)}
+    assert alter(b, p0=8) == [Code.NONE]
 
 
 def test_a_group_is_deleted_with_the_states_of_its_partitions() -> None:

@@ -18,9 +18,10 @@ from helpers.admin_host import creatable
 from helpers.core_host import CoreHost, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.leftovers import KEPT_OF_CONNECTIONS, KEPT_OF_TOPICS, places_of
-from helpers.share_member import SHARED, ShareMember, acquired, begin_group
+from helpers.share_member import SHARED, ShareMember, acquired, begin_group, topic_id
 
 from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.share.share_sessions import FINAL_EPOCH, ShareTarget
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -215,6 +216,36 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
     for _ in range(4):
         b.tick(10_000)
     assert places_of(b.broker, is_ticket) == []
+
+
+@pytest.mark.parametrize("way", ["forgotten", "ended", "hung up"])
+def test_nothing_is_kept_of_a_share_session_that_has_ended(way: str) -> None:
+    """Nor of a partition that it gave up, while another member's session has the partition."""
+    b = DiskBroker(**SHARED)
+    b.topic("t")
+    b.topic("u")
+    begin_group(b, "g", "t", "u")
+    member, other = (ShareMember(b, "g", name) for name in ("m", "n"))
+    for one in (member, other):
+        assert acquired(one.fetch(("t", 0), ("u", 0))) == []
+
+    def is_gone(value: Any) -> bool:
+        return (
+            isinstance(value, ShareTarget)
+            and value.session.key.member_id == "m"
+            and (way != "forgotten" or value.topic_id == topic_id(b, "t"))
+        )
+
+    assert places_of(b.broker, is_gone)
+    if way == "forgotten":
+        member.fetch(forgotten=(("t", 0),))
+    elif way == "ended":
+        member.fetch(session=FINAL_EPOCH)
+    else:
+        member.hang_up()
+    for _ in range(3):
+        b.tick()
+    assert places_of(b.broker, is_gone) == []
 
 
 # --- a topic -------------------------------------------------------------------------------------

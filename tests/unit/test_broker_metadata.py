@@ -250,6 +250,21 @@ def test_a_journal_that_is_gone_is_told_and_begins_again(
     opened(path).close()
 
 
+def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(path: Path) -> None:
+    metadata = opened(path)
+    early = b""
+    for number in range(2 * SMALLEST_REWRITE):
+        if path.stat().st_size < len(early):
+            break  # it was written again with the last change
+        early = path.read_bytes()
+        metadata.set_next_producer_id(number)
+    assert path.stat().st_size < len(early)
+    metadata.close()
+    path.write_bytes(early)
+    with pytest.raises(JournalError, match="is an earlier one, from before it was written again"):
+        opened(path)
+
+
 def test_an_earlier_copy_of_a_journal_that_was_written_again_is_refused(path: Path) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 1, {})

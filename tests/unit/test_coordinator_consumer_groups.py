@@ -15,7 +15,10 @@ from helpers.group_host import GroupHost
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -24,6 +27,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from barnabas.protocol.request_context import RequestContext
 
 AT_ONCE = ConsumerGroupSettings(assignment_interval_ms=0)
 SESSION_MS, INTERVAL_MS, REBALANCE_MS = 45_000, 5_000, 10_000
@@ -435,6 +439,23 @@ def test_the_assignment_is_computed_once_in_an_interval() -> None:
     assert two.beat().member_epoch == 4
     settle(one, two, three)
     assert sorted(member.count() for member in (one, two, three)) == [1, 1, 2]
+
+
+def test_a_heartbeat_whose_records_are_dropped_is_decided_again_at_once() -> None:
+    """The topics are read again, and the assignment that was not written begins no interval."""
+    host = GroupHost(topics={"t": 4})
+    m = Consumer(host, "m")
+    m.beat()
+    m.take()
+    host.pass_time(1_000)
+    host.topics["t"] = 6
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=m.epoch)
+    context = RequestContext(9, 1, "client", "/192.0.2.7")
+    dropped = host.coordinator.on_consumer_group_heartbeat(request, context, host.now_ms)
+    assert dropped.records
+    host.coordinator.on_records_dropped("g")
+    m.beat()
+    assert (m.epoch, m.count()) == (3, 6)
 
 
 def test_what_a_member_ceases_to_want_goes_before_there_is_a_new_assignment() -> None:

@@ -169,11 +169,15 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
     assert len(slices) > 10
 
 
+@pytest.mark.parametrize(("max_wait_ms", "min_bytes"), [(0, 1), (500, 1 << 30)])
 def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
-    as_kafka_left_it: Path, tmp_path: Path, slices: list[int]
+    as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
+    """Also one that would wait on for data when its index is built."""
     host = opened(as_kafka_left_it, tmp_path)
-    host.ask(READER, committed(), 11)
+    request = fetch({"t": {0: 0}}, isolation=1, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
+    host.ask(READER, request, 11)
+    assert host.broker.logs.log_dir.builds
     host.broker.on_closed(READER)
     while host.broker.next_deadline_ms() == 0:
         host.tick(0)

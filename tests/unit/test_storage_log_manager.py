@@ -420,6 +420,23 @@ def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     assert manager.logs == {}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_log_has_that_goes_off_line_is_on_the_disk_after_a_clean_stop(seed: int) -> None:
+    """The stop does not close it any more, and says that all of the directory is durable."""
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.mkdir("/data")
+    disk.fsync_dir("/")
+    manager = open_manager("/data", disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    for value in (b"a", b"b", b"c"):
+        log.append(batch([value]), now_ms=NOW_MS)
+    manager.take_off_line(log, CorruptLog("x", 0, "it is damaged", "Restore it."))
+    manager.close(NOW_MS)
+    disk.lose_power()
+    again = open_manager("/data", disk=disk).logs["t", 0]
+    assert values_of(again) == {0: b"a", 1: b"b", 2: b"c"}
+
+
 class FullDisk(OsDisk):
     """A disk that has no space for a file of one name while `is_full`."""
 

@@ -323,6 +323,27 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
         assert disk.opened == [] and disk.take() == []
 
 
+def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_again(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """Their files are those of before, and lack what was found in the log since."""
+    segment = closed_segment(disk, tmp_path)
+    indexes = segment.indexes
+    offsets, times = indexes.offset_index().encode(), indexes.time_index().encode()
+    for suffix, width in ((".index", 8), (".timeindex", 12)):
+        path = Path(segment.batches.path(suffix))
+        path.write_bytes(path.read_bytes()[:width])
+    assert segment.batches.file  # it is open
+    disk.fails = True
+    indexes.rebuild(None)
+    indexes.set_txn_index(TxnIndex(ABORTED))
+    indexes.drop()
+    disk.fails = False
+    assert not indexes.try_load_txn_index(), "it would show aborted records as committed ones"
+    assert indexes.time_index().encode() == times
+    assert indexes.trusted_offset_index().encode() == offsets
+
+
 @pytest.mark.parametrize(("suffix", "width"), [(".index", 8), (".timeindex", 12)])
 @pytest.mark.parametrize("junk", [0, 1, 8, 12, 96])
 def test_what_is_no_entry_is_left_out_when_the_indexes_are_dropped(
@@ -591,6 +612,21 @@ def test_indexes_rebuilt_are_those_that_were_appended(
             assert state_of(segment) == expected and segment.indexes.files.checksums() == on_disk(
                 segment
             )
+
+
+def test_no_index_is_built_for_a_segment_that_went_while_its_build_waited(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """The build may be of one slice, and its directory is gone, or another log's."""
+    segment = closed_segment(disk, tmp_path)
+    waiting = segment.indexes._rebuilding(None)
+    segment.indexes.cache.forget(segment.indexes)
+    for path in tmp_path.iterdir():
+        if path.suffix != ".log":
+            path.unlink()
+    disk.take_steps()
+    assert list(waiting) == []
+    assert [path.suffix for path in tmp_path.iterdir()] == [".log"]
 
 
 def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path) -> None:
