@@ -71,6 +71,7 @@ class Heartbeat(Protocol):
     """The heartbeat of a consumer, share or streams group."""
 
     group_id: str
+    member_id: str
     member_epoch: int
 
 
@@ -227,7 +228,7 @@ class GroupRuntime:
         """
         group = self._groups.group(request.group_id)
         stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
-        if not stays:
+        if not stays or self._groups.is_being_removed(request.group_id, request.member_id):
             self.check_writable(request.group_id)
         result = decide()
         if then is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import resource
 import shutil
@@ -19,6 +20,8 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -72,6 +75,13 @@ def not_written(error: OSError) -> OSError:
     if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
         return error
     return NotWrittenError(error.errno, error.strerror, error.filename)
+
+
+def log_lack_of_space(what: str, error: OSError) -> None:
+    """Log that something is written later. Raises: the error, if it is not for lack of space."""
+    if not isinstance(not_written(error), NotWrittenError):
+        raise error
+    logger.warning("%s waits for space: %s", what, error)
 
 
 def cut_back(truncate: Callable[[int], None], size: int) -> None:

@@ -481,6 +481,13 @@ class GroupCoordinator:
         """Whether a SyncGroup is the leader's, with the assignments that the group waits for."""
         return self._membership.completes_rebalance(request)
 
+    def is_being_removed(self, group_id: str, member_id: str) -> bool:
+        """Whether a member's removal may be decided, and its records not written yet.
+
+        Each member has a session from its first request, or a start, to its removal.
+        """
+        return (SESSION, group_id, member_id) not in self.timers
+
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:

@@ -28,7 +28,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 
-from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk, log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     META_PROPERTIES_NAME,
@@ -80,13 +80,15 @@ class RunNote:
     """The note `barnabas-boot-id`: the machine's run and the mount of the last broker.
 
     It is written when all consequences of a power loss are done and durable, and invalidated when
-    the disk fails.
+    the disk fails. is_due: it found no space, so that a kill counts as a power loss until it is
+    written.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
         self._path = f"{data_dir}/{BOOT_ID_NAME}"
+        self.is_due = False
 
     def last_run(self) -> LastRun:
         """How the last run ended, by the directory's names and the note."""
@@ -108,10 +110,15 @@ class RunNote:
 
     def write(self) -> None:
         """Note this run: after a kill the next start finds unflushed data in the page cache."""
+        self.is_due = False
         boot_id = self._disk.boot_id()
         if boot_id is not None and not self.is_same_run():
             mount_id = self._disk.mount_id(self._data_dir)
-            self._disk.write_atomic(self._path, f"{boot_id} {mount_id}".encode())
+            try:
+                self._disk.write_atomic(self._path, f"{boot_id} {mount_id}".encode())
+            except OSError as error:
+                log_lack_of_space(self._path, error)
+                self.is_due = True
 
     def write_failure(self) -> None:
         """Note that the disk failed: the next start treats that as a power loss.

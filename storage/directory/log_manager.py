@@ -45,11 +45,10 @@ from barnabas.storage.disk import (
     DirectorySync,
     Disk,
     Lock,
-    NotWrittenError,
     Syncable,
     SyncSteps,
     is_out_of_resources,
-    not_written,
+    log_lack_of_space,
     run_at_once,
 )
 from barnabas.storage.files.checkpoints import (
@@ -127,7 +126,6 @@ class LogManager(LogStarts):
         self._removed: set[str] = set()
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         self._deletion_count = self._new_files_count = 0
-        self._lacks_note = False
 
     @property
     def lost_power(self) -> bool:
@@ -188,7 +186,7 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            self._wait_for_space("the checkpoint", error)  # the last one holds as well
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the last one holds
         is_clean = self.last_run is LastRun.CLEAN
         # After a power loss, too, data of a log may be only in the page cache: a start before this
         # one may have written them again and been killed before its flush. So the journals stay
@@ -326,29 +324,13 @@ class LogManager(LogStarts):
         try:
             self.log_dir.store_epoch()
         except OSError as error:
-            if not isinstance(not_written(error), NotWrittenError):
-                raise
-            logger.warning("the leader epoch %d waits for space: %s", self.leader_epoch, error)
+            log_lack_of_space(f"the leader epoch {self.leader_epoch}", error)
         for log in logs:
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that all consequences of a power loss are done and durable in this run.
-
-        Without space that is noted later: a kill until then counts as a power loss.
-        """
-        try:
-            self._run_note.write()
-            self._lacks_note = False
-        except OSError as error:
-            self._wait_for_space("the note of this run", error)
-            self._lacks_note = True
-
-    def _wait_for_space(self, what: str, error: OSError) -> None:
-        """Log that something is written later. Raises: the error, if it is another one."""
-        if not isinstance(not_written(error), NotWrittenError):
-            raise error
-        logger.warning("%s of %s waits for space: %s", what, self.data_dir, error)
+        """Note that all consequences of a power loss are done and durable in this run."""
+        self._run_note.write()
 
     def note_failure(self) -> None:
         """Note that the disk failed: the kernel may have dropped what was written."""
@@ -437,6 +419,7 @@ class LogManager(LogStarts):
                 if not is_out_of_resources(error):
                     raise
         if files.is_made and not files.is_taken:
+            files.is_made = False  # since others may wait for them
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
@@ -545,12 +528,12 @@ class LogManager(LogStarts):
         )
 
     def _periodic_checkpoint(self) -> SyncSteps:
-        if self._lacks_note:
-            self.note_boot()
+        if self._run_note.is_due:
+            self._run_note.write()
         try:
             yield from self.checkpoint_steps()
         except OSError as error:
-            self._wait_for_space("the checkpoint", error)
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)
 
     def _recovery_points(self) -> Offsets:
         return {

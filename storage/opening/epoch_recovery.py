@@ -23,7 +23,7 @@ from barnabas.protocol.records import (
     base_offset_of,
     leader_epoch_of,
 )
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     CorruptCheckpoint,
@@ -75,9 +75,7 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
     try:
         epochs.write()  # also without epochs: otherwise an empty log's damaged file would stay
     except OSError as error:
-        if not is_out_of_resources(error):
-            raise
-        logger.warning("the leader epochs of %s wait for space: %s", files.directory, error)
+        log_lack_of_space(f"the leader epochs of {files.directory}", error)
     return epochs
 
 

@@ -25,7 +25,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, has_right_crc, read_header
 from barnabas.storage.directory.flush_journal import Redo
 from barnabas.storage.directory.last_run import TRUST, LastRun
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, TXN_SUFFIX
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES
 from barnabas.storage.log.segment import Segment
@@ -216,10 +216,8 @@ class LogLoader:
         try:
             segment.indexes.write()
         except OSError as error:
-            if not is_out_of_resources(error):
-                raise
+            log_lack_of_space(f"an index of {self.files.directory}", error)
             self.was_closed = False
-            logger.warning("the indexes of %s wait for space: %s", self.files.directory, error)
 
     def _check_batches(
         self, segment: Segment, position: int, state: ProducerStateManager

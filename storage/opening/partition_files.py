@@ -18,7 +18,7 @@ import uuid
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.cleaning.segment_swap import complete_swaps
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -171,9 +171,9 @@ class PartitionFiles:
         try:
             segment.make_files()
         except OSError as error:
-            if not is_out_of_resources(error) or not self._is_dispensable():
+            if not self._is_dispensable():
                 raise
-            logger.warning("the files of %s wait for space: %s", self.directory, error)
+            log_lack_of_space(f"a file of {self.directory}", error)
             self.has_files = False
         self.segments = [segment]
 

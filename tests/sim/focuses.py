@@ -16,7 +16,7 @@ from sim.network import Weather
 from sim.scenario import DURABILITY, Group, Scenario
 
 Focus = Callable[[Scenario], None]
-SHARE, LATER_SHARE = 0.4, 0.2
+SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
 
 
 def with_kills(scenario: Scenario) -> None:
@@ -323,6 +323,19 @@ def with_no_space(scenario: Scenario) -> None:
     scenario.refusal_ms, scenario.fault_gap_ms = (200, 2500), (100, 700)
     scenario.chaos_ms, scenario.transaction_timeout_ms = max(scenario.chaos_ms, 9000), 5000
     scenario.rounds, scenario.stops_ms = 12, ()
+
+
+def with_no_space_and_groups(scenario: Scenario) -> None:
+    """... and members of groups whose sessions are short."""
+    with_stops(scenario)
+    with_no_space(scenario)
+
+
+def with_starts_without_space(scenario: Scenario) -> None:
+    """... and the broker is killed or stopped meanwhile, so that most starts find no space."""
+    with_no_space(scenario)
+    scenario.faults, scenario.fault_weights, scenario.fault_count = ("kill", "stop"), (3, 1), 8
+    scenario.power_share, scenario.crash_at_start, scenario.refusal_ms = 0.0, 0.0, (600, 2500)
 
 
 def with_outages(scenario: Scenario) -> None:
@@ -790,6 +803,8 @@ LATER_FOCUSES: tuple[Focus, ...] = (
     with_many_producers_and_kills,
     with_no_space,
 )
+# The same again.
+LATEST_FOCUSES: tuple[Focus, ...] = (with_no_space_and_groups, with_starts_without_space)
 
 
 def drawn_focus(seed: int) -> Focus | None:
@@ -797,4 +812,6 @@ def drawn_focus(seed: int) -> Focus | None:
     rng = random.Random(f"{seed} focus")
     if rng.random() < SHARE:
         return rng.choice(FOCUSES)
-    return rng.choice(LATER_FOCUSES) if rng.random() < LATER_SHARE else None
+    if rng.random() < LATER_SHARE:
+        return rng.choice(LATER_FOCUSES)
+    return rng.choice(LATEST_FOCUSES) if rng.random() < LATEST_SHARE else None

@@ -451,7 +451,7 @@ class Worker(TransactionalProducer):
         )
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call)
-        if answer is LOST:
+        if answer is LOST or answer.error_code == Code.COORDINATOR_NOT_AVAILABLE:
             return False
         if answer.error_code and answer.error_code not in MOVED_ON:
             raise Refused(f"{self.name}: Heartbeat", answer.error_code)

@@ -33,6 +33,7 @@ from sim import focuses, wire
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
 from sim.network import Weather
+from sim.node import Node
 from sim.readers import Reader
 from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
@@ -636,6 +637,29 @@ def test_offsets_that_find_no_space_are_neither_lost_nor_committed_unseen(
         world = World(seed, tweak=_with_a_disk_that_is_full_amid_writes, is_plain=True)
         assert world.run().findings == [], seed
     assert refused
+
+
+def test_starts_without_space_serve_or_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of them serve. In seed 14 a member's removal waited for space while its heartbeats were
+    answered: it was removed amid its next session.
+    """
+    starts = Counter[bool]()
+    start = Node.start
+
+    def counted(node: Node) -> bool:
+        is_up = start(node)
+        starts[is_up] += node.disk.refusal is not None
+        return is_up
+
+    monkeypatch.setattr(Node, "start", counted)
+    for seed in (0, 3, 14, 21):
+        assert run_seed(seed, tweak=focuses.with_starts_without_space).findings == [], seed
+    assert starts[True] > 5 > starts[False], starts
+
+
+def test_members_of_short_sessions_keep_them_without_space() -> None:
+    """A member whose removal waits for space is not answered as one that stays (seed 27)."""
+    assert run_seed(27, tweak=focuses.with_no_space_and_groups).findings == []
 
 
 def _with_few_records_after_power_losses(scenario: Scenario) -> None:

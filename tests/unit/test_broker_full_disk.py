@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from helpers.disk_broker import DiskBroker, Producer, creation_of
 from helpers.full_disk import ALL, REQUESTS, FullDisk, codes
+from helpers.group_host import subscription
+from helpers.share_member import SHARED
 from sim.disk import Refusal, SimFile
 
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.without_space import CODES
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.storage.disk import Data
 
 TRIED_ELSEWHERE = {
@@ -301,6 +315,90 @@ def test_members_are_not_removed_before_they_can_send_a_heartbeat(seconds: int) 
     for _ in range(12):
         b.tick(1_000)
     assert full.member_id not in b.broker.groups.group("classic").classic.members  # type: ignore[union-attr]
+
+
+TOPOLOGY = Topology(0, [Subtopology("0", ["t"], [], [], [], [], [])])
+MEMBERS: dict[str, tuple[Any, Any, int]] = {
+    "consumer": (
+        ConsumerGroupHeartbeatRequest(
+            "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        ConsumerGroupHeartbeatRequest("g", "m", 1),
+        1,
+    ),
+    "share": (
+        ShareGroupHeartbeatRequest("g", "m", 0, None, ["s"]),
+        ShareGroupHeartbeatRequest("g", "m", 1),
+        1,
+    ),
+    "streams": (
+        StreamsGroupHeartbeatRequest(
+            "g", "m", 0, rebalance_timeout_ms=60_000, process_id="p", topology=TOPOLOGY,
+            active_tasks=[], standby_tasks=[], warmup_tasks=[],
+        ),
+        StreamsGroupHeartbeatRequest("g", "m", 1),
+        0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("group", MEMBERS)
+def test_a_member_whose_removal_waits_for_space_is_not_answered_as_one(group: str) -> None:
+    """Its session is over, and its removal decided. Were its heartbeats answered meanwhile, it
+    would be removed amid its next session.
+    """
+    b = DiskBroker(**SHARED, group_streams_initial_rebalance_delay_ms="0")
+    for name in ("s", "t"):
+        b.topic(name)
+    for name in INTERNAL_TOPICS:
+        b.broker.topics.ensure_internal_topic(name, b.now_ms)
+        b.make_files(name)
+    joining, member, version = MEMBERS[group]
+    joined = b.call(joining, version)
+    assert joined.error_code == Code.NONE
+    member.member_epoch = joined.member_epoch
+    b.tick(1_000)
+    assert codes(b.call(member, version)) - {0} == set()
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    for _ in range(120):
+        b.tick(1_000)
+    for _ in range(3):
+        assert codes(b.call(member, version)) == {Code.COORDINATOR_NOT_AVAILABLE}
+        b.tick(1_000)
+    b.disk.refuse(None)
+    for _ in range(12):
+        b.tick(1_000)
+    assert codes(b.call(member, version)) == {Code.UNKNOWN_MEMBER_ID}
+
+
+def test_a_classic_member_of_a_consumer_group_whose_removal_waits_is_not_answered_as_one() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
+    b.make_files(OFFSETS_TOPIC)
+    joining, _, version = MEMBERS["consumer"]
+    assert b.call(joining, version).error_code == Code.NONE
+    join = JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
+        group_instance_id="i", protocol_type="consumer", reason=None,
+        protocols=[JoinGroupRequestProtocol("range", subscription("t"))],
+    )  # fmt: skip
+    joined = b.call(join, 9)
+    assert joined.error_code == Code.NONE
+    ids = "g", joined.generation_id, joined.member_id, "i"
+    heartbeat, sync = HeartbeatRequest(*ids), SyncGroupRequest(*ids, "consumer", "range", [])
+    assert b.call(sync, 5).error_code == Code.NONE
+    assert b.call(heartbeat, 4).error_code == Code.NONE
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    for _ in range(15):
+        b.tick(1_000)
+    assert b.call(heartbeat, 4).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert b.call(sync, 5).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    b.disk.refuse(None)
+    for _ in range(12):
+        b.tick(1_000)
+    assert b.call(heartbeat, 4).error_code == Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(

@@ -46,6 +46,34 @@ def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
     assert os.path.isdir(taken.directory)
 
 
+def test_files_whose_name_finds_no_space_are_given_up_once(tmp_path: Path) -> None:
+    """Several requests may wait for them, and their directory is gone when the second one goes
+    on: the log makes others.
+    """
+
+    class Refusing(OsDisk):
+        is_full = True
+
+        def rename(self, old: str, new: str) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), new)
+            super().rename(old, new)
+
+    disk = Refusing()
+    manager = open_manager(tmp_path, disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    files = manager.begin_files(log)
+    files.make()
+    manager.take_files(log, files, NOW_MS)
+    manager.on_tick(NOW_MS)
+    assert not os.path.exists(files.directory)
+    disk.is_full = False
+    manager.take_files(log, files, NOW_MS)
+    assert not log.files.are_made and not files.is_taken
+    log.files.make()
+    assert log.files.are_made
+
+
 @pytest.mark.parametrize("name", [".log", ".index", ".timeindex"])
 def test_of_files_that_cannot_be_made_nothing_is_left(tmp_path: Path, name: str) -> None:
     class Refusing(OsDisk):

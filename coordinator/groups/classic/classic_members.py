@@ -184,7 +184,7 @@ class ClassicMembers:
         consumer = group.require_consumer()
         try:
             member_id, value = self._require_member(
-                consumer, request.member_id, request.group_instance_id
+                group, request.member_id, request.group_instance_id
             )
             current = consumer.current(member_id)
             classic = value.classic
@@ -224,7 +224,7 @@ class ClassicMembers:
         consumer = group.require_consumer()
         try:
             member_id, value = self._require_member(
-                consumer, request.member_id, request.group_instance_id
+                group, request.member_id, request.group_instance_id
             )
         except KafkaError as error:
             return error.code
@@ -266,7 +266,7 @@ class ClassicMembers:
                 if member_id not in consumer.members or member_id in removed:
                     raise KafkaError(Code.UNKNOWN_MEMBER_ID)
                 if self._context.settings.is_preview:
-                    self._require_member(consumer, member_id, None)
+                    self._require_member(group, member_id, None)
                 removed[member_id] = None
                 codes.append(Code.NONE)
             except KafkaError as error:
@@ -278,17 +278,21 @@ class ClassicMembers:
     # --- small parts -----------------------------------------------------------------------------
 
     def _require_member(
-        self, consumer: ConsumerGroup, member_id: str, instance_id: str | None
+        self, group: Group, member_id: str, instance_id: str | None
     ) -> tuple[str, MemberValue]:
         """The id and value of a classic member.
 
-        Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol.
+        Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol;
+                COORDINATOR_NOT_AVAILABLE where its removal is decided and waits for space.
         """
+        consumer, group_id = group.require_consumer(), group.group_id
         if instance_id is not None:
             member_id = static_member_id(consumer, instance_id, member_id)
         value = consumer.members.get(member_id)
         if value is None or value.classic is None:
             raise KafkaError(Code.UNKNOWN_MEMBER_ID)
+        if (timers_of.SESSION, group_id, member_id) not in self._timers:
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)  # its removal is not written yet
         return member_id, value
 
     def _restart_session(
