@@ -145,6 +145,11 @@ def transaction_rows(broker: Broker) -> list[TransactionRow]:
     return rows
 
 
+def holding_first(rows: Sequence[TransactionRow]) -> list[TransactionRow]:
+    """The transactions that hold readers back, then the others; the oldest first among each."""
+    return sorted(rows, key=lambda row: not row.held)
+
+
 TRANSACTION_COLUMNS: Columns[TransactionRow] = {
     "attention": lambda row: row.attention,
     "name": lambda row: row.name,

@@ -182,6 +182,17 @@ def test_open_transactions_are_a_list_and_each_has_a_page(window: Callable[..., 
     page.wait_for_selector("text=It is aborted in")
 
 
+def test_the_overview_names_what_holds_readers_among_many_older_ones(
+    window: Callable[..., Page], shop: Hall
+) -> None:
+    shop.write("late", 0, b"v")
+    page = window().open()
+    page.wait_for_selector(".verdict.bad", timeout=30_000)  # once it is open for ten seconds
+    assert "late has been open for" in page.inner_text(".verdict.bad")
+    shop.producers["late"].abort_transaction(20)
+    page.wait_for_selector(".verdict.good")
+
+
 def test_a_transaction_that_has_ended_says_so(window: Callable[..., Page]) -> None:
     opened = window()
     page = opened.open("#/transaction/999999")

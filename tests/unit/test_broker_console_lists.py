@@ -89,6 +89,14 @@ def test_rows_of_transactions() -> None:
     ]
 
 
+def test_a_young_transaction_that_holds_readers_is_before_older_ones() -> None:
+    old = tuple(identity(f"till-{number}", 100 + number, 90_000, 600_000) for number in range(20))
+    broker = views.Broker(views.Observed((HELD, FREE), (*old, *IDS), (), {}, NOW_MS))
+    rows = transaction_rows(broker)
+    assert [row.name for row in rows[:2]] == ["till-0", "till-1"]
+    assert [row.name for row in lists.holding_first(rows)[:2]] == ["pay", "till-0"]
+
+
 def test_a_transaction_that_no_coordinator_knows_has_no_end() -> None:
     broker = views.Broker(views.Observed((HELD,), (), (), {}, NOW_MS))
     (first, _) = transaction_rows(broker)

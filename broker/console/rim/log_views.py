@@ -11,6 +11,7 @@ from barnabas.broker.console.lists import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
     TransactionRow,
+    holding_first,
     place_rows,
     transaction_rows,
 )
@@ -46,7 +47,7 @@ class LogViews:
         self._transactions_of: views.Broker | None = None
 
     def overview(self, viewer: Viewer, query: Query) -> Any:
-        """Topics with strips, the oldest transactions, and groups that wait or are behind."""
+        """Topics with strips, and the transactions and groups that need a look."""
         broker = self._source.look(viewer)
         names = views.topic_names(
             broker, query.get("search", ""), internal=query.get("internal") == "true"
@@ -70,8 +71,8 @@ class LogViews:
                 ],
             },
             "transactions": [
-                views.transaction_value(row, broker)
-                for row in broker.open_transactions[: views.ROWS_IN_OVERVIEW]
+                views.transaction_value(row.transaction, broker)
+                for row in holding_first(self._transaction_rows(broker))[: views.ROWS_IN_OVERVIEW]
             ],
             "groups": self._groups.values(broker, groups, waits),
         }
@@ -205,15 +206,19 @@ class LogViews:
     def transactions(self, viewer: Viewer, query: Query) -> Any:
         """A part of the list of open transactions, in an order; see `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
-        if self._transactions_of is not broker:
-            self._transactions, self._transactions_of = transaction_rows(broker), broker
-        rows = [row for row in self._transactions if search in row.name.lower()]
+        rows = [row for row in self._transaction_rows(broker) if search in row.name.lower()]
         part = listed(query, rows, TRANSACTION_COLUMNS)
         return {
             "total": part.total,
             "first": part.first,
             "rows": [views.transaction_value(row.transaction, broker) for row in part.rows],
         }
+
+    def _transaction_rows(self, broker: views.Broker) -> list[TransactionRow]:
+        """The rows of a look, which are made once for it."""
+        if self._transactions_of is not broker:
+            self._transactions, self._transactions_of = transaction_rows(broker), broker
+        return self._transactions
 
     def transaction(self, viewer: Viewer, query: Query) -> Any:
         """One open transaction, and a part of its partitions."""
