@@ -34,15 +34,17 @@ Receive = Callable[[int], bytes]
 
 def receiver(sock: socket.socket) -> Receive:
     """A reader of exactly so many bytes of a socket. It raises EOFError at the end, and OSError."""
+    buffer = bytearray()
 
     def receive(size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            more = sock.recv(min(size - len(data), 1 << 16))
+        while len(buffer) < size:
+            more = sock.recv(1 << 16)
             if not more:
                 raise EOFError
-            data += more
-        return bytes(data)
+            buffer.extend(more)
+        data = bytes(buffer[:size])
+        del buffer[:size]
+        return data
 
     return receive
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+from barnabas.broker.observation.observe import ROWS_AT_ONCE
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.consumer_group_describe import Member as ConsumerMember
     from barnabas.protocol.messages.share_group_describe import Member as ShareMember
 
-MOST_MEMBERS = MOST_RUNS = 200
+MOST_MEMBERS, MOST_RUNS = 200, 10_000
 
 Progress = Literal["bookkeeping", "up to date", "grows", "no members", "moves", "rests", "unknown"]
 
@@ -76,6 +77,8 @@ def describe_in_flight(
                     if len(rows) >= MOST_RUNS:
                         return rows
                     rows.append(_run_value(name, loaded.key.partition, run, now_ms))
+                    if len(rows) % ROWS_AT_ONCE == 0:
+                        yield
     return rows
 
 

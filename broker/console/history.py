@@ -194,13 +194,10 @@ class History:
             return None
         return _positions(last) != _positions(group)
 
-    def moved(self, group_id: str, topic: str, partition: int, offset: int) -> bool:
-        """Whether the group's committed offset has changed since the last sample."""
+    def positions(self, group_id: str) -> dict[tuple[str, int], int]:
+        """The offsets that the group had committed at the last sample."""
         last = self._groups_before.get(group_id)
-        rows = () if last is None else last.offsets
-        return any(
-            row.offset != offset for row in rows if (row.topic, row.partition) == (topic, partition)
-        )
+        return {} if last is None else _positions(last)
 
     def _in_order(self, ring: array[float]) -> list[float]:
         """The numbers of a ring in the order of `times`."""

@@ -119,6 +119,19 @@ class Broker:
         ]
         return sorted(rows, key=lambda row: -self.age_ms(row))
 
+    @cached_property
+    def groups_by_need(self) -> list[GroupState]:
+        """The groups; those that read a stuck partition first, then by their lag."""
+        stuck = {(row.topic, row.partition) for row in self.held if self.is_stuck(row)}
+
+        def order(group: GroupState) -> tuple[bool, int, str]:
+            reads_stuck = bool(stuck) and any(
+                (offset.topic, offset.partition) in stuck for offset in group.offsets
+            )
+            return (not reads_stuck, -group.lag, group.group_id)
+
+        return sorted(self.observed.groups, key=order)
+
     def age_ms(self, row: OpenRow) -> int:
         """The age of an open transaction; if no coordinator knows it, the time since its last
         batch.
@@ -223,7 +236,6 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
     ]
     places.sort(key=lambda place: -int(str(place["held"])))
     age_ms = broker.age_ms(row)
-    is_ongoing = state is not None and state.state == "Ongoing"
     return {
         "transactional_id": (state.transactional_id or None) if state is not None else None,
         "producer_id": row.producer_id,
@@ -231,9 +243,7 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
         "state": state.state if state is not None else None,
         "age_ms": age_ms,
         "timeout_ms": state.timeout_ms if state is not None else -1,
-        "ends_in_ms": state.timeout_ms - age_ms
-        if state is not None and is_ongoing and state.timeout_ms != NO_TIMEOUT_MS
-        else None,
+        "ends_in_ms": time_left_ms(row, age_ms),
         "client": broker.observed.clients.get(state.transactional_id)
         if state is not None
         else None,
@@ -243,6 +253,14 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
         "places": places[:MOST_PARTITIONS_OF_ROW],
         "with_no_data": [list(pair) for pair in row.with_no_data[:MOST_PARTITIONS_OF_ROW]],
     }
+
+
+def time_left_ms(row: OpenRow, age_ms: int) -> int | None:
+    """How long it is until a transaction's timeout ends it; None where none will."""
+    state = row.id_state
+    if state is None or state.state != "Ongoing" or state.timeout_ms == NO_TIMEOUT_MS:
+        return None
+    return state.timeout_ms - age_ms
 
 
 def group_value(
@@ -380,17 +398,6 @@ def totals(broker: Broker) -> dict[str, int]:
         "transactional_ids": len(broker.observed.transactional_ids),
         "groups": len(broker.observed.groups),
     }
-
-
-def groups_by_need(broker: Broker) -> list[GroupState]:
-    """The groups; those that read a stuck partition first, then by their lag."""
-    stuck = {(row.topic, row.partition) for row in broker.held if broker.is_stuck(row)}
-
-    def order(group: GroupState) -> tuple[bool, int, str]:
-        reads_stuck = any((offset.topic, offset.partition) in stuck for offset in group.offsets)
-        return (not reads_stuck, -group.lag, group.group_id)
-
-    return sorted(broker.observed.groups, key=order)
 
 
 # --- why a partition is stuck -------------------------------------------------------------------

@@ -110,8 +110,8 @@ def test_members_of_both_protocols_with_their_partitions(shop: Shop, protocol: s
         consumer.poll(0.2)
         assert time.monotonic() < deadline
     while True:
-        group = shop.ask(f"/api/group?group=of-{protocol}")[2]
-        (member,) = group.get("member_rows") or [{"assignment": []}]
+        group = shop.ask(f"/api/group?group=of-{protocol}&of=members")[2]
+        (member,) = group.get("rows") or [{"assignment": []}]
         if len(member["assignment"]) == 2:
             break
         assert time.monotonic() < deadline, group

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,18 +150,26 @@ def test_a_process_that_dies_is_an_error_of_the_record_that_it_was_at(
     assert decoder._process is not first
 
 
-def test_the_process_ends_when_nothing_comes(registry: FakeRegistry) -> None:
+def test_the_process_ends_when_nothing_comes(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    start = decoder_module.subprocess.Popen
+
+    def starting(*arguments: Any, **more: Any) -> Any:
+        started.append(start(*arguments, **more))
+        return started[-1]
+
+    monkeypatch.setattr(decoder_module.subprocess, "Popen", starting)
     made = Decoder({"url": registry.url}, idle_s=0.2)
     data = wire_format.header(add(registry, ORDER)) + DATA
     assert made.decode([data])[0].error == ""
-    process = made._process
-    assert process is not None
     deadline = time.monotonic() + 20
-    while made._process is not None:
+    while started[0].returncode is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert process.returncode is not None
     assert made.decode([data])[0].error == "", "another one is started"
+    assert len(started) == 2
     made.close()
 
 
@@ -182,6 +192,21 @@ def test_user_and_password_go_to_the_registry_and_are_no_argument(registry: Fake
     made = Decoder({"url": registry.url})
     assert "barnabas.console.registry.user" in made.decode([data])[0].error
     made.close()
+
+
+def test_without_the_extra_the_page_says_what_to_install(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fastavro", "jsonschema"):
+        missing = f"raise ModuleNotFoundError('no module', name={name!r})"
+        (tmp_path / f"{name}.py").write_text(missing)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = Decoder({"url": registry.url})
+    ids = add(registry, ORDER), add(registry, {"type": "object"}, "JSON")
+    avro, schema = made.decode([wire_format.header(number) + DATA for number in ids])
+    made.close()
+    assert re.fullmatch(r"Avro needs the package fastavro: pip install .*\[schemas\].*", avro.error)
+    assert "JSON Schema needs the package jsonschema: pip install " in schema.error
 
 
 def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:

@@ -116,10 +116,8 @@ def test_a_group_moves_that_commits() -> None:
     sampled(history, group("kitchen", 3, 5), at=0)
     assert history.trend(group("kitchen", 3, 5), 1).moves is False
     assert history.trend(group("kitchen", 4, 5), 1).moves is True
-    assert history.moved("kitchen", "orders", 0, 4) and not history.moved("kitchen", "orders", 0, 3)
-    assert not history.moved("kitchen", "orders", 1, 4) and not history.moved(
-        "none", "orders", 0, 1
-    )
+    assert history.positions("kitchen") == {("orders", 0): 3}
+    assert history.positions("none") == {}
 
 
 def test_ten_thousand_topics_and_groups_take_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

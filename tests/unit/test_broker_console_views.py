@@ -149,7 +149,7 @@ def test_groups_that_wait_come_first_with_whom_they_wait_for() -> None:
         (identity("pay", 7, age_ms=15_000, partitions=ORDERS),),
         (gone, behind, waiting),
     )
-    assert [row.group_id for row in views.groups_by_need(shown)] == ["kitchen", "archive", "gone"]
+    assert [row.group_id for row in shown.groups_by_need] == ["kitchen", "archive", "gone"]
     (candidate,) = views.candidates(shown, shown.observed.groups)
     assert candidate[0] is waiting
     value = views.group_value(waiting, shown, {("kitchen", "orders", 1): True})

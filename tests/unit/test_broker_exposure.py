@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim.daemon.arguments import parser
+from barnabas.broker.rim.daemon.arguments import StartError, parser
 from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import warnings_of
@@ -141,3 +142,32 @@ def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
     for mode, is_open in ((0o755, True), (0o705, True), (0o750, False), (0o700, False)):
         tmp_path.chmod(mode)
         assert ("holds all records" in warnings(log_dirs=str(tmp_path))) is is_open
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--console-registry", "http://x:1"], "pass --console-port, too"),
+        (["--console-port", "0", "--console-registry", "ftp://x"], "'ftp://x' is no address"),
+        (
+            ["--console-port", "0", "--console-registry", "http://u:p@x:1"],
+            "write the user to barnabas.console.registry.user",
+        ),
+        (
+            [
+                *("--console-port", "0", "--console-registry", "http://x:1"),
+                *("--set", "barnabas.console.registry.ca.file=/no/such/file"),
+            ],
+            "there is no file /no/such/file",
+        ),
+    ],
+)
+def test_a_registry_for_the_console_that_is_wrong(arguments: list[str], words: str) -> None:
+    with pytest.raises(StartError, match=re.escape(words)):
+        read_config(parser().parse_args(["start", *arguments]))
+
+
+def test_a_registry_for_the_console() -> None:
+    arguments = ["start", "--console-port", "0", "--console-registry", "http://a:1,https://b"]
+    config = read_config(parser().parse_args(arguments))
+    assert config.barnabas_console_registry == "http://a:1,https://b"

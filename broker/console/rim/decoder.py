@@ -150,7 +150,7 @@ class Decoder:
         with its:
             command = [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)]
             self._process = subprocess.Popen(
-                command, stdin=its, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                command, stdin=its.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         ours.settimeout(ANSWER_S)
         self._sock = ours

@@ -11,9 +11,13 @@
     GET /api/search        ?topic=&text=&filter=&from=&to=&partitions=&cursor=&after=&count=
                                                         records of a topic, the newest first
     GET /api/download      the same query, &decoded=    all that is found, as lines of JSON
-    GET /api/transactions  ?page=                       all open transactions
-    GET /api/groups        ?search=&page=
-    GET /api/group         ?group=&page=                members, and offsets by partition
+    GET /api/transactions  ?search=&sort=&order=&first=&count=
+                                                        a part of the list of open transactions
+    GET /api/transaction   ?producer=&sort=&order=&first=&count=
+                                                        one of them, and a part of its partitions
+    GET /api/groups        ?search=&sort=&order=&first=&count=
+    GET /api/group         ?group=&of=&sort=&order=&first=&count=
+                                                        a part of its offsets, members or in_flight
     GET /api/requests                                   requests and errors by API
     GET /api/settings      ?topic=
     GET /api/security                                   ACLs, users and quotas
@@ -115,6 +119,7 @@ class Console:
             "/api/records": self._records.records,
             "/api/search": self._records.search,
             "/api/transactions": logs.transactions,
+            "/api/transaction": logs.transaction,
             "/api/groups": groups.groups,
             "/api/group": groups.group,
             "/api/requests": self._requests,

@@ -11,14 +11,22 @@ from barnabas.broker.console.groups import (
     describe_members,
     partition_progress,
 )
-from barnabas.broker.console.history import History
+from barnabas.broker.console.history import History, Trend
+from barnabas.broker.console.lists import (
+    GROUP_COLUMNS,
+    IN_FLIGHT_COLUMNS,
+    MEMBER_COLUMNS,
+    OFFSET_COLUMNS,
+    GroupRow,
+    group_rows,
+)
 from barnabas.broker.console.rim.source import (
     BadRequest,
     Query,
     Source,
     Viewer,
-    bounds,
-    number,
+    choice,
+    listed,
 )
 from barnabas.broker.console.spans import MOST_INDEX_ENTRIES, read_strip
 from barnabas.broker.console.topic_rows import known
@@ -40,44 +48,55 @@ class GroupViews:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._rows: list[GroupRow] = []
+        self._rows_of: views.Broker | None = None
 
     def groups(self, viewer: Viewer, query: Query) -> Any:
-        """Groups, those that wait or are behind first."""
+        """A part of the list of groups, in an order; see `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
-        rows = [row for row in views.groups_by_need(broker) if search in row.group_id.lower()]
-        page = views.page_of(rows, number(query, "page", 0), views.ROWS_A_PAGE)
-        waits = self.waits(broker, page.rows)
+        if self._rows_of is not broker:
+            self._rows, self._rows_of = group_rows(broker), broker
+        rows = [row for row in self._rows if search in row.name.lower()]
+        part = listed(query, rows, GROUP_COLUMNS)
+        groups = [row.group for row in part.rows]
         return {
-            **bounds(page),
-            "rows": self.values(broker, page.rows, waits),
+            "total": part.total,
+            "first": part.first,
+            "rows": self.values(broker, groups, self.waits(broker, groups)),
         }
 
     def group(self, viewer: Viewer, query: Query) -> Any:
-        """One group: its members, and its offsets by partition."""
+        """One group, and a part of its offsets, its members or its records in flight."""
         broker, name = self._source.look(viewer), query.get("group", "")
         group = next((row for row in broker.observed.groups if row.group_id == name), None)
         if group is None:
             raise BadRequest(f"There is no group {name!r}.", 404)
         waits = self.waits(broker, [group])
-        page = views.page_of(
-            sorted(group.offsets, key=lambda row: -(row.lag or 0)),
-            number(query, "page", 0),
-            views.ROWS_A_PAGE,
-        )
+        of = choice(query, "of", ("offsets", "members", "in_flight"))
+        if of == "members":
+            part = listed(query, self._members(name), MEMBER_COLUMNS)
+            rows = list(part.rows)
+        elif of == "in_flight":
+            part = listed(query, self._in_flight(broker, group), IN_FLIGHT_COLUMNS)
+            rows = list(part.rows)
+        else:
+            part = listed(query, group.offsets, OFFSET_COLUMNS)
+            rows = self._offset_values(group, part.rows, waits)
+        (value,) = self.values(broker, [group], waits)
+        return {
+            **value,
+            "total": part.total,
+            "first": part.first,
+            "rows": rows,
+            "samples": self._samples(name),
+        }
 
+    def _members(self, name: str) -> list[dict[str, Any]]:
         def members() -> Look[list[dict[str, Any]]]:
             yield
             return describe_members(self._source.server.broker.groups, name)
 
-        (value,) = self.values(broker, [group], waits)
-        return {
-            **value,
-            **bounds(page),
-            "rows": self._offset_values(group, page.rows, waits),
-            "member_rows": self._source.run(members()),
-            "samples": self._samples(name),
-            "in_flight": self._in_flight(broker, group),
-        }
+        return self._source.run(members())
 
     def values(
         self,
@@ -87,9 +106,15 @@ class GroupViews:
     ) -> list[dict[str, Any]]:
         """Groups for JSON, with their progress."""
         rows, now_ms = list(groups), self._source.server.steady_ms()
-        trends = self._source.history(
-            lambda history: [history.trend(group, now_ms) for group in rows]
-        )
+
+        def look() -> Look[list[Trend]]:
+            trends = []
+            for group in rows:
+                trends.append(self._source.sampler.history.trend(group, now_ms))
+                yield
+            return trends
+
+        trends = self._source.run(look())
         return [
             views.group_value(group, broker, waits, trend)
             for group, trend in zip(rows, trends, strict=True)
@@ -118,18 +143,18 @@ class GroupViews:
         waits: Mapping[tuple[str, str, int], bool],
     ) -> list[dict[str, Any]]:
         name = group.group_id
-        moved = self._source.history(
-            lambda history: [
-                history.moved(name, row.topic, row.partition, row.offset) for row in rows
-            ]
-        )
+        before = self._source.history(lambda history: history.positions(name))
         return [
             {
                 **row._asdict(),
                 "waits": waits.get((name, row.topic, row.partition), False),
-                "progress": partition_progress(group, row, has_moved=has_moved),
+                "progress": partition_progress(
+                    group,
+                    row,
+                    has_moved=before.get((row.topic, row.partition), row.offset) != row.offset,
+                ),
             }
-            for row, has_moved in zip(rows, moved, strict=True)
+            for row in rows
         ]
 
     def _samples(self, group_id: str) -> list[list[float | None]]:
@@ -144,15 +169,11 @@ class GroupViews:
 
         return self._source.history(read)
 
-    def _in_flight(self, broker: views.Broker, group: GroupState) -> list[dict[str, Any]] | None:
-        """The in-flight records of a share group, in topics that the viewer may see; None for other
-        groups.
-        """
+    def _in_flight(self, broker: views.Broker, group: GroupState) -> list[dict[str, Any]]:
+        """The in-flight records of a share group, in topics that the viewer may see."""
         server = self._source.server
         shares = server.broker.shares.made
-        if group.kind != SHARE_TYPE:
-            return None
-        if shares is None:
+        if group.kind != SHARE_TYPE or shares is None:
             return []
         look = describe_in_flight(shares, server.broker.topics, group.group_id, server.steady_ms())
         return [row for row in self._source.run(look) if row["topic"] in broker.topics]

@@ -7,6 +7,14 @@ from typing import Any
 
 from barnabas.broker.console import topic_rows, views
 from barnabas.broker.console.history import History, Rates
+from barnabas.broker.console.lists import (
+    PLACE_COLUMNS,
+    TRANSACTION_COLUMNS,
+    TransactionRow,
+    holding_first,
+    place_rows,
+    transaction_rows,
+)
 from barnabas.broker.console.rim.group_views import GroupViews
 from barnabas.broker.console.rim.source import (
     BadRequest,
@@ -15,6 +23,7 @@ from barnabas.broker.console.rim.source import (
     Viewer,
     bounds,
     choice,
+    listed,
     number,
     strip_values,
 )
@@ -34,9 +43,11 @@ class LogViews:
         self._source, self._groups = source, groups
         self._rows: dict[str, TopicRow] = {}
         self._rows_of: views.Broker | None = None
+        self._transactions: list[TransactionRow] = []
+        self._transactions_of: views.Broker | None = None
 
     def overview(self, viewer: Viewer, query: Query) -> Any:
-        """Topics with strips, the oldest transactions, and groups that wait or are behind."""
+        """Topics with strips, and the transactions and groups that need a look."""
         broker = self._source.look(viewer)
         names = views.topic_names(
             broker, query.get("search", ""), internal=query.get("internal") == "true"
@@ -46,7 +57,7 @@ class LogViews:
         strips = self._source.strips(
             [row for rows in shown.values() for row in rows], SPANS_IN_OVERVIEW
         )
-        groups = views.groups_by_need(broker)[: views.ROWS_IN_OVERVIEW]
+        groups = broker.groups_by_need[: views.ROWS_IN_OVERVIEW]
         waits = self._groups.waits(broker, groups)
         return {
             "topics": {
@@ -60,8 +71,8 @@ class LogViews:
                 ],
             },
             "transactions": [
-                views.transaction_value(row, broker)
-                for row in broker.open_transactions[: views.ROWS_IN_OVERVIEW]
+                views.transaction_value(row.transaction, broker)
+                for row in holding_first(self._transaction_rows(broker))[: views.ROWS_IN_OVERVIEW]
             ],
             "groups": self._groups.values(broker, groups, waits),
         }
@@ -193,12 +204,38 @@ class LogViews:
         }
 
     def transactions(self, viewer: Viewer, query: Query) -> Any:
-        """All open transactions, the oldest first."""
-        broker = self._source.look(viewer)
-        page = views.page_of(broker.open_transactions, number(query, "page", 0), views.ROWS_A_PAGE)
+        """A part of the list of open transactions, in an order; see `lists`."""
+        broker, search = self._source.look(viewer), query.get("search", "").lower()
+        rows = [row for row in self._transaction_rows(broker) if search in row.name.lower()]
+        part = listed(query, rows, TRANSACTION_COLUMNS)
         return {
-            **bounds(page),
-            "rows": [views.transaction_value(row, broker) for row in page.rows],
+            "total": part.total,
+            "first": part.first,
+            "rows": [views.transaction_value(row.transaction, broker) for row in part.rows],
+        }
+
+    def _transaction_rows(self, broker: views.Broker) -> list[TransactionRow]:
+        """The rows of a look, which are made once for it."""
+        if self._transactions_of is not broker:
+            self._transactions, self._transactions_of = transaction_rows(broker), broker
+        return self._transactions
+
+    def transaction(self, viewer: Viewer, query: Query) -> Any:
+        """One open transaction, and a part of its partitions."""
+        broker, producer_id = self._source.look(viewer), number(query, "producer", -1)
+        row = next(
+            (row for row in broker.open_transactions if row.producer_id == producer_id), None
+        )
+        if row is None:
+            raise BadRequest(
+                f"There is no open transaction of producer {producer_id}: it may have ended.", 404
+            )
+        part = listed(query, place_rows(broker, row), PLACE_COLUMNS)
+        return {
+            **views.transaction_value(row, broker),
+            "total": part.total,
+            "first": part.first,
+            "rows": [place._asdict() for place in part.rows],
         }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.console import rights, views
+from barnabas.broker.console.lists import Columns, Part, in_order, part_of
 from barnabas.broker.console.rim.sampling import Sampler
 from barnabas.broker.console.spans import (
     MOST_INDEX_ENTRIES,
@@ -246,6 +247,14 @@ def number(query: Query, name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         raise BadRequest(f"`{name}` has to be a number from 0 on, not {text!r}.")
     return int(text)
+
+
+def listed(query: Query, rows: Sequence[T], columns: Columns[T]) -> Part:
+    """The part of a list that a query names, in its order. Raises: BadRequest."""
+    column = choice(query, "sort", tuple(columns))
+    descending = choice(query, "order", ("up", "down")) == "down"
+    ordered = in_order(rows, columns[column], descending=descending)
+    return part_of(ordered, number(query, "first", 0), number(query, "count", 50))
 
 
 def choice(query: Query, name: str, choices: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ import { logIn } from "./login.js";
 import { announce, draw, enter, look, renew, setQuery, state } from "./main.js";
 import { searchQuery } from "./search.js";
 import { nextTheme } from "./theme.js";
-import { ROW_PX, sortBy } from "./topics.js";
+import { isNearlyPassed, sortBy, toTheTop } from "./virtual.js";
 import { produce, replay } from "./writing.js";
 
 const ACTIONS = {
@@ -16,8 +16,8 @@ const ACTIONS = {
   form(target) { state.form = target.dataset.form; draw(); },
   "records-from"(target) { lookFrom(Number(target.dataset.offset)); },
   sort(target) {
-    setQuery(sortBy(target.dataset.column, state.query));
-    document.getElementById("topic-list").scrollTop = 0;
+    setQuery(sortBy(target.dataset.column, target.dataset.natural, state.query));
+    toTheTop();
     renew();
   },
   internal() { setQuery({ internal: state.query.internal === "true" ? undefined : "true", page: undefined }); renew(); },
@@ -97,17 +97,16 @@ export function listen() {
     const { target } = event;
     if (target.dataset.action !== "search") return;
     clearTimeout(searchTimer);
-    searchTimer = setTimeout(() => { setQuery({ search: target.value, page: undefined }); renew(); }, 150);
+    searchTimer = setTimeout(() => { setQuery({ search: target.value, page: undefined }); toTheTop(); renew(); }, 150);
   });
 
   // The list asks for other rows when those that it has are nearly passed.
   let scrollTimer = null;
   document.addEventListener("scroll", ({ target }) => {
-    if (target.id !== "topic-list" || scrollTimer) return;
+    if (!target.closest || !target.closest(".virtual") || scrollTimer) return;
     scrollTimer = setTimeout(() => {
       scrollTimer = null;
-      const { data } = state, first = target.scrollTop / ROW_PX, last = first + target.clientHeight / ROW_PX;
-      if (data && data.view === "topics" && ((first < data.first + 5 && data.first > 0) || last > data.first + data.rows.length - 5)) renew();
+      if (isNearlyPassed(target, state.data)) renew();
     }, 80);
   }, { capture: true, passive: true });
 

@@ -3,9 +3,10 @@
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { count, duration, number } from "./format.js";
-import { card, crumbs, empty, pages, search, table } from "./parts.js";
+import { card, crumbs, empty, search, tabs } from "./parts.js";
 import { link } from "./route.js";
 import { LONG_MS } from "./strip.js";
+import { list } from "./virtual.js";
 
 const BOOKKEEPING = "Spark sink's bookkeeping";
 
@@ -55,45 +56,94 @@ export function readerRow(group) {
     h("p", {}, h("span", { class: "badge" }, group.state), group.is_batch_number ? ` batch ${number(group.committed_offset)}` : group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
 }
 
+// What a group does, in one line.
+function doing(row) {
+  const first = row.stuck[0];
+  if (!first) return progress(row) || (row.progress === "unknown" ? "" : PROGRESS[row.progress]);
+  return [h("span", { class: "badge warn" }, "waits"), " on ", h("a", { class: "place", href: link.partition(first.topic, first.partition) }, `${first.topic}-${first.partition}`),
+    ` for ${holderName(first)}, ${duration(first.holder_age_ms)}`, row.stuck_count > 1 ? ` and ${number(row.stuck_count - 1)} more` : ""];
+}
+
+const COLUMNS = [
+  ["name", "Group", "up", (row) => h("a", { href: link.group(row.group) }, row.group)],
+  ["attention", "What it does", "up", doing],
+  ["state", "State", "up", (row) => row.state],
+  ["members", "Members", "down", (row) => number(row.members)],
+  ["partitions", "Partitions", "down", (row) => number(row.partition_count)],
+  ["lag", "Behind", "down", (row) => (row.progress === "bookkeeping" ? "" : number(row.lag))],
+];
+
 export function groups(data, state) {
+  const { query } = state;
   return [
-    h("h1", {}, "Groups"),
-    card("Those that wait or are behind come first", h("div", { class: "tools" }, search(state.query.search || "", "Find a group")),
-      data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(groupRow))
-        : state.query.search ? empty(`No group has “${state.query.search}” in its name.`) : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind."), pages(data)),
+    h("h1", {}, "Groups ", h("span", { class: "muted" }, query.search ? count(data.total, "match", "matches") : number(data.total))),
+    card("Those that wait or are behind come first, or by a column", h("div", { class: "tools" }, search(query.search || "", "Find a group")),
+      data.total ? list("groups", COLUMNS, data, query, (row) => row.group)
+        : query.search ? empty(`No group has “${query.search}” in its name.`) : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind.")),
   ];
 }
 
-export function group(data) {
+// What all pages of a group begin with.
+function head(data, tab) {
+  const isShare = data.kind === "share", first = data.stuck[0];
   return [
     crumbs([["#/groups", "Groups"]], data.group),
     h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${behind(data)}`)),
-    data.stuck.length ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
-      h("p", {}, "It waits for ", h("b", {}, holderName(data.stuck[0])), ` on ${data.stuck[0].topic}-${data.stuck[0].partition}${data.stuck[0].offset < 0 ? "" : `, at offset ${number(data.stuck[0].offset)}`}, where it reads committed data.`),
-      h("a", { class: "button", href: link.partition(data.stuck[0].topic, data.stuck[0].partition) }, "Why?")) : null,
+    tabs("Of this group", [[link.group(data.group), isShare ? "Start offsets" : "Offsets", tab === "offsets"], [link.members(data.group), `Members (${number(data.members)})`, tab === "members"],
+      ...(isShare ? [[link.inFlight(data.group), "In flight", tab === "in-flight"]] : [])]),
+    first ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
+      h("p", {}, "It waits for ", h("b", {}, holderName(first)), ` on ${first.topic}-${first.partition}${first.offset < 0 ? "" : `, at offset ${number(first.offset)}`}, where it reads committed data.`),
+      h("a", { class: "button", href: link.partition(first.topic, first.partition) }, "Why?")) : null,
     data.progress === "grows" ? h("div", { class: "verdict bad", key: "grows" }, h("i", { "aria-hidden": "true" }, "!"), h("p", {}, `Its ${grows(data)}. ${data.members ? "It reads more slowly than records come." : "It has no members."}`)) : null,
-    data.progress === "bookkeeping" ? h("p", { class: "note", key: "books" }, "The Spark sink keeps the number of its last micro-batch here, as the offset of a group. It is no place in a partition, so there is no lag.") : null,
-    data.progress === "bookkeeping" ? null : card("Lag over the last hour", progress(data), chart("Lag", data.samples, data.lag, number)),
-    data.in_flight ? inFlight(data.in_flight) : null,
-    card(data.in_flight ? "Start offsets" : "Committed offsets", null, data.rows.length
-      ? table(["Partition", "Offset", "Behind", "State"], data.rows.map((row) => [row.topic + row.partition, [
-        h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`), row.offset < 0 ? "none yet" : number(row.offset),
-        row.lag === null ? "no lag" : number(row.lag), row.waits ? h("span", { class: "badge warn" }, "waits") : row.progress === "bookkeeping" ? "batch number" : PROGRESS[row.progress]]]))
-      : empty("It has committed nothing."), pages(data)),
-    card("Members", null, data.member_rows.length
-      ? table(["Client", "Address", "Partitions"], data.member_rows.map((row) => [row.member_id, [
-        row.client_id, row.client_host, row.assignment.slice(0, 12).map(([name, index]) => `${name}-${index}`).join(", ") + (row.assignment.length > 12 ? ` and ${row.assignment.length - 12} more` : "") || "none"]]))
-      : empty("It has no members now.", "Its offsets are kept for the next one.")),
   ];
 }
 
+const OFFSETS = [
+  ["name", "Partition", "up", (row) => h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`)],
+  ["offset", "Offset", "down", (row) => (row.offset < 0 ? "none yet" : number(row.offset))],
+  ["lag", "Behind", "down", (row) => (row.lag === null ? "no lag" : number(row.lag))],
+  ["does", "State", null, (row) => (row.waits ? h("span", { class: "badge warn" }, "waits") : row.progress === "bookkeeping" ? "batch number" : PROGRESS[row.progress])],
+];
+
+export function offsets(data, state) {
+  return [
+    ...head(data, "offsets"),
+    data.progress === "bookkeeping" ? h("p", { class: "note", key: "books" }, "The Spark sink keeps the number of its last micro-batch here, as the offset of a group. It is no place in a partition, so there is no lag.") : null,
+    data.progress === "bookkeeping" ? null : card("Lag over the last hour", progress(data), chart("Lag", data.samples, data.lag, number)),
+    card(data.kind === "share" ? "Start offsets" : "Committed offsets", h("span", { class: "muted" }, count(data.total, "partition")), data.total
+      ? list("group", OFFSETS, data, state.query, (row) => `${row.topic}-${row.partition}`) : empty("It has committed nothing.")),
+  ];
+}
+
+const MEMBERS = [
+  ["name", "Client", "up", (row) => h("span", { "data-tip": row.member_id }, row.client_id)],
+  ["host", "Address", "up", (row) => row.client_host],
+  ["partitions", "Partitions", "down", (row) => number(row.assignment.length)],
+  ["which", "Which", null, (row) => row.assignment.slice(0, 12).map(([name, index]) => `${name}-${index}`).join(", ") + (row.assignment.length > 12 ? ` and ${number(row.assignment.length - 12)} more` : "") || "none"],
+];
+
+export function members(data, state) {
+  return [
+    ...head(data, "members"),
+    card("Members", h("span", { class: "muted" }, data.total < data.members ? `the first ${number(data.total)}` : ""), data.total
+      ? list("members", MEMBERS, data, state.query, (row) => row.member_id) : empty("It has no members now.", "Its offsets are kept for the next one.")),
+  ];
+}
+
+const STATES = { held: "held", waiting: "waits for another delivery", done: "acknowledged", "given up": "given up" };
+
 // What a share group has in flight: which member holds it, and how often it was delivered.
-function inFlight(rows) {
-  const words = { held: "held", waiting: "waits for another delivery", done: "acknowledged", "given up": "given up" };
-  return card("In flight", null, rows.length
-    ? table(["Records", "State", "Delivered", "Member"], rows.map((row) => [`${row.topic}-${row.partition}-${row.first_offset}`, [
-      h("a", { href: link.partition(row.topic, row.partition, { offset: row.first_offset }) }, `${row.topic}-${row.partition}: ${number(row.first_offset)}${row.last_offset > row.first_offset ? ` to ${number(row.last_offset)}` : ""}`),
-      h("span", { class: row.state === "given up" ? "badge warn" : "badge" }, words[row.state]), count(row.delivery_count, "time"),
-      row.member_id ? `${row.member_id}${row.left_ms === null ? "" : `, for ${duration(row.left_ms)} more`}` : ""]]))
-    : empty("Nothing is in flight.", "Records show here while a member holds them, or when they wait for another delivery."));
+const IN_FLIGHT = [
+  ["name", "Records", "up", (row) => h("a", { href: link.partition(row.topic, row.partition, { offset: row.first_offset }) }, `${row.topic}-${row.partition}: ${number(row.first_offset)}${row.last_offset > row.first_offset ? ` to ${number(row.last_offset)}` : ""}`)],
+  ["state", "State", "up", (row) => h("span", { class: row.state === "given up" ? "badge warn" : "badge" }, STATES[row.state])],
+  ["delivery_count", "Delivered", "down", (row) => count(row.delivery_count, "time")],
+  ["member", "Member", "up", (row) => (row.member_id ? `${row.member_id}${row.left_ms === null ? "" : `, for ${duration(row.left_ms)} more`}` : "")],
+];
+
+export function inFlight(data, state) {
+  return [
+    ...head(data, "in-flight"),
+    card("In flight", null, data.total ? list("in-flight", IN_FLIGHT, data, state.query, (row) => `${row.topic}-${row.partition}-${row.first_offset}`)
+      : empty("Nothing is in flight.", "Records show here while a member holds them, or when they wait for another delivery.")),
+  ];
 }

@@ -11,7 +11,9 @@ import { hashOf, parseRoute } from "./route.js";
 import { TopicSearch, searchQuery } from "./search.js";
 import { theme } from "./theme.js";
 import "./tip.js";
-import { topics, visibleRows } from "./topics.js";
+import { topics } from "./topics.js";
+import * as transactions from "./transaction_views.js";
+import { visibleRows } from "./virtual.js";
 import * as views from "./views.js";
 
 const EVERY_MS = 1000, RETRY_MS = 3000, RECORDS = 25;
@@ -34,18 +36,24 @@ export const state = {
 // path: what the server is asked for, of the route's arguments and the query.
 const VIEWS = {
   overview: { draw: views.overview, path: (_, { search, internal }) => ["overview", { search, internal }] },
-  topics: { draw: topics, path: (_, { search, internal, sort, order }) => ["topics", { search, internal, sort, order, ...visibleRows() }] },
+  topics: { draw: topics, path: (_, query) => ["topics", { internal: query.internal, ...listed("topics", query) }] },
   topic: { draw: views.topic, path: ([topic], { page }) => ["topic", { topic, page }] },
   records: { draw: views.records, path: ([topic]) => ["topic", { topic, strips: "no" }], entered: searchTopic, renewed: renewSearch },
   partition: { draw: views.partition, path: ([topic, partition], { before }) => ["partition", { topic, partition, before }], entered: lookIntoPartition },
-  transactions: { draw: views.transactions, path: (_, { page }) => ["transactions", { page }] },
-  groups: { draw: groups.groups, path: (_, { search, page }) => ["groups", { search, page }] },
-  group: { draw: groups.group, path: ([group], { page }) => ["group", { group, page }] },
+  transactions: { draw: transactions.transactions, path: (_, query) => ["transactions", listed("transactions", query)] },
+  transaction: { draw: transactions.transaction, path: ([producer], query) => ["transaction", { producer, ...listed("transaction", query) }] },
+  groups: { draw: groups.groups, path: (_, query) => ["groups", listed("groups", query)] },
+  group: { draw: groups.offsets, path: ([group], query) => ["group", { group, of: "offsets", ...listed("group", query) }] },
+  members: { draw: groups.members, path: ([group], query) => ["group", { group, of: "members", ...listed("members", query) }] },
+  "in-flight": { draw: groups.inFlight, path: ([group], query) => ["group", { group, of: "in_flight", ...listed("in-flight", query) }] },
   settings: { draw: views.settings, path: ([topic]) => ["settings", { topic }] },
   write: { draw: views.write, path: ([topic]) => ["topic", { topic, strips: "no" }] },
   security: { draw: admin.security, path: () => ["security", {}] },
   requests: { draw: views.requests, path: () => ["requests", {}] },
 };
+
+// What of a view's query a list is asked for, and which of its rows.
+const listed = (view, { search, sort, order }) => ({ search, sort, order, ...visibleRows(view) });
 
 const element = (id) => document.getElementById(id);
 
@@ -163,12 +171,13 @@ async function renewSearch() {
 
 // --- where we are -------------------------------------------------------------------------------
 
-const OF_TOPIC = ["records", "settings", "write"];
+const PARTS = { topic: ["records", "settings", "write"], group: ["members", "in-flight"] };
+const OF_ANOTHER = Object.values(PARTS).flat();
 
 // The view of a route's parts, and what it is a view of.
 function viewOf([name, ...rest]) {
-  if (name === "topic" && OF_TOPIC.includes(rest[1])) return [rest[1], rest.slice(0, 1)];
-  return VIEWS[name] && !OF_TOPIC.includes(name) ? [name, rest] : ["overview", []];
+  if (PARTS[name] && PARTS[name].includes(rest[1])) return [rest[1], rest.slice(0, 1)];
+  return VIEWS[name] && !OF_ANOTHER.includes(name) ? [name, rest] : ["overview", []];
 }
 
 function onRoute() {

@@ -30,4 +30,7 @@ export const link = {
   write: (topic) => hashOf(["topic", topic, "write"]),
   settings: (topic) => hashOf(["topic", topic, "settings"]),
   group: (group) => hashOf(["group", group]),
+  members: (group) => hashOf(["group", group, "members"]),
+  inFlight: (group) => hashOf(["group", group, "in-flight"]),
+  transaction: (producer) => hashOf(["transaction", String(producer)]),
 };

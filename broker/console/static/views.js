@@ -9,6 +9,7 @@ import { card, code, crumbs, empty, pages, search, table, tabs } from "./parts.j
 import { recordsPanel } from "./records.js";
 import { hashOf, link } from "./route.js";
 import { topicRecords } from "./topic_records.js";
+import { transactionRow } from "./transaction_views.js";
 import { writing } from "./writing.js";
 import { LONG_MS, held, largeStrip, legend, smallStrip, spansOf, summary } from "./strip.js";
 
@@ -16,8 +17,8 @@ import { LONG_MS, held, largeStrip, legend, smallStrip, spansOf, summary } from 
 
 export function navigation(route) {
   const item = (href, words, names) => h("a", { href, "aria-current": names.includes(route.view) ? "page" : null }, words);
-  return [item("#/", "Overview", ["overview"]), item("#/topics", "Topics", ["topics", "topic", "records", "settings", "write", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
-    item("#/groups", "Groups", ["groups", "group"]), item("#/requests", "Requests", ["requests"]), item("#/security", "Security", ["security"])];
+  return [item("#/", "Overview", ["overview"]), item("#/topics", "Topics", ["topics", "topic", "records", "settings", "write", "partition"]), item("#/transactions", "Transactions", ["transactions", "transaction"]),
+    item("#/groups", "Groups", ["groups", "group", "members", "in-flight"]), item("#/requests", "Requests", ["requests"]), item("#/security", "Security", ["security"])];
 }
 
 export function status(state) {
@@ -133,35 +134,6 @@ function firstSteps(data) {
     "It shows here at once; this page renews itself."));
 }
 
-// --- rows ---------------------------------------------------------------------------------------
-
-function transactionRow(row) {
-  const isLong = row.held > 0 && row.age_ms >= LONG_MS;
-  const place = row.places[0];
-  return h("li", { key: `${row.producer_id}`, class: row.hanging || isLong ? "row warn" : "row" },
-    h("div", { class: "row-head" }, h("b", {}, producer(row)), h("span", { class: "age" }, duration(row.age_ms))),
-    timeoutBar(row),
-    h("p", {},
-      row.hanging ? h("span", { class: "badge warn" }, "hangs") : h("span", { class: "badge open" }, stateWords(row.state)),
-      ` on ${count(row.partition_count, "partition")}`,
-      row.client ? ` · from ${row.client}` : null,
-      ` · producer ${row.producer_id} epoch ${row.producer_epoch}`),
-    place ? h("p", {}, row.places.slice(0, 6).map((at) => [h("a", { class: at.held ? "place holds" : "place", href: link.partition(at.topic, at.partition) }, `${at.topic}-${at.partition}`, at.held ? h("small", {}, ` holds ${number(at.held)}`) : null), " "]),
-      row.places.length > 6 ? `and ${number(row.partition_count - 6)} more` : null)
-      : h("p", { class: "muted" }, "no records yet"));
-}
-
-function stateWords(state) {
-  return { Ongoing: "ongoing", PrepareCommit: "committing", PrepareAbort: "aborting" }[state] || state || "unknown";
-}
-
-function timeoutBar(row) {
-  if (row.ends_in_ms === null || row.timeout_ms <= 0) return null;
-  const share = Math.min(1, row.age_ms / row.timeout_ms);
-  const words = row.ends_in_ms > 0 ? `aborted in ${duration(row.ends_in_ms)} unless its producer ends it` : "its timeout is over";
-  return h("div", { class: "timeout", role: "img", "aria-label": words, "data-tip": words }, h("i", { style: { "inline-size": `${(share * 100).toFixed(1)}%` } }));
-}
-
 // --- topic and partition ------------------------------------------------------------------------
 
 export function topic(data, state) {
@@ -246,15 +218,7 @@ function why(data) {
     h("i", { "aria-hidden": "true" }, isLong ? "!" : data.stuck ? "…" : "✓"), h("p", { id: "why" }, data.explanation));
 }
 
-// --- transactions, requests ---------------------------------------------------------------------
-
-export function transactions(data) {
-  return [
-    h("h1", {}, "Open transactions"),
-    card("Open, the oldest first", null, data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(transactionRow))
-      : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists those at rest, too."]), pages(data)),
-  ];
-}
+// --- requests -----------------------------------------------------------------------------------
 
 export function requests(data, state) {
   const apis = Object.entries(data.apis).sort((one, other) => other[1] - one[1]);
