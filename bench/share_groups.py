@@ -4,8 +4,9 @@
 
 Members acquire and acknowledge a million records of 100 bytes, alone and eight at a time; then one
 round of a fetch and its acknowledgement beside few and many locked records, and in sessions of few
-and many share partitions that have nothing. There are no sockets: frames go into `Broker.on_frame`
-and an outbox comes out. Figures are CPU seconds of the thread; flushes are fsynced.
+and many share partitions that have nothing, and that all have records. There are no sockets: frames
+go into `Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the thread; flushes
+are fsynced.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NOW_MS = 1_700_000_000_000
 GROUP = "bench"
 RECORD_BYTES, RECORDS_IN_BATCH = 100, 500
 ACCEPT, RELEASE = 1, 2
-FEW, MANY = 10, 10_000
+FEW, MANY, MANY_WITH_RECORDS = 10, 10_000, 1000
 ROUNDS = 300
 SETTINGS = {
     "group.share.partition.max.record.locks": "10000",
@@ -209,6 +210,20 @@ def _beside_partitions(partitions: int) -> float:
         return core.cpu_s / ROUNDS
 
 
+def _among_partitions(partitions: int) -> float:
+    """CPU seconds of a round of 500 records in a session of partitions that all have as many."""
+    with tempfile.TemporaryDirectory() as directory:
+        core = Core(directory, partitions)
+        for index in range(partitions):
+            core.produce(index, RECORDS_IN_BATCH * math.ceil((ROUNDS + 1) / partitions))
+        member = Member(core, 0)
+        member.acknowledge(member.fetch(RECORDS_IN_BATCH))
+        core.cpu_s = 0.0
+        for _ in range(ROUNDS):
+            assert member.acknowledge(member.fetch(RECORDS_IN_BATCH)) == RECORDS_IN_BATCH
+        return core.cpu_s / ROUNDS
+
+
 def run(scale: float = 1.0) -> list[Row]:
     """Measure. A smaller scale has fewer records."""
     records = max(10_000, int(1_000_000 * scale))
@@ -223,6 +238,10 @@ def run(scale: float = 1.0) -> list[Row]:
     rounds += [
         (f"the same, in a session of {count:,} share partitions", _beside_partitions(count))
         for count in (FEW, MANY)
+    ]
+    rounds += [
+        (f"500 records of a session of {count:,} partitions with records", _among_partitions(count))
+        for count in (FEW, MANY_WITH_RECORDS)
     ]
     return [Row(work, f"{seconds:.2f} s", "-", "-", "-") for work, seconds in figures] + [
         Row(work, f"{1e6 * seconds:.0f} µs", "-", "-", "-") for work, seconds in rounds

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import Encoded
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log_reader import Slice
 
 VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
+FEW_PARTITIONS = 10  # the number that a fetch visits, unless it needs more records
 READS_AT_ONCE = 16  # reads of one partition, if all read records belong to aborted transactions
 ROW_BYTES = 40
 
@@ -172,11 +174,13 @@ class ShareFetch:
             self._finish()
             return True
         if request.max_records > 0 and self._max_bytes > 0:
-            candidates = self._candidates(session, now_ms)
+            self._errors.clear()
+            unvisited = iter(list(session.ready))
+            candidates = self._candidates(session, unvisited, now_ms)
             is_refused = len(self._errors) == len(session.targets)
             if not (out_of_time or is_refused or self._is_enough(candidates)):
                 return False
-            has_records = self._acquire_all(session, candidates, now_ms)
+            has_records = self._acquire_all(session, candidates, unvisited, now_ms)
             if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
                 return False  # all read records were aborted, or are not readable yet
             self._add_errors(session)
@@ -204,13 +208,17 @@ class ShareFetch:
                 self._visit(target, now_ms)
         return False
 
-    def _candidates(self, session: ShareSession, now_ms: int) -> list[_Candidate]:
-        """The partitions that have records; the others become ready again when they have some."""
+    def _candidates(
+        self, session: ShareSession, unvisited: Iterator[ShareTarget], now_ms: int
+    ) -> list[_Candidate]:
+        """Some of the unvisited partitions that have records: a few, or as many as there may be
+        records where min_bytes have to be found. Those without are ready again when they have some.
+        """
+        most = self._request.max_records
+        if self._min_bytes <= 1:
+            most = min(most, FEW_PARTITIONS)
         found: list[_Candidate] = []
-        self._errors.clear()
-        for target in list(session.ready):
-            if len(found) >= self._request.max_records:
-                break
+        for target in unvisited:
             loaded = self._visit(target, now_ms)
             if loaded is None:
                 continue
@@ -223,8 +231,10 @@ class ShareFetch:
             loaded.idle[target] = None  # also if it has records: there may be too few
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
+                if len(found) >= most:
+                    break
             else:
-                del session.ready[target]
+                session.ready.pop(target, None)
         return found
 
     def _visit(self, target: ShareTarget, now_ms: int) -> LoadedPartition | None:
@@ -262,15 +272,21 @@ class ShareFetch:
         return False
 
     def _acquire_all(
-        self, session: ShareSession, candidates: Sequence[_Candidate], now_ms: int
+        self,
+        session: ShareSession,
+        candidates: Sequence[_Candidate],
+        unvisited: Iterator[ShareTarget],
+        now_ms: int,
     ) -> bool:
-        """Acquire records of the partitions, until the member has as many as it wants.
+        """Acquire records of the candidates, then of unvisited partitions, until the member has as
+        many as it wants. Each may have its share of the bytes.
 
         Gives: whether it has any.
         """
         left_records, left_bytes = self._request.max_records, self._max_bytes
-        share_bytes = max(1, left_bytes // max(1, len(candidates)))
-        for target, loaded, offset in candidates:
+        count_at_most = min(len(candidates) + length_hint(unvisited), left_records)
+        share_bytes = max(1, left_bytes // max(1, count_at_most))
+        for target, loaded, offset in self._and_more(session, candidates, unvisited, now_ms):
             if left_records <= 0 or left_bytes <= 0:
                 break
             most_bytes = min(share_bytes, left_bytes)
@@ -297,6 +313,17 @@ class ShareFetch:
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
         return bool(self._rows)
+
+    def _and_more(
+        self,
+        session: ShareSession,
+        candidates: Sequence[_Candidate],
+        unvisited: Iterator[ShareTarget],
+        now_ms: int,
+    ) -> Iterator[_Candidate]:
+        while candidates:
+            yield from candidates
+            candidates = self._candidates(session, unvisited, now_ms)
 
     def _add_errors(self, session: ShareSession) -> None:
         for target, refused in self._errors.items():

@@ -94,7 +94,6 @@ def test_answers_in_parts_are_those_to_the_whole(
     [
         (Outcome("a", MOST_CALL_S, 9.0, MOST_MB, 10, ""), False),
         (Outcome("a", MOST_CALL_S + 0.01, 9.0, 1, 10, ""), True),
-        (Outcome("a", 2 * MOST_CALL_S, 9.0, 1, 10, "", 2.0), False),
         (Outcome("a", 0, 9.0, MOST_MB + 1, 10, ""), True),
         (Outcome("a", 0, 9.0, 1, -1, ""), True),
         (Outcome("JoinGroup 9 (with all)", 0, 9.0, 1, -1, ""), False),

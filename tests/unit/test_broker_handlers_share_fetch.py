@@ -21,6 +21,8 @@ from helpers.share_member import (
 )
 
 from barnabas.broker.share import share_runtime, share_sessions
+from barnabas.broker.share.share_fetch import ShareFetch
+from barnabas.broker.share.share_sessions import ShareTarget
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -390,6 +392,34 @@ def test_each_partition_gets_its_turn() -> None:
             row.partition_index for row in answer.responses[0].partitions if row.acquired_records
         ]
     assert sorted(seen[:3]) == sorted(seen[3:]) == [0, 1, 2]
+
+
+def test_a_fetch_visits_few_partitions_more_than_it_gets_records_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 60
+    b = queue(3, partitions=count)
+    member = ShareMember(b, "g", "m")
+    visits: list[int] = []
+    visit = ShareFetch._visit
+
+    def counted(fetch: ShareFetch, target: ShareTarget, now_ms: int) -> object:
+        visits.append(target.index)
+        return visit(fetch, target, now_ms)
+
+    monkeypatch.setattr(ShareFetch, "_visit", counted)
+    every = [("t", index) for index in range(count)]
+    first = member.fetch(*every, max_records=3, batch_size=3)
+    assert len(acquired(first)) == 1
+    visits.clear()  # the first fetch of a session has loaded all
+    assert len(acquired(member.fetch(max_records=3))) == 1 and len(visits) == 3
+    visits.clear()
+    more = member.fetch(max_records=36, batch_size=36)
+    assert len(acquired(more)) == 12 and 12 <= len(visits) <= 20
+    visits.clear()
+    rest = member.fetch(max_records=500)
+    assert len(acquired(rest)) == count - 14, "a fetch that wants more visits all"
+    assert not acquired(member.fetch(max_records=500))
 
 
 def test_errors_of_partitions_are_in_their_rows() -> None:
