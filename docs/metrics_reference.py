@@ -68,7 +68,7 @@ to its last marker. Start with `--log-level barnabas.transactions=DEBUG`, or swi
 broker runs, with Kafka's tools:
 
     kafka-configs.sh --bootstrap-server 127.0.0.1:9092 --alter --entity-type broker-loggers \\
-        --entity-name 0 --add-config barnabas.transactions=DEBUG
+        --entity-name 1 --add-config barnabas.transactions=DEBUG
 
 Each line has the transactional id or the producer id, so this finds one transaction:
 

@@ -27,8 +27,8 @@ Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PR
 Barnabas's own. A broker setting comes from
 
     barnabas start --config server.properties
-    barnabas start --set KEY=VALUE                         one setting; overrides the file
-    barnabas start --host ADDRESS --port N --data-dir DIR  listeners and log.dirs; override both
+    barnabas start --set KEY=VALUE                         # one setting; overrides the file
+    barnabas start --host ADDRESS --port N --data-dir DIR  # listeners, log.dirs; override both
 
 or, where the table says *dynamic*, from AlterConfigs while it runs (stored in the metadata
 journal). A dynamic setting of the broker overrides one for every broker (the name "",

@@ -141,6 +141,13 @@ class _Call:
         return self._value
 
 
+_MEANING = {
+    "partitions_for": "the partitions of the topic",
+    "partitions_for_topic": "the partitions of the topic",
+}
+"""What calls of kafka-python wait for, where their names do not say it."""
+
+
 class Patient:
     """A client of kafka-python whose calls wait as `Waiting` does.
 
@@ -159,7 +166,7 @@ class Patient:
         attribute = getattr(self.client, name)
         if not callable(attribute) or name in self._at_once:
             return attribute
-        what = name.replace("_", " ")
+        what = _MEANING.get(name) or name.replace("_", " ")
         return lambda *args, **kwargs: self.waiting.call(what, attribute, *args, **kwargs)
 
 

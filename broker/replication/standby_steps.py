@@ -153,7 +153,7 @@ class StandbySteps:
         self.copy.sync.on_written()
         self.copy.sync.finish()
         self._last_reason = ""
-        logger.warning("all of %s:%d is here, and followed from now on", *self.leader)
+        logger.warning("caught up with the leader %s:%d, and follows it", *self.leader)
 
     def _tell(self, reason: str) -> None:
         """Log once why there is no leader to follow."""

@@ -466,7 +466,7 @@ class GroupRows:
     group_coordinator_new_enable = boolean(False, "Accepted; there is one coordinator.")
     group_coordinator_rebalance_protocols = strings(
         ("classic", "consumer"),
-        "Accepted; both protocols are spoken.",
+        "Accepted; both protocols are supported.",
     )
     group_coordinator_threads = integer(1, "Accepted.")
     group_consumer_assignors = strings(

@@ -163,8 +163,8 @@ IGNORED_KEYS = {
     "share.coordinator.cached.buffer.max.bytes": _AT_ONCE,
     "share.fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
     "unclean.leader.election.interval.ms": _ONE_BROKER,
-    "unstable.api.versions.enable": "only stable versions are spoken",
-    "unstable.feature.versions.enable": "only stable versions are spoken",
+    "unstable.api.versions.enable": "only stable versions are supported",
+    "unstable.feature.versions.enable": "only stable versions are supported",
 }
 IGNORED_PREFIXES = {
     "alter.config.policy.": "there are no policies",

@@ -28,7 +28,7 @@ BOUNDS = {
     "bench": 0,
     "broker": 0,
     "coordinator": 0,
-    "docs": 2,
+    "docs": 0,
     "examples": 7,
     "protocol": 0,
     "spark_connector": 0,
