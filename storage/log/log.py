@@ -178,7 +178,7 @@ class Log:
 
     @property
     def rules(self) -> Rules:
-        """The rules for `check_client_batch`; which are compared by equality."""
+        """The rules for `check_client_batch`, which are compared by equality."""
         return self._rules
 
     # --- leader epochs ---------------------------------------------------------------------------
@@ -312,8 +312,7 @@ class Log:
         """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
 
         The caller updates the producers' state and calls `advance`.
-        Raises: NotWrittenError without space: the log is unchanged, except perhaps for a new
-                segment. OSError.
+        Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
