@@ -24,10 +24,10 @@ batch was run with this checkpoint. Else it is *foreign*: the batch was run with
     N                       another           in doubt
     above N                 any               in doubt: Spark repeats no older batch
     below N                 own               written
-    below N                 foreign           in doubt: another checkpoint went on
-    N, announced only       the same          written: the attempt did not come to its commit
-    none                    go by the begun note:
-    N                       any               in doubt: nothing says whether that attempt committed
+    below N                 foreign           in doubt: another checkpoint continued
+    N, announced only       the same          written: the attempt did not commit
+    none                    the begun note decides:
+    N                       any               in doubt: it is unknown whether that attempt committed
     above N                 any               in doubt
     below N                 foreign           in doubt
     below N                 own               announced, then written: no number above it was begun

@@ -291,10 +291,8 @@ class SpoolWriter:
         try:
             self._stream.close()
             _delete(self._file_system, self._written_path)
-        except (
-            OSError
-        # the remaining file has no trailer and is in no message: it is deleted with its directory
-        ):
+        except OSError:
+            # the remaining file has no trailer, is in no message, and goes with its directory
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:

@@ -361,9 +361,7 @@ class TransactionalProducer:
         self.commit(self._existing(topics), offset, metadata_text)
 
     def _existing(self, topics: Iterable[str]) -> list[str]:
-        """The topics, after each of them exists: no offset can be committed for an unknown
-        topic.
-        """
+        """Wait until all topics exist, since an offset needs a known topic. Gives: the topics."""
         for topic in (names := sorted(set(topics))):
             self._leader_of(TopicPartition(topic, 0))
         return names
@@ -442,7 +440,7 @@ class TransactionalProducer:
 
         Gives:  the counts of records and bytes if it is committed; None if it is not, or if no
                 answer was lost.
-        Raises: PassingError while the outcome is unknown; PublishError if it cannot be determined.
+        Raises: PassingError while the outcome is unknown; PublishError if it stays unknown.
         """
         lost = self._lost_end
         if lost is None:
@@ -621,7 +619,7 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            # Not attempted: another partition of the request was refused.
+            # Not attempted: another partition was refused.
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 

@@ -12,11 +12,11 @@ LIBRARIES = ("fastavro", "google", "grpc_tools", "jsonschema", "referencing")
 
 
 class SerdeError(ValueError):
-    """A value or bytes that do not fit a schema: the text says where, and what fits."""
+    """A value or bytes do not fit a schema; the text names the place and what fits."""
 
 
 class SchemaError(CommandError):
-    """A schema that cannot be read: the text says where it is from, and what is wrong."""
+    """A schema cannot be read; the text names its origin and the error."""
 
 
 @contextlib.contextmanager

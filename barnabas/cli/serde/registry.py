@@ -59,7 +59,7 @@ CONFIG = "in the file of --client-config"
 
 
 class RegistrySettings(NamedTuple):
-    """Where a registry is, and how a client logs in. Files are PEM files."""
+    """The address of a registry, and a client's login. Files are PEM files."""
 
     url: str
     user_info: str = ""
@@ -102,9 +102,9 @@ class RegistryError(CommandError):
 
 
 def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
-    """The settings for a registry among a client's; others than these are not looked at.
+    """The settings for a registry among a client's; other settings are ignored.
 
-    Takes:  url, of the option, before that of the properties.
+    Takes:  url, that of the option, which overrides the one of the properties.
     Raises: CommandError for an unknown setting, or a key store that is no PEM file.
     """
     found: dict[str, str] = {}
@@ -124,7 +124,7 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 class SchemaRegistry:
     """A schema registry.
 
-    A request waits as `Waiting` has it: a line says what for, and Ctrl-C ends it.
+    A request waits by `Waiting`: a line describes the wait, and Ctrl-C ends it.
 
     Raises: CommandError for an address that is none, and from each method, where the registry
             cannot be reached; RegistryError where it refuses.
@@ -276,7 +276,7 @@ class SchemaRegistry:
         return self._context
 
     def _problem(self, url: str, error: Exception) -> str:
-        """Why an address gives no answer, and what to do."""
+        """The reason why an address gives no answer, and a remedy."""
         where = f"{OPTION} {_shown(url)}"
         if isinstance(error, ssl.SSLCertVerificationError):
             return (
@@ -294,7 +294,7 @@ class SchemaRegistry:
         return f"{where}: {reason}: is the registry running there?"
 
     def _answer(self, url: str, what: str, status: int, data: bytes) -> dict[str, Any]:
-        """What an answer has. Raises: RegistryError."""
+        """The content of an answer. Raises: RegistryError."""
         try:
             found = json.loads(data)
         except ValueError:
@@ -309,7 +309,7 @@ class SchemaRegistry:
 
 
 def _refusal(status: int, code: int, said: str) -> str:
-    """What a refusal means, and what to do."""
+    """The explanation of a refusal, and a remedy."""
     detail = f" ({said})" if said else ""
     if status == 401:
         return (

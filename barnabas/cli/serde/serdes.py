@@ -32,7 +32,7 @@ class Serde(Protocol):
 
 
 class Part(NamedTuple):
-    """What the options say of keys, or of values.
+    """The options of keys, or of values.
 
     part: key or value. message: the name of a Protobuf message. subject: empty for TOPIC-PART.
     """
