@@ -125,7 +125,7 @@ class Client:
         self.topic_ids.clear()
         self._connections.keep_idle(buffer_bytes)
 
-    # --- --- topics and partitions ---
+    # --- topics and partitions
 
     def partitions_of(
         self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False

@@ -245,7 +245,7 @@ def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
     return _join(parts)
 
 
-# --- --- the starts of records ---
+# --- the starts of records
 
 
 def _find_records(body: _Body, counts: Ints) -> _Records | None:
@@ -376,7 +376,7 @@ def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints
         jump = jump[jump]
 
 
-# --- --- from positions to columns ---
+# --- from positions to columns
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:

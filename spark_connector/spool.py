@@ -134,7 +134,7 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
     return topics, numbers, position
 
 
-# --- --- locations ---
+# --- locations
 
 
 def join_uri(uri: str, *names: str) -> str:

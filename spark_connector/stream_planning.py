@@ -226,7 +226,7 @@ class StreamPlanner:
         """Close connections."""
         self._client.close()
 
-    # --- --- topics and partitions ---
+    # --- topics and partitions
 
     def _available(self, start: Offsets) -> Offsets:
         """The end of every partition for a reader.

@@ -195,7 +195,7 @@ class TransactionCoordinators:
                 _check(answer.error_code, f"the end of a transaction of {name!r}")
         return refused
 
-    # --- --- parts ---
+    # --- parts
 
     def _keeping(self, name: str, *, lasting: bool) -> InitProducerIdRequest:
         return InitProducerIdRequest(

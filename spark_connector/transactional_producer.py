@@ -505,7 +505,7 @@ class TransactionalProducer:
                     leader.unanswered.popleft()
                     connection.receive(self._produce)
 
-    # --- --- parts ---
+    # --- parts
 
     def _commit_offset(self, topics: Sequence[str], offset: int, texts: Sequence[str]) -> None:
         counts = dict.fromkeys(topics, 1)

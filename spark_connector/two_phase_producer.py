@@ -345,7 +345,7 @@ class TwoPhaseProducer:
             self._is_epoch_used = False
             self._stage = _Stage.READY
 
-    # --- --- parts ---
+    # --- parts
 
     def _expect(self, *stages: _Stage) -> None:
         if self._stage not in stages:

@@ -360,7 +360,7 @@ def delete_offsets(
 def _delete(
     admin: ClusterClient, group: str, wanted: Sequence[TopicPartition], *, is_share: bool
 ) -> dict[TopicPartition, int]:
-    """Gives: the code of each partition."""
+    """Delete offsets by the request of the group's kind. Gives: the code of each partition."""
     if not is_share:
         return requests.delete_offsets(admin, group, wanted)
     codes = requests.delete_share_offsets(admin, group, sorted({row.topic for row in wanted}))

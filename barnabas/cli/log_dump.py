@@ -233,7 +233,7 @@ def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
     base = _base_of(name)
     whole = len(data) - len(data) % time_index.ENTRY_SIZE
     if whole > time_index.ENTRY_SIZE and not any(data):
-        return  # allocated ahead, and empty
+        return  # empty, allocated in advance
     for number, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
         if number and (timestamp, relative) == (0, 0):
             return  # allocated ahead

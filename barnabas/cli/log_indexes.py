@@ -153,7 +153,7 @@ def _entries(data: bytes, form: struct.Struct, size: int) -> tuple[list[tuple[in
     """The entries of an index without zeros at the end, and the number of remaining bytes."""
     rest = len(data) % size
     whole = data[: len(data) - rest]
-    used = len(whole.rstrip(b"\0"))  # of ten million bytes, as Apache Kafka allocates them ahead
+    used = len(whole.rstrip(b"\0"))  # Kafka allocates 10 MB in advance
     used += -used % size
     entries: list[tuple[int, int]] = list(form.iter_unpack(whole[:used]))
     return entries, 0 if not any(data[len(whole) :]) else rest

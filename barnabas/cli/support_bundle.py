@@ -132,11 +132,11 @@ def support_bundle(
     metrics: Sequence[str],
     data_dir: Path | None,
 ) -> int:
-    """Write a zip for somebody who helps: settings, state, log lines, metrics; no secrets.
+    """Write a zip for support: settings, state, log lines, metrics; no secrets.
 
-    Records are not in it. Names of topics, groups, users and hosts are: look into it before you
-    give it away. Where the cluster does not answer, the bundle has what can be had without it, and
-    the exit code is 1.
+    It contains no records. It contains names of topics, groups, users and hosts: check it before
+    you send it to others. Without an answer of the cluster it has the other parts, and the exit
+    code is 1.
     """
     target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
     if target.exists():
