@@ -283,7 +283,7 @@ class StreamsGroup:
         return not self.members
 
     def check_offset_delete(self) -> Code:
-        """Offsets of topics that no member reads may be deleted."""
+        """NONE if the offsets may be deleted: those of topics that no member reads."""
         return Code.NONE
 
     def check_commit(
