@@ -49,9 +49,9 @@ Response = TypeVar("Response", bound=Message)
 
 _SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-_CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions
+_CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions of the requests
 _METADATA, _DESCRIBE_CONFIGS = 9, 4
-_TOPIC = 2  # the type of a resource
+_TOPIC = 2  # the number of the resource type
 _HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
@@ -104,8 +104,8 @@ def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
 class Admin:
     """A connection for administrative requests, as a context manager.
 
-    Takes:  user, name and password where the broker requires authentication (PLAIN). ca_file, the
-            authority that signed the broker's certificate, where it uses TLS.
+    Takes:  user, name and password if the broker requires authentication (PLAIN). ca_file, the
+            authority that signed the broker's certificate, if it uses TLS.
     Raises: OSError where the broker cannot be reached or does not answer within `timeout_s`;
             AdminError where it refuses the user.
     """
@@ -173,8 +173,8 @@ class Admin:
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
         """Create topics; an equal topic may exist already.
 
-        Takes:  keep_different: whether an existing topic may also be different.
-        Raises: AdminError; TOPIC_ALREADY_EXISTS where one exists with another number of partitions
+        Takes:  keep_different, whether an existing topic may also be different.
+        Raises: AdminError; TOPIC_ALREADY_EXISTS if a topic exists with other counts of partitions
                 or replicas, or other settings.
         """
         topics = list(topics)
@@ -205,7 +205,9 @@ class Admin:
                     self._check_is_as(topic)
 
     def _check_is_as(self, topic: NewTopic) -> None:
-        """Raises: AdminError TOPIC_ALREADY_EXISTS where the existing topic is different."""
+        """Check that an existing topic is equal. Raises: AdminError TOPIC_ALREADY_EXISTS if it is
+        different.
+        """
         (row,) = self.call(
             MetadataRequest(
                 topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False

@@ -1,4 +1,4 @@
-"""Faults and time on demand: the Python client of a broker's test control.
+"""The Python client of a broker's test control: causes faults and moves the clock.
 
     with LocalBroker(control=True) as broker:
         with broker.control.fault("drop_answer", api="EndTxn", nth=1):
@@ -26,23 +26,23 @@ class ControlError(Exception):
 
 
 class Fault:
-    """An active fault; `met` asks how many requests it was applied to."""
+    """An active fault; `met` is the number of requests to which it was applied."""
 
     def __init__(self, control: Control, number: int) -> None:
         self._control, self.number = control, number
 
     @property
     def met(self) -> int:
-        """The number of requests that it was applied to so far."""
+        """The number of requests to which the fault was applied so far."""
         for fault in self._control.ask("GET", "/faults"):
             if fault["id"] == self.number:
                 return int(fault["met"])
         raise ControlError("the fault was removed")
 
     def release(self) -> None:
-        """Release the requests that it holds.
+        """Release the requests that the fault holds.
 
-        Raises: ControlError where its action is not `hold`, or it was removed.
+        Raises: ControlError if its action is not `hold`, or if it was removed.
         """
         self._control.ask("POST", f"/faults/{self.number}/release")
 
@@ -54,7 +54,7 @@ class Fault:
 class Control:
     """The client of a broker's test control. Its methods raise ControlError and OSError.
 
-    url: the address of the endpoint, as `http://127.0.0.1:PORT`.
+    url: the address of the endpoint, in the form `http://127.0.0.1:PORT`.
     """
 
     def __init__(self, url: str) -> None:
@@ -87,13 +87,15 @@ class Control:
         seconds: float = 0,
         ms: float = 0,
     ) -> None:
-        """Advance the broker's clock; all work that is due by then is done when this returns."""
+        """Advance the broker's clock; on return all work that is due by then is done."""
         by = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms}
         self.ask("POST", "/time/advance", by)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze the broker's clock but for `advance`; long polls end only when data arrive."""
+        """Freeze the broker's clock, which then only `advance` moves; long polls end only when data
+        arrive.
+        """
         self.ask("POST", "/time/freeze")
         try:
             yield
@@ -112,9 +114,9 @@ class Control:
         """Add a fault, which is active until it is removed.
 
         Takes: action, one of delay, delay_answer, hold, drop_answer, close_before, close_after,
-               cut, error, twice; the requests that it applies to by api, version, client_id,
-               connection, topic, partition, group, transactional_id, nth, times, chance (and seed);
-               ms of a delay; code of an error.
+               cut, error, twice; filters of the requests: api, version, client_id, connection,
+               topic, partition, group, transactional_id, nth, times, chance (and seed); ms, the
+               duration of a delay; code, the code of an error.
         """
         added = self.ask("POST", "/faults", {"action": action, **rule})
         return Fault(self, added["id"])
@@ -126,7 +128,8 @@ class Control:
         try:
             yield fault
         finally:
-            with suppress(ControlError, OSError):  # it is removed already, or the broker has ended
+            # the fault is already removed, or the broker has ended
+            with suppress(ControlError, OSError):
                 fault.remove()
 
     def remove_all_faults(self) -> None:
@@ -202,7 +205,7 @@ class Control:
     ) -> None:
         """Make a broker the coordinator of a group or of a transactional id.
 
-        All others in the same partition of the internal topic move with it.
+        All groups or ids in the same partition of the internal topic move with it.
         """
         if (group is None) == (transactional_id is None):
             raise ValueError("give a group or a transactional id")
@@ -217,12 +220,12 @@ class Control:
         """Lose all data that the broker has not flushed; its process ends as in a crash."""
         self.ask("POST", "/lose-power")
 
-    # --- what happened ---------------------------------------------------------------------------
+    # --- the journal -----------------------------------------------------------------------------
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
         """The received requests with their answers, in order.
 
-        The last 10,000 are kept, or as many of them as fit into 64 MiB.
+        The journal has at most the last 10,000 requests, and at most 64 MiB.
 
         Takes:  api, and client_id, topic, group, transactional_id, outcome, after (a number).
         Raises: ControlError for an unknown API, outcome or filter.

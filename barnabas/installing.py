@@ -1,4 +1,4 @@
-"""How more of Barnabas is installed: the command that hints and errors name."""
+"""The command that installs extras of Barnabas, for hints and errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ NAME = "barnabas"
 
 
 def install_command(*extras: str) -> str:
-    """The command that installs extras of the Barnabas that runs, from where it came.
+    """The command that installs extras of the running Barnabas, from its original source.
 
     Takes: extras, such as `cli`, by their names in pyproject.toml.
-    Gives: a line for a shell. From an index it names the project; from a wheel, an archive or a
-           checkout that one, since an index may have another version, or none.
+    Gives: a line for a shell. For an installation from an index it names the project; else the
+           wheel, archive or checkout, since an index may have another version, or none.
     Source: PEP 610 (direct_url.json), PEP 508 (`name[extra] @ URL`).
     """
     return f"pip install {_requirement(','.join(extras))}"
@@ -33,7 +33,7 @@ def _requirement(extras: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """What pip noted of where this installation came from; empty where it came from an index."""
+    """pip's note of the source of this installation; empty for an index."""
     import importlib.metadata  # a start needs none of this
     import json
 

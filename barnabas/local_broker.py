@@ -3,9 +3,9 @@
     with LocalBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs the daemon in a process of its own, on a free port of 127.0.0.1, with a directory that is
-removed with it. The daemon ends with the process that started it, also if that is killed: it reads
-its standard input, which is closed then (`--stop-at-end-of-input`).
+It runs the daemon in a separate process, on a free port of 127.0.0.1, with a directory that is
+removed at the end. The daemon ends with the process that started it, even if that is killed, since
+its standard input is closed then (`--stop-at-end-of-input`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-# Read from the output, since a broker that dies by itself cannot be asked.
+# This is read from the output, since a broker that has ended by itself answers no requests.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
-_ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as in containers by default, the disk is used
+_ENOUGH_MEMORY_BYTES = 1 << 30  # with less memory, as by default in containers, the disk is used
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
 
@@ -48,24 +48,23 @@ class BrokerStartError(RuntimeError):
 
 
 class BrokerNotRunningError(RuntimeError):
-    """The call needs a daemon that runs, or that ran before."""
+    """The call needs a daemon that is running, or was started before."""
 
 
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
-    Takes:  data_dir: kept after the end; without it a temporary directory is used, in memory
-            where the machine has room, and removed with the broker. settings: by Kafka's
-            names. topics: created at the start: names, or {name: partitions}, or {name:
-            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a
-            free one; a restart keeps it. control: enables `LocalBroker.control`, for faults and
-            time on demand. brokers: their number, each on a port of its own, over one directory.
-            in_memory: False forces a temporary directory on the disk. users: {name: password};
-            clients then have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls:
-            the broker uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the
-            release of Apache Kafka to emulate, "3.9" or "4.3". The parameters are by name, but for
-            data_dir.
-    daemon: the interpreter's arguments that run the command `barnabas`.
+    Takes:  data_dir: kept after the end; without it a temporary directory is used, in memory where
+            the machine has room, and removed with the broker. settings: by Kafka's names. topics:
+            created at the start: names, or {name: partitions}, or {name: {"partitions": 4,
+            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
+            restart keeps it. control: enables `LocalBroker.control`, for faults and time on demand.
+            brokers: the number of brokers, each on a separate port, over one directory. in_memory:
+            False forces a temporary directory on the disk. users: {name: password}; clients then
+            have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
+            uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the release of
+            Apache Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are
+            keyword-only. daemon: the interpreter's arguments that run the command `barnabas`.
     Raises: BrokerStartError, with the daemon's output, where it does not start; AdminError where a
             topic is refused; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.
@@ -147,12 +146,12 @@ class LocalBroker:
 
     @property
     def port(self) -> int:
-        """The port of the first broker; raises as `ports` does."""
+        """The port of the first broker; raises like `ports`."""
         return self.ports[0]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for a client's `bootstrap.servers`; raises as `ports` does."""
+        """The addresses for a client's `bootstrap.servers`; raises like `ports`."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
@@ -314,14 +313,14 @@ class LocalBroker:
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL: as after a crash, only what the operating system has is left.
+        """Send SIGKILL: as after a crash, only data that the operating system has are left.
 
-        Nothing happens where no daemon runs.
+        Nothing happens if no daemon is running.
         """
         self._end(signal.SIGKILL)
 
     def lose_power(self) -> None:
-        """End as in a power failure of the machine: data that were not flushed are lost.
+        """End as in a power loss of the machine: unflushed data are lost.
 
         Needs `control=True`. `restart` then does what a start does after a power loss.
         """
@@ -369,9 +368,9 @@ class LocalBroker:
         """Send SIGSTOP: connections stay open and no request is answered until `resume`."""
         process = self._running()
         if self._guard is None:
-            self._note_clock()  # a stopped process cannot be asked
-            # Nor does it notice the end of this process: a shell, whose standard input closes
-            # then, kills it.
+            self._note_clock()  # a stopped process does not answer
+            # It does not notice the end of this process either: a shell, whose standard input is
+            # closed then, kills it.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,
@@ -423,7 +422,7 @@ class LocalBroker:
     def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
         """A connection for administrative requests, to be closed after use.
 
-        Takes:  port, of one of several brokers; None: any that runs.
+        Takes:  port, the port of one of several brokers; None: any running one.
         Raises: BrokerNotRunningError; OSError where it does not answer.
         """
         from barnabas.admin import Admin
@@ -510,7 +509,9 @@ class LocalBroker:
 
 
 def _check_users(users: Mapping[str, str]) -> None:
-    """Raises: ValueError for names and passwords that the users file cannot express."""
+    """Check the users. Raises: ValueError for names and passwords that the users file cannot
+    contain.
+    """
     for name, password in users.items():
         if ":" in name or name.startswith("#"):
             raise ValueError(f"users: {name!r}: a name may not have a colon or begin with #")

@@ -38,7 +38,8 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
 
 
 def is_batch_number(metadata: str | None) -> bool:
-    """Whether the metadata of a committed offset says that the offset is no place in a partition.
+    """Whether the metadata of a committed offset shows that the offset is not a position in a
+    partition.
 
     The Spark sink commits the number of its last micro-batch as the offset of a group, with a note
     as the metadata (`CommitNote` of the connector). Such an offset has no lag.

@@ -1,6 +1,6 @@
-"""Why a partition is stuck: the facts as values, and the sentences that explain them.
+"""Explains why a partition is stuck: the facts as values, and sentences made from them.
 
-The values come from the command line, which asks a cluster by Kafka's protocol
+The values come from the command line, which requests them from a cluster by Kafka's protocol
 (`barnabas.cli.why_stuck`), or from the console, which reads its own broker
 (`barnabas.broker.console`). Pure.
 """
@@ -19,9 +19,9 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbo
 class OpenTransaction(NamedTuple):
     """A transaction on the partition, with the facts of the partition and of its coordinator.
 
-    transactional_id, state: None where no coordinator knows the producer; then, or where
-    `is_hanging`, neither a producer nor a timeout will end it. started_ms, timeout_ms: -1 where
-    unknown. client_address: None where unknown, as from a broker other than Barnabas.
+    transactional_id, state: None if no coordinator knows the producer; then, or if `is_hanging`,
+    neither a producer nor a timeout will end the transaction. started_ms, timeout_ms: -1 if
+    unknown. client_address: None if unknown, as from a broker other than Barnabas.
     """
 
     producer_id: int
@@ -39,12 +39,16 @@ class OpenTransaction(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """When it began, or the time of its producer's last record; -1 where neither is known."""
+        """The time when the transaction began, or of its producer's last record; -1 if neither is
+        known.
+        """
         return self.started_ms if self.started_ms >= 0 else self.last_timestamp_ms
 
     @property
     def ends_ms(self) -> int:
-        """When the coordinator aborts it, if its producer does nothing; -1 if it will not."""
+        """The time when the coordinator will abort the transaction if its producer does nothing;
+        -1: never.
+        """
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
             return -1
         if self.timeout_ms == NO_TIMEOUT_MS:
@@ -55,7 +59,7 @@ class OpenTransaction(NamedTuple):
 class WaitingGroup(NamedTuple):
     """A group that reads the partition, or has committed an offset on it.
 
-    waits: whether its read_committed consumers have nothing to read before the last stable offset.
+    waits: whether its read_committed consumers have no more records before the last stable offset.
     """
 
     group: str
@@ -85,7 +89,9 @@ class Answer(NamedTuple):
 
 
 def sentence(answer: Answer) -> str:
-    """Why a read_committed reader stops in the partition, and what will end that."""
+    """A sentence: why a read_committed reader is blocked in the partition, and what will unblock
+    it.
+    """
     if not answer.is_stuck:
         return (
             f"{answer.partition} is not stuck: its last stable offset is its end, "
@@ -129,7 +135,7 @@ def _sentences(answer: Answer) -> Iterator[str]:
 
 
 def _end_of(holder: OpenTransaction, answer: Answer) -> str:
-    """What will end the transaction, and when."""
+    """The event that will end the transaction, and its time."""
     if holder.is_hanging:
         why = (
             f"its coordinator says {holder.state}"

@@ -48,8 +48,8 @@ def names_of(topology: Topology) -> Iterator[str]:
 
 
 def check_names(topology: Topology) -> None:
-    """Raises: KafkaError STREAMS_INVALID_TOPOLOGY for names that no topic may have, and for those
-    of the broker's own topics.
+    """Check the names of a topology's topics. Raises: KafkaError STREAMS_INVALID_TOPOLOGY for
+    invalid names, and for those of the broker's own topics.
     """
     for name in names_of(topology):
         if name in INTERNAL_TOPICS:

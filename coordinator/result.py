@@ -1,12 +1,12 @@
-"""The result of an event at a coordinator, and the types by which it reads the rest of the broker.
+"""The result of an event at a coordinator, and the types of its callbacks into the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/group_runtime.py) appends the records to the internal topic, passes each to `replay`
-(or its decoded content to `apply`), and, once the records are as durable as the configuration asks,
-releases the replies and carries out the effects. If the append fails on I/O the broker stops, so
-nothing is ever rolled back. Without space on the disk nothing is rolled back, either: a decision on
-which nothing depends is dropped and its request refused; one that has changed soft state stays
-decided, and its records are written when there is space.
+(broker/group_runtime.py) appends the records to the internal topic, passes each to `replay` (or its
+decoded content to `apply`), and, once the records are as durable as the configuration asks, sends
+the replies and carries out the effects. If the append fails on I/O the broker stops, so there is no
+rollback. A lack of disk space needs no rollback, either: a decision on which nothing depends is
+dropped and its request refused; a decision that has changed soft state stays, and its records are
+written when there is space.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Result:
     """The records, replies and effects of one event.
 
     records: for the internal-topic partition `partition`, appended as one batch; may be empty.
-    transactions: of records of __transaction_state the decoded content, so that the host does not
+    transactions: the decoded content of records of __transaction_state, so that the host need not
     decode them. producer: (producer_id, producer_epoch) where the batch is transactional (a
-    TxnOffsetCommit), else None. replies: released once the records are committed (at once where
-    there are none). effects: carried out after that, in order. state_changes: of share partitions,
-    for the share coordinator, after that. creation: of topics that a streams group lacks, after
-    the answer. more: further results, for other partitions, handled in
-    order after this one (a tick may have many). durable: the replies and effects wait until the
-    records are on the disk, where decisions are durable at all.
+    TxnOffsetCommit), else None. replies: sent once the records are committed (at once without
+    records). effects: carried out after that, in order. state_changes: changes of share partitions'
+    states, which the share coordinator makes after that. creation: the creation of topics that a
+    streams group lacks, after the answer. more: further results, for other partitions, handled in
+    order after this one (a tick may have many). durable: whether the replies and effects wait until
+    the records are durable, if decisions are durable at all.
     """
 
     partition: int = -1
@@ -96,7 +96,7 @@ class ResultsByPartition:
         self._all: list[Result] = []
 
     def of(self, partition: int) -> Result:
-        """The Result that takes further records of the partition: a new one if the last is full."""
+        """The Result for further records of the partition: a new one if the last is full."""
         result = self._current.get(partition)
         if result is None or len(result.records) >= RECORDS_PER_BATCH:
             result = self._current[partition] = Result(partition=partition)
@@ -110,7 +110,7 @@ class ResultsByPartition:
             self.of(partition).records += batch
 
     def as_one(self, reply: Reply | None = None) -> Result:
-        """One Result with the others in `more`, in order; the reply leaves after all of them."""
+        """One Result with the others in `more`, in order; the reply is sent after all of them."""
         results = self._all or [Result()]
         if reply is not None:
             results[-1].replies.append(reply)
@@ -121,8 +121,8 @@ class ResultsByPartition:
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units).
 
-    Eight units at a time: an id may have 32,767 letters, which take 4 ms one by one. Leading zeros
-    do not change the hash, so the text is padded with them.
+    Eight units at a time: an id may have 32,767 characters, which would take 4 ms one by one.
+    Leading zeros do not change the hash, so the text is padded with them.
     """
     units = text.encode("utf-16-be")
     value = 0
@@ -144,9 +144,10 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@functools.lru_cache(maxsize=1024)  # a transaction needs it several times; long keys take 32 MB
+# a transaction needs the hash several times; a cache full of long keys takes 32 MB
+@functools.lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition of the internal topic that keeps the key.
+    """The partition of the internal topic that stores the key.
 
     Source: Apache Kafka's `partitionFor`, Utils.abs of the key's hash, modulo the partition count.
     """

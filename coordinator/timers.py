@@ -1,4 +1,4 @@
-"""Deadlines as rows of a table: no callback runs, the owner takes the keys that are due.
+"""Deadlines as rows of a table: there are no callbacks; the owner takes the keys that are due.
 
 A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay
 in the heap until they are due, or until they outnumber the current ones, when the heap is rebuilt:
@@ -13,20 +13,20 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 
-# A deadline whose work found no space on the disk is moved by so much. While groups' deadlines are
-# held, those that are due within SOON_MS are moved, too: so a member has as long for its heartbeat
-# when there is space again.
+# A deadline whose work found no disk space is moved by this time. While groups' deadlines are
+# suspended, those that are due within SOON_MS are moved, too: so a member has this time for its
+# heartbeat once there is space again.
 PUT_OFF_MS, SOON_MS = 10_000, 5_000
-_SMALL = 64  # of so few rows the heap is not rebuilt
+_SMALL = 64  # with fewer rows the heap is not rebuilt
 
 
 class Timers(Generic[Key]):
     """A table of keys and their deadlines in ms.
 
-    Keys due at the same ms come in the order in which they were scheduled.
+    Keys that are due at the same ms are returned in the order in which they were scheduled.
 
-    earliest_ms: no deadline is before it; None: no key has a deadline. It may be too early, since
-    moving or cancelling a deadline does not change it until `next_deadline_ms` is called.
+    earliest_ms: a lower bound of all deadlines; None: no key has a deadline. It may be too early,
+    since moving or cancelling a deadline does not change it until `next_deadline_ms` is called.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Timers(Generic[Key]):
         return None if row is None else row[0]
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
-        """Set the deadline of `key`, in place of its former one. O(log n)."""
+        """Set the deadline of `key`, in place of the previous one. O(log n)."""
         row = (deadline_ms, self._next_sequence)
         self._next_sequence += 1
         self._rows[key] = row
@@ -66,7 +66,7 @@ class Timers(Generic[Key]):
 
         O(due log n).
 
-        Takes: most, the highest number of keys: the others stay, and are due.
+        Takes: most, the maximum number of keys; the others stay due.
         """
         due: list[Key] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
@@ -78,7 +78,9 @@ class Timers(Generic[Key]):
         return due
 
     def put_off(self, now_ms: int, most: int = sys.maxsize) -> None:
-        """Move the deadlines that are due within SOON_MS. Takes: most, the highest number."""
+        """Move the deadlines that are due within SOON_MS. Takes: most, the maximum number of
+        them.
+        """
         for key in self.pop_due(now_ms + SOON_MS, most):
             self.schedule(key, now_ms + PUT_OFF_MS)
 

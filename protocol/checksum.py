@@ -41,5 +41,5 @@ def _load() -> Callable[..., int]:
 
 
 crc32c = _load()
-"""crc32c(data, value=0): the CRC-32C of the data; with `value`, that of the bytes whose CRC it is,
-followed by the data."""
+"""crc32c(data, value=0): the CRC-32C of the data; with `value`, the CRC of some bytes, that of
+these bytes followed by the data."""

@@ -11,8 +11,8 @@ SOFTWARE_SINCE = 3
 
 
 def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
-    """Whether the client's software has a name and version as KIP-511 allows; before version 3 it
-    has none to give.
+    """Whether the client's software has a name and version as KIP-511 allows; before version 3 of
+    the request there is none.
     """
     name, version = request.client_software_name, request.client_software_version
     return api_version < SOFTWARE_SINCE or bool(

@@ -28,11 +28,11 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 XERIAL_BLOCK_SIZE = 32 * 1024
 LZ4_BLOCK_SIZE = 64 * 1024
-MOST_DECOMPRESSED_BYTES = 1 << 30  # where the caller has no lower limit
+MOST_DECOMPRESSED_BYTES = 1 << 30  # the limit without a lower one of the caller
 _FIRST_BYTES = 64 * 1024  # the smallest first allocation: a small batch needs no second one
 _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
-_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # of one call of zlib
+_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # bytes for one call of zlib
 # Members of gzip or blocks of snappy: 0.1 ms of overhead. Clients make blocks of 32 KiB.
 MOST_PARTS_AT_ONCE = 40
 _MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is encoded in three bytes
@@ -162,9 +162,9 @@ def _decompress_frames(
 def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | None) -> bytearray:
     """All members, one after the other; only zeros may follow them.
 
-    zlib copies the unused rest of each input. So it gets the input in pieces, which are small at
-    the beginning of a member and grow: a thousand members cost a thousand small copies, not a
-    thousand copies of the whole rest.
+    zlib copies the unused part of each input. So it gets the input in pieces, which are small at
+    the beginning of a member and grow: a thousand members cost a thousand small copies instead of a
+    thousand copies of the whole remaining input.
     """
     out = bytearray()
     view = memoryview(data)

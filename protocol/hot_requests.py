@@ -48,9 +48,10 @@ from barnabas.protocol.primitives import (
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
-BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4  # before, older messages (message_sets.py)
+# earlier versions have older messages (message_sets.py)
+BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4
 MOST_PRODUCE_ELEMENTS = 16_000  # 1 MiB of the smallest batches has 13,800 partitions
-MOST_IN_PLACE = 0x7F  # the highest value of a uvarint of one byte
+MOST_IN_PLACE = 0x7F  # the highest value of a one-byte uvarint
 
 _INT32 = struct.Struct(">i")
 _TWO_INT32 = struct.Struct(">ii")
@@ -120,7 +121,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     elif version >= 11:
         rack_id, at = read_string(data, at, compact)
     if compact:
-        if data[at]:  # tagged fields, as the replica state of a follower
+        if data[at]:  # tagged fields, such as the replica state of a follower
             return FetchRequest.read(data, start, version)
         at += 1
     request = FetchRequest(

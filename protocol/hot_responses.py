@@ -39,7 +39,7 @@ _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
 _PRODUCED_0 = struct.Struct(">ihq")
-_OLDER_ROWS = (  # of Produce before version 5, with their number of fields
+_OLDER_ROWS = (  # numbers of Produce before version 5, with the count of fields
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")

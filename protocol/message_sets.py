@@ -1,9 +1,9 @@
 """Records in the forms from before record batches (magic 0 and 1), both ways.
 
-Clients that send Produce 0 to 2 and Fetch 0 to 3 know no others. Their messages are converted to a
-batch of version 2 when they are produced. Batches are converted to messages when they are fetched,
-without compression and without the parts that old messages do not have (headers, producers, control
-records).
+Clients that send Produce 0 to 2 and Fetch 0 to 3 support no other forms. Their messages are
+converted to a batch of version 2 when they are produced. Batches are converted to messages when
+they are fetched, without compression and without the parts that old messages do not have (headers,
+producers, control records).
 
 The layout of a message. A set is a sequence of these; the value of a compressed message is a set:
 
@@ -35,7 +35,7 @@ from barnabas.protocol.records import (
 )
 
 TIMES_IN_FETCH = 2
-MOST_BYTES = 1 << 20  # converted in one call, during which the loop is blocked
+MOST_BYTES = 1 << 20  # bytes converted in one call, which blocks the loop
 
 _ENTRY = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -45,7 +45,7 @@ _INT32 = struct.Struct(">i")
 _CODEC, _BROKERS_TIME = 0x07, 0x08
 _LZ4_DESCRIPTOR_AT = 4
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY_ID = 0x08, 0x01
-_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)  # xxHash's
+_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)  # constants of xxHash
 _UINT32 = 0xFFFFFFFF
 
 
@@ -65,7 +65,7 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
     messages = list(_messages(data))
     magic = data[MAGIC_AT] if messages else 0
     records: list[NewRecord] = []
-    left = MOST_BYTES  # one bound for what all compressed messages of the set decompress to
+    left = MOST_BYTES  # one bound for the decompressed bytes of all messages of the set
     for codec, message in messages:
         if not codec:
             records.append(message)

@@ -44,7 +44,7 @@ _PARTITION = struct.Struct(">hii")
 
 
 class LedPartition(NamedTuple):
-    """One partition in a cluster of several brokers. leader: NO_LEADER where there is none."""
+    """One partition in a cluster of several brokers. leader: the leader's id, or NO_LEADER."""
 
     leader: int
     replicas: tuple[int, ...]

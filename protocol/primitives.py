@@ -36,7 +36,7 @@ _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
 NUMBERS_PER_ELEMENT = 4
-MOST_TAGGED_FIELDS = 100  # of one struct; Kafka's structs have three at most
+MOST_TAGGED_FIELDS = 100  # tagged fields of one struct; Kafka's structs have at most three
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 

@@ -550,8 +550,8 @@ def encode_marker(
     The markers of one transaction differ only in the fields that the log patches, offset and leader
     epoch. So the last few are cached.
 
-    Takes: timestamp, of the record, in ms. base_timestamp, of the batch, where it differs: the
-           record contains the difference, as in every batch.
+    Takes: timestamp, that of the record, in ms. base_timestamp, that of the batch, if it differs:
+           the record contains the difference, as in every batch.
     """
     kind = COMMIT if commit else ABORT
     if base_timestamp is None or base_timestamp == timestamp:
@@ -580,7 +580,7 @@ def encode_marker(
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
     """The content of a control batch.
 
-    Raises: KafkaError INVALID_RECORD where its type is neither of the two.
+    Raises: KafkaError INVALID_RECORD if its type is neither commit nor abort.
     """
     records = records_of(batch)
     key, value = records[0].key, records[0].value

@@ -1,4 +1,4 @@
-"""A request's header and connection, as handlers and coordinators get them."""
+"""A request's header and connection, for handlers and coordinators."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class RequestContext(NamedTuple):
 
     ticket: the request's number, unique in the broker's process; a later event may answer it.
     client_host: with the slash before it that Kafka's tools expect. now_ms: the steady time at
-    which the request arrived. local_host, local_port: the broker's end of the connection.
-    node_id: of the broker that received it, where a process runs several. keeps_frame: whether a
-    Produce's records are in memory of its own, which stays valid until the request is answered.
-    topics_version: of the topics when the request arrived (`TopicRegistry.version`).
+    which the request arrived. local_host, local_port: the broker's end of the connection. node_id:
+    the id of the broker that received it, if the process runs several. keeps_frame: whether a
+    Produce's records are in separate memory, which stays valid until the request is answered.
+    topics_version: the version of the topics when the request arrived (`TopicRegistry.version`).
     """
 
     ticket: int

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Arrays of byte strings as one, out of which records are gathered.
+    """Several arrays of byte strings joined to one, from which records are gathered.
 
-    starts: where each of them begins in it.
+    starts: the position of each array's first string.
     """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
@@ -33,9 +33,10 @@ class Pool:
         self.starts = [sum(sizes[:index]) for index in range(len(sizes))]
 
     def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
-        """The strings at the indices: where each begins and the last ends, and their bytes.
+        """The strings at the indices: their offsets (the start of each and the end of the last),
+        and their bytes.
 
-        Nulls have none.
+        A null has no bytes.
         """
         taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
         return strings_of(taken).edges, taken.buffers()[2]
@@ -45,7 +46,7 @@ class Pool:
 
 
 def narrow(numbers: Unsigned) -> Unsigned:
-    """The numbers in 32 bits where they fit: half the memory for the steps that follow."""
+    """The numbers in 32 bits, if they fit: this halves the memory of the following steps."""
     return (
         numbers.astype(np.uint32) if not len(numbers) or int(numbers.max()) < 1 << 32 else numbers
     )
@@ -56,7 +57,7 @@ def varint_size(number: int) -> int:
 
 
 def varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
-    """The bytes of each varint; one number where all have the same."""
+    """The size of each varint in bytes; a single number if all sizes are equal."""
     smallest, largest = varint_size(int(numbers.min())), varint_size(int(numbers.max()))
     if smallest == largest:
         return smallest
@@ -71,8 +72,8 @@ def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
 
     Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g.
 
-    None is a zero byte. A row has as much room as the widest needs; the gaps are the strings
-    between the pieces.
+    A None in a group is a zero byte. Each row has the size of the widest one; the gaps are the
+    strings between the pieces.
     """
     widths = [
         sum(1 if field is None else varint_size(int(field.max())) for field in group)
@@ -97,8 +98,8 @@ def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
 def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
     """Write a varint at each position, and give the positions after them.
 
-    All are written as wide as the widest, filled up with zeros, which the next field writes over or
-    which lie outside of the piece.
+    All varints are written with the size of the widest one, padded with zeros, which the next field
+    overwrites or which are outside of the piece.
     """
     after = position + 1
     for nth in range(varint_size(int(numbers.max()))):

@@ -1,4 +1,5 @@
-"""A query's checkpoint directory: what the sink reads in it, and the one file that it keeps there.
+"""A query's checkpoint directory: the files that the sink reads in it, and the one file that it
+writes.
 
     <checkpoint>/metadata               Spark's: the id of the query
     <checkpoint>/offsets/<batch id>     Spark's: written before the batch begins, and never changed;
@@ -9,13 +10,12 @@
     {"version": 2, "group": "barnabas-spark-...", "run": "...", "begun": [7, "a plan"],
      "after": [5, "a plan"]}
 
-deduplication.py says what the trail is for. Version 1 was written with the first batch of a query
-alone, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and says nothing of later ones:
-what is made of it has "complete": false, until a batch is published.
+deduplication.py describes the purpose of the trail. Version 1 was written only with the first batch
+of a query, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and has no information on
+later batches: a trail made from it has "complete": false until a batch is published.
 
-What should be there and is not, or cannot be read, is an error: the checkpoint that the sink looks
-at is then another one than Spark's, or one that Arrow cannot reach, and what protects the query
-would be gone without a word.
+A file that is missing or cannot be read is an error: then the directory is not Spark's checkpoint,
+or Arrow cannot reach it, and without an error the query would silently lose its protection.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ SAY_WHERE = (
 
 
 class CheckpointError(Exception):
-    """A checkpoint's file that should be there and is not, or that cannot be read or written."""
+    """A file of a checkpoint is missing, or cannot be read or written."""
 
 
 class CheckpointPlace(NamedTuple):
-    """Where a task finds that the checkpoint is.
+    """The location of the checkpoint, as a task knows it.
 
-    location: its directory. root: where Spark makes one of a random name for a query that has none,
-    below spark.sql.streaming.checkpointLocation. Both are empty where Spark says nothing of it.
+    location: the checkpoint's directory. root: the directory from
+    spark.sql.streaming.checkpointLocation, in which Spark creates one with a random name for a
+    query without a location. Both are empty if Spark does not provide them.
     """
 
     location: str = ""
@@ -66,7 +67,7 @@ class Checkpoint:
 
     @classmethod
     def at(cls, place: CheckpointPlace, query_id: str) -> Checkpoint:
-        """The checkpoint at a place; where only the root is known, the one with the query's id.
+        """The checkpoint at a place; if only the root is known, the checkpoint with the query's id.
 
         Raises: CheckpointError.
         """
@@ -82,7 +83,7 @@ class Checkpoint:
             infos = file_system.get_file_info(arrow_fs.FileSelector(path))
         except TROUBLE as error:
             raise _unreadable(place.root, error) from error
-        # The query's own is the latest, unless others were started since.
+        # The query's checkpoint is the latest one, unless other queries were started since.
         for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
             found = cls(join_uri(place.root, info.base_name), query_id)
             if info.base_name != SPOOL and found._id() == query_id:
@@ -92,10 +93,11 @@ class Checkpoint:
         )
 
     def plan_of_batch(self, batch_id: int, *, check_id: bool) -> str:
-        """The plan of the batch that is run now: a digest of what Spark wrote before it began.
+        """The plan of the current batch: a digest of the file that Spark wrote before the batch
+        began.
 
-        Takes:  check_id, whether the checkpoint's id is looked at, too.
-        Raises: CheckpointError where Spark's files of this query are not there.
+        Takes:  check_id, whether the checkpoint's id is checked, too.
+        Raises: CheckpointError if Spark's files of this query are missing.
         """
         found = self._id() if check_id else self._query_id
         if found != self._query_id:
@@ -119,13 +121,13 @@ class Checkpoint:
     def plan_of(self, batch_id: int) -> str:
         """The plan of an earlier batch; empty where Spark has deleted its file.
 
-        Raises: CheckpointError where it cannot be read.
+        Raises: CheckpointError if it cannot be read.
         """
         data = self._read("offsets", str(batch_id))
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
     def trail(self) -> Trail:
-        """What was published with this checkpoint.
+        """The record of the batches that were published with this checkpoint.
 
         Raises: CheckpointError.
         """
@@ -142,7 +144,7 @@ class Checkpoint:
             ) from error
 
     def lineage(self) -> Lineage:
-        """The batches that this checkpoint has come past. Raises: CheckpointError."""
+        """The batches that were run with this checkpoint. Raises: CheckpointError."""
         return Lineage(self.trail(), self.plan_of)
 
     def write(self, trail: Trail) -> None:
@@ -178,7 +180,7 @@ class Checkpoint:
                 return None
             with file_system.open_input_stream(path, compression=None) as stream:
                 return bytes(stream.read())
-        except FileNotFoundError:  # Spark deleted it in between
+        except FileNotFoundError:  # Spark has deleted the file in between
             return None
         except TROUBLE as error:
             raise _unreadable(uri, error) from error
@@ -186,7 +188,7 @@ class Checkpoint:
     def _write(self, data: bytes) -> None:
         file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING
-        # A name of its own: a driver that was thought dead may write at the same time.
+        # A unique name: a driver that is believed dead may write at the same time.
         partial = f"{posixpath.dirname(path)}/.{NAME}.{uuid.uuid4().hex[:8]}.partial"
         written = partial if renames else path
         with file_system.open_output_stream(written, compression=None) as stream:

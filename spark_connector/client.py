@@ -1,9 +1,9 @@
-"""A synchronous Kafka client for readers: the few requests a source needs, over plain sockets.
+"""A synchronous Kafka client for readers: the few requests that a source needs, over plain sockets.
 
-One `Client` belongs to one thread. It keeps a connection to each broker that it talked to, learns
-leaders from Metadata, and repeats what failed for a reason that passes (a leader being elected, a
-broker starting again) until `retry_timeout_ms` is over. Connections are opened at the first
-request: a client that was just made can be pickled.
+One `Client` belongs to one thread. It keeps a connection to each broker that it used, gets leaders
+from Metadata, and repeats requests after transient failures (a leader election, a restart of a
+broker) until `retry_timeout_ms` has passed. Connections are opened at the first request: a client
+that was just made can be pickled.
 """
 
 from __future__ import annotations
@@ -54,23 +54,24 @@ __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "Unknown
 T = TypeVar("T")
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-CONSUMER = -1  # as replica_id
+CONSUMER = -1  # the replica_id of consumers
 
-# Requests have an isolation level from ListOffsets 2 and Fetch 4 on. What later versions bring is
-# of no use to this reader.
+# Requests have an isolation level from ListOffsets 2 and Fetch 4 on. This reader does not need the
+# fields of later versions.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
-# It names a topic by its id (KIP-516), so that an answer is never of another topic of that name.
+# This version names a topic by its id (KIP-516), so that an answer never has data of another topic
+# of that name.
 FETCH_BY_ID = RequestKind(FetchRequest, FetchResponse, 13, 13)
-Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]  # where, and as what
+Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]  # the address, and the client id
 
 
 class FetchedPartition(NamedTuple):
     """The part of a Fetch response that is its one partition's.
 
-    `records` lies in the connection's buffer: it is good until the next answer is received.
-    `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: the records are
-    of the topic with the id that was asked for, whatever has its name by now.
+    `records` is a view of the connection's buffer: it is valid until the next answer is received.
+    `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: whether the
+    records belong to the topic with the requested id, even if another topic has the name now.
     """
 
     high_watermark: int
@@ -81,7 +82,7 @@ class FetchedPartition(NamedTuple):
 
 
 class Client:
-    """A reader's client: requests go to whichever broker answers them.
+    """A reader's client; it sends each request to the broker that can answer it.
 
     Use it as a context manager, or close it.
     """
@@ -91,7 +92,7 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
-        ] = {}  # of the last Metadata, in Kafka's form; none of brokers before 2.8
+        ] = {}  # topic ids of the last Metadata, in Kafka's form; brokers before 2.8 send none
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,24 +117,24 @@ class Client:
         self._connections.close()
 
     def renew(self, buffer_bytes: int) -> None:
-        """Forget all that brokers said; connections stay that are idle, and not large.
+        """Drop all cached answers of brokers; idle connections with small buffers are kept.
 
-        After: the client is as a new one, but for the connections.
+        After: the client is like a new one, except for the connections.
         """
         self._leaders.clear()
         self.topic_ids.clear()
         self._connections.keep_idle(buffer_bytes)
 
-    # --- what there is
+    # --- topics and partitions
 
     def partitions_of(
         self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False
     ) -> list[TopicPartition]:
         """All partitions of the topics, in order.
-        Raises: UnknownTopicError naming one that does not exist, where missing_ok is not set.
+        Raises: UnknownTopicError naming a topic that does not exist, unless missing_ok is set.
 
-        With `create` the broker is asked to make what is missing, as producers do; it may be
-        configured not to (auto.create.topics.enable).
+        With `create` the broker is asked to create missing topics, as by producers; its
+        configuration may forbid that (auto.create.topics.enable).
         """
         names = sorted(set(topics))
 
@@ -147,7 +148,7 @@ class Client:
         return self._retrying(ask, "looking for " + ", ".join(names))
 
     def topics_matching(self, pattern: str) -> list[str]:
-        """The names of topics in which the pattern is found; internal ones are never among them."""
+        """The names of topics in which the pattern is found, without internal topics."""
 
         def ask() -> list[str]:
             return sorted(
@@ -159,10 +160,10 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics that have another id than this, as far as Metadata had ids.
+        """The topics whose id differs from the given one, if Metadata has ids.
 
-        Where one has, brokers are asked again for a while: one may lag behind, and still
-        have the former.
+        If an id differs, brokers are asked again for a while: a broker may lag behind and still
+        have the former topic.
         """
         start = time.monotonic()
         while True:
@@ -204,8 +205,8 @@ class Client:
 
         The timestamp -1 means the end of the log, -2 its beginning.
 
-        The end for read_committed is the last stable offset: everything before it is decided. None
-        where no record is that late.
+        The end for read_committed is the last stable offset: everything before it is decided. It is
+        None without such a record.
         """
 
         def ask() -> dict[TopicPartition, int | None]:
@@ -275,15 +276,13 @@ class Client:
         max_bytes: int,
         topic_id: str = "",
     ) -> Callable[[], FetchedPartition]:
-        """Send a Fetch; to call what is returned is to wait for its response.
+        """Send a Fetch. Gives: a function that waits for the response.
 
-        The call repeats the request where it failed for a passing reason.
-
-        So the broker can work on the next answer while the one before it is decoded. An answer
-        brings one whole batch at least.
-        Takes:  topic_id, in Kafka's form: nothing is read of a topic that has another id, where
-                the broker takes ids in Fetch. `FetchedPartition.is_by_id` says whether it did.
-        Raises: from the call: RefusedError (OFFSET_OUT_OF_RANGE and what else is final),
+        The function repeats the request after a transient failure. So the broker can work on the
+        next answer while the previous one is decoded. An answer has at least one whole batch.
+        Takes:  topic_id, in Kafka's form: a topic with another id is not read, if the broker
+                supports ids in Fetch; see `FetchedPartition.is_by_id`.
+        Raises: from the function: RefusedError (OFFSET_OUT_OF_RANGE and other permanent errors),
                 UnknownTopicError, ClientError.
         """
         wire_id = _uuid_of(topic_id) if topic_id else None
@@ -306,7 +305,7 @@ class Client:
         try:
             sent.append(send())
         except PassingError:
-            pass  # the call below tries again, and keeps the time
+            pass  # the call below tries again, within the time limit
 
         def finish() -> FetchedPartition:
             while True:
@@ -320,9 +319,10 @@ class Client:
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
 
     def _send_fetch(self, name: TopicPartition, fetch: FetchRequest, *, has_id: bool) -> Sent:
-        """Send it to the partition's leader: by the topic's id where both have one, else by name.
+        """Send a Fetch to the partition's leader, with the topic's id if both know ids, else with
+        its name.
 
-        (A message writes the one that its version has.)
+        (A message writes the field that its version has.)
         """
         connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
         kind = FETCH_BY_ID if has_id and connection.speaks(FETCH_BY_ID) else FETCH
@@ -332,9 +332,9 @@ class Client:
     # --- retries
 
     def _retrying(self, action: Callable[[], T], doing: str) -> T:
-        """Run the action until it passes or time is up.
+        """Run the action until it succeeds or the time is over.
 
-        After a failure connections and leaders are forgotten: whatever was known may be stale.
+        After a failure connections and cached leaders are dropped, since they may be stale.
         """
         start = time.monotonic()
         unknown_since: float | None = None
@@ -346,8 +346,8 @@ class Client:
                 self.close()
                 self._leaders.clear()
                 now = time.monotonic()
-                # A broker that was away for long may not know its topics at once when it is back:
-                # that time does not count.
+                # A broker that was down for long may not know its topics immediately after its
+                # restart: that time does not count.
                 unknown_since = (
                     None
                     if error.patience_ms == math.inf
@@ -367,7 +367,7 @@ class Client:
                         f"{self._connections.advice(error)}"
                     ) from error
             except BaseException:
-                self.close()  # an answer may still be under way on it
+                self.close()  # the connection may still receive an old answer
                 raise
             time.sleep(backoff_ms / 1000)
             backoff_ms = max(backoff_ms, min(2 * backoff_ms, self.options.retry_backoff_max_ms))
@@ -376,7 +376,7 @@ class Client:
 def _fetched(
     answer: FetchResponse, name: TopicPartition, topic_id: uuid.UUID | None
 ) -> FetchedPartition:
-    """The partition's part of an answer, by the topic's id where the request had it."""
+    """The partition's part of an answer, found by the topic's id if the request had it."""
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
         is_asked = topic.topic == name.topic if topic_id is None else topic.topic_id == topic_id
@@ -399,12 +399,12 @@ def _text_of(topic_id: uuid.UUID) -> str:
 
 
 def _uuid_of(text: str) -> uuid.UUID:
-    """The id of which `_text_of` made this."""
+    """The id of a text made by `_text_of`."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def _name_of(topic: MetadataResponseTopic) -> str:
-    # A name is null only where a request gave a topic's id in its place.
+    # A name is null only in answers to requests with a topic's id.
     assert topic.name is not None, "Metadata gives no name of a topic"
     return topic.name
 

@@ -1,9 +1,9 @@
-"""The connections to brokers: TLS and login, versions agreed, requests framed, responses received
-in order into one buffer that is used again.
+"""The connections to brokers: TLS and login, negotiation of versions, framing of requests, and
+responses in order, received into one reused buffer.
 
-`Connections` keeps one to each address, and a second one where `purpose` is given: a broker answers
-the requests of a connection one after the other, so what must not wait behind megabytes of records
-goes over a connection of its own.
+`Connections` keeps one connection to each address, and a second one for a `purpose`: a broker
+answers the requests of a connection one after the other, so requests that must not wait behind
+megabytes of records use a separate connection.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ from barnabas.spark_connector.security import (
 )
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
-MAX_FIRST_RESPONSE_BYTES = 1 << 20  # of ApiVersions; what is larger is another protocol's
-SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its place
-# a topic that was just made may be unknown to the other brokers for a moment; one with a wrong name
-# for ever
+# maximum size of an answer to ApiVersions; a larger one belongs to another protocol
+MAX_FIRST_RESPONSE_BYTES = 1 << 20
+# fraction of a login's lifetime after which a new connection replaces the old one
+SESSION_USED = 0.85
+# the other brokers may not know a new topic for a moment; a topic with a wrong name stays unknown
 UNKNOWN_TOPIC_PATIENCE_MS = 3000
 PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX of them, 1024 on Linux and macOS
 
@@ -82,7 +83,7 @@ class ClientError(Exception):
 
 
 class RefusedError(ClientError):
-    """A broker answered with an error code."""
+    """A broker has answered with an error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -92,14 +93,15 @@ class RefusedError(ClientError):
 class UnknownTopicError(ClientError):
     """A topic or partition that no broker has known for some seconds.
 
-    It does not exist, or not any more.
+    It does not exist, or was deleted.
     """
 
 
 class PassingError(ClientError):
-    """A failure after which a request is tried again, for `patience_ms` from its first one on.
+    """A transient failure, after which a request is tried again, for `patience_ms` after its first
+    failure.
 
-    Callers of the client never get it: when the time is over they get a ClientError.
+    Callers of the client never get it: after that time they get a ClientError.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -110,8 +112,8 @@ class PassingError(ClientError):
 class UnresolvedError(PassingError):
     """A host that has no address.
 
-    At the first request of all that is final, as in a Java client: the name is wrong, or there is
-    no network.
+    At a client's first request the error is permanent, as in a Java client: the name is wrong, or
+    there is no network.
     """
 
 
@@ -126,11 +128,11 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
 
 # Version 0 of ApiVersions is the one that every broker answers.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # these have features, too
-METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # ids of topics come with 10
+FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # versions with features
+METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # topic ids since version 10
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
-METADATA_WITHOUT_CREATION = 4  # the first version that can ask for a topic without making it
+METADATA_WITHOUT_CREATION = 4  # the first version that can request a topic without creating it
 
 
 class _Sent(NamedTuple):
@@ -160,7 +162,7 @@ class Connection:
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
         self._levels: dict[str, int] | None = None
-        # something was answered that a broker answers only to those who come the right way
+        # the broker has sent an answer that it sends only after a correct security handshake
         self._is_proven = False
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
@@ -264,11 +266,13 @@ class Connection:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the login is about to end: the broker would hang up."""
+        """Whether the login is about to expire, after which the broker closes the connection."""
         return time.monotonic() >= self._session_end_s
 
     def _failure(self, error: OSError) -> ClientError:
-        """The error to raise for a failure of the socket: try again, or a setting is wrong."""
+        """The error to raise for a failure of the socket: a transient error, or one of a wrong
+        setting.
+        """
         if isinstance(error, ssl.SSLCertVerificationError):
             if (
                 "ostname mismatch" in error.verify_message
@@ -307,13 +311,13 @@ class Connection:
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
 
     def _hint(self) -> str:
-        """A text with the possible causes of the end of a connection."""
+        """A text with the possible causes for which a connection was closed."""
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: RequestKind[Any, Any]) -> int:
         """The highest version of a kind of request that both sides speak.
 
-        Raises: ClientError where there is none.
+        Raises: ClientError without a common version.
         """
         if kind is API_VERSIONS:
             return 0
@@ -334,9 +338,9 @@ class Connection:
         return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
     def level_of(self, feature: str) -> int:
-        """The level at which the cluster has finalised a feature (KIP-584); 0: it has not.
+        """The finalised level of a feature in the cluster (KIP-584); 0: it is not finalised.
 
-        The broker is asked once a connection, and not at all if it is too old for that.
+        The broker is asked once per connection, and not at all if it is too old.
         """
         if self._levels is None:
             self._levels = {}
@@ -357,7 +361,9 @@ class Connection:
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
-        """Whether the broker hung up (or sent something unasked) while no request was under way."""
+        """Whether the broker closed the connection, or sent unexpected bytes, while no request was
+        in flight.
+        """
         if self._unanswered:
             return False
         try:
@@ -369,7 +375,7 @@ class Connection:
 
     @property
     def buffer_bytes(self) -> int:
-        """The memory that the largest answer so far took."""
+        """The memory that the largest answer so far used."""
         return len(self._buffer)
 
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
@@ -388,9 +394,9 @@ class Connection:
     def send_encoded(
         self, kind: RequestKind[Any, Any], version: int, body: Sequence[Buffer]
     ) -> None:
-        """Send a request whose body was encoded elsewhere.
+        """Send a request whose body was encoded by the caller.
 
-        Its pieces are not put together: records are not copied.
+        Its pieces are not joined, so that records are not copied.
 
         int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
         client_id | flexible: no tagged fields
@@ -426,7 +432,7 @@ class Connection:
             raise self._failure(error) from error
 
     def receive(self, kind: RequestKind[Any, Response]) -> Response:
-        """The response to the oldest request that has none yet, which is of that kind."""
+        """The response to the oldest unanswered request, which must be of that kind."""
         sent = self._unanswered.popleft()
         assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
         (size,) = struct.unpack(">i", self._read(4))
@@ -452,9 +458,9 @@ class Connection:
             ) from error
 
     def _read(self, size: int) -> memoryview:
-        """The next bytes, in the buffer that is used again for the next response.
+        """The next bytes, in a buffer that is reused for the next response.
 
-        Fresh memory for each costs more than to receive into it.
+        Allocating memory for each response would cost more than receiving it.
         """
         if size > len(self._buffer):
             self._buffer = bytearray(size)
@@ -470,25 +476,25 @@ class Connection:
         return view
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed."""
+        """Close the socket, unless it is already closed."""
         self._socket.close()
 
 
 class Connections:
-    """The connections of one client: one to each broker and purpose, opened when it is needed.
+    """The connections of one client: one to each broker and purpose, opened at its first use.
 
     They belong to one thread of one process.
     """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self.nodes: dict[int, Address] = {}  # of the last Metadata
+        self.nodes: dict[int, Address] = {}  # brokers in the last Metadata
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Close all; they are opened again when they are asked for."""
+        """Close all connections; each is opened again at its next use."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
@@ -496,7 +502,7 @@ class Connections:
     def after_fork(self) -> None:
         """Drop the parent process's connections, if this is a child.
 
-        To close a copy of a socket does not end the connection.
+        Closing a copy of a socket does not end the connection.
         """
         if self._pid != os.getpid():
             self.close()
@@ -510,7 +516,9 @@ class Connections:
                 del self._open[key]
 
     def keep_idle(self, buffer_bytes: int) -> None:
-        """Keep connections that wait for no answer, are open, and hold no more memory than that."""
+        """Keep the connections that are open, wait for no answer, and have a buffer up to this
+        size; close the others.
+        """
         self.close_stale()
         for key, connection in list(self._open.items()):
             if connection.unanswered or connection.buffer_bytes > buffer_bytes:
@@ -520,7 +528,7 @@ class Connections:
     def any(self, purpose: str = "") -> Connection:
         """The open connection, else one to the first broker that accepts it.
 
-        Raises: PassingError with what each one said; ClientError where no name of
+        Raises: PassingError with the error of each broker; ClientError if no name in
                 kafka.bootstrap.servers can be resolved.
         """
         for address, opened_for in self._open:
@@ -566,7 +574,7 @@ class Connections:
         return self._context
 
     def advice(self, error: Exception) -> str:
-        """The text of an error, with the possible causes where no broker ever answered."""
+        """The text of an error, with possible causes if no broker has ever answered."""
         if self.nodes:
             return str(error)
         return (
@@ -581,12 +589,13 @@ def metadata(
     create: bool = False,
     purpose: str = "",
 ) -> MetadataResponse:
-    """Ask any broker for Metadata; `connections.nodes` is as the response says.
+    """Ask any broker for Metadata. After: `connections.nodes` has the brokers in the response.
 
-    topics: None is all of them. create: make the missing ones where the broker allows it.
+    topics: None means all. create: create missing topics, if the broker allows it.
     """
     connection = connections.any(purpose)
-    # Older versions have no field for it: their brokers create missing topics if so configured.
+    # Older versions have no field for this: their brokers create missing topics if they are
+    # configured to.
     create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
     answer = connection.request(
         METADATA,
@@ -602,7 +611,7 @@ def metadata(
 def check(
     code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS
 ) -> None:
-    """Raise PassingError or RefusedError where a code is an error."""
+    """Raise PassingError or RefusedError if a code is an error."""
     if code in PASSING:
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)
@@ -622,7 +631,7 @@ def code_name(code: int) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What went wrong on a socket, in a few words."""
+    """A short description of a socket's error."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ssl.SSLEOFError):

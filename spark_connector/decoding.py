@@ -1,26 +1,27 @@
 """The decoder: record batches -> Arrow columns, without a Python step per record; by compiled loops
-(record_loops.py) where there are, else by array arithmetic.
+(record_loops.py) if these are available, else by array arithmetic.
 
-The loops accept what is plainly right. What they refuse is read by arrays, as all is where there
-are no loops.
+The loops accept only the usual valid encoding. Batches that they refuse are decoded by arrays, as
+are all batches without loops.
 
-What costs time with arrays is to find where each record begins: a record's length is in front
-of it, so the places form a chain. It is followed for all records of a fetch at once:
+With arrays most time is spent on finding the start of each record: each record is preceded by its
+length, so the starts form a chain. The chains of all batches of a fetch are followed at the same
+time:
 
 1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the
    format so far. So each zero byte that follows an even varint of at least SHORTEST_RECORD (zigzag:
-   even is not negative) may be the attributes of a record; where its length says that the next
-   record begins is its link. A candidate that begins no batch and that none links to is dropped.
-2. *Reach.* What is left is nearly always the chain itself, which one comparison shows. Else the
-   links are followed from the first record of each batch by pointer doubling: log2(records per
-   batch) passes over arrays.
+   even is not negative) may be the attributes of a record; its link is the position at which, by
+   its length, the next record begins. A candidate that neither begins a batch nor is linked to is
+   dropped.
+2. *Reach.* The remaining candidates are nearly always the chain itself, which one comparison shows.
+   Otherwise the links are followed from the first record of each batch by pointer doubling:
+   log2(records per batch) passes over arrays.
 3. *Check.* Each batch must yield as many records as its header says, and its last one must end
    where the batch ends.
 
-From there on every varint column is read by array arithmetic, and keys, values and headers are
-taken out of the bytes by one Arrow `take` each. What step 3 refuses (attributes not 0, or damage)
-is read once more record by record (`protocol.records`), which either succeeds or says what is
-wrong.
+Then every varint column is read by array arithmetic, and keys, values and headers are extracted by
+one Arrow `take` each. Batches that step 3 refuses (attributes other than 0, or damage) are read
+again record by record (`protocol.records`), which either succeeds or reports the error.
 
     a record: varint length | int8 attributes | varint timestamp_delta | varint offset_delta
               | varint key length, key | varint value length, value | varint header count
@@ -53,13 +54,13 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache. With
-# loops there are fewer of these, and the steps in Python around them count more.
+# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache.
+# Loops need fewer arrays, and the Python steps around them cost relatively more.
 PART_BYTES = 1 << 19
 LOOPS_PART_BYTES = 1 << 21
 LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
-LOG_APPEND_TIME = 1  # timestampType; 0 is the time that the producer gave
+LOG_APPEND_TIME = 1  # timestampType; 0 means the producer's time
 
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -83,7 +84,7 @@ class Columns(NamedTuple):
 class _Body(NamedTuple):
     """The records of some record batches in one array of bytes.
 
-    starts, ends: where each batch's records begin and end in it.
+    starts, ends: the positions in it at which each batch's records begin and end.
     """
 
     data: Bytes
@@ -92,14 +93,14 @@ class _Body(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """The places of each record's attributes and of its end."""
+    """The positions of each record's attributes and end."""
 
     attributes: Ints
     ends: Ints
 
 
 class _Blobs(NamedTuple):
-    """The places of byte strings; length 0 and null True where there is none."""
+    """The positions of byte strings; a null has length 0 and null True."""
 
     positions: Ints
     lengths: Ints
@@ -132,14 +133,13 @@ def decode(
     headers: bool = False,
     loops: CompiledLoops | None = None,
 ) -> Iterator[Columns]:
-    """The records of `record_batches`, which lie in `buffer`, as Arrow columns.
+    """The records of `record_batches`, which are in `buffer`, as Arrow columns.
 
-    They come in several parts where they are many.
+    Many records are returned in several parts.
 
     Takes:  batches, none of them empty, by position; start_offset and end_offset, outside of which
             records are left out (a range may begin and end within a batch); key, value, headers,
-            whether that column is needed; loops, those to use, which make no other
-            difference than speed.
+            whether that column is needed; loops, the loops to use, which only affect the speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
     part_bytes = PART_BYTES if loops is None else LOOPS_PART_BYTES
@@ -176,9 +176,9 @@ def decode(
 def _bodies(
     view: memoryview, record_batches: Sequence[LocatedRecordBatch], part_bytes: int
 ) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
-    """The records of some batches at a time, brought together.
+    """Yields the records of some batches at a time, in one array.
 
-    They stay in place where nothing is compressed, else are decompressed one after the other.
+    Uncompressed records stay in place; others are decompressed one batch after the other.
     """
     first, total = 0, 0
     parts: list[bytes] = []
@@ -224,9 +224,10 @@ def _join(parts: Sequence[bytes]) -> _Body:
 
 
 def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
-    """The body with each record read by itself and written again, with attributes 0: the slow way.
+    """The body after each record was decoded individually and encoded again with attributes 0; this
+    is slow.
 
-    Raises: KafkaError where a batch is damaged.
+    Raises: KafkaError if a batch is damaged.
     """
     parts = []
     for header, start, end in zip(headers, body.starts.tolist(), body.ends.tolist(), strict=True):
@@ -244,16 +245,16 @@ def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
     return _join(parts)
 
 
-# --- where the records begin
+# --- the starts of records
 
 
 def _find_records(body: _Body, counts: Ints) -> _Records | None:
-    """The places of all records, in order; None where they are not what the headers say."""
+    """The positions of all records, in order; None if they do not match the batches' headers."""
     if (body.ends <= body.starts).any():
         return None
     positions, attributes, links = _candidates(body)
-    # Positions are increasing, so a batch's candidates are a run of them, and its first record is
-    # one of them if anything is right.
+    # Positions increase, so a batch's candidates are adjacent, and in a valid batch they include
+    # its first record.
     first = np.searchsorted(positions, body.starts)
     if not len(positions) or not np.array_equal(positions.take(first, mode="clip"), body.starts):
         return None
@@ -275,9 +276,9 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
 
 
 def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
-    """The places where a record may begin, in order.
+    """The positions at which a record may begin, in order.
 
-    With each: where its attributes would be, and where the next record would begin.
+    Each has the position of its attributes and of the next record, if it is a record.
     """
     data = body.data
     zeros = np.flatnonzero(data == 0)
@@ -307,7 +308,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
 def _with_another_byte(
     data: Bytes, zeros: Ints, length: NDArray[Any], size: int
 ) -> tuple[Ints, Ints]:
-    """The candidates whose varint may begin one byte earlier, with that byte taken in."""
+    """The candidates whose varint may begin one byte earlier, extended by that byte."""
     place = zeros - size - 1
     before = data.take(place, mode="clip")
     more = (before >= 0x80) & (place >= 0)
@@ -319,10 +320,11 @@ def _drop_unlinked(
 ) -> tuple[Ints, Ints, Ints]:
     """The candidates that another one links to.
 
-    A record is the first of its batch, or the one before it ends where it begins.
+    A record is the first of its batch, or begins at the end of the previous one.
 
-    What a zero byte in a value made a candidate links to some place that is none, and almost never
-    is linked to; two rounds leave hardly any. That the rest is a chain is checked by the caller.
+    A wrong candidate, from a zero byte in a value, links to a position that is no candidate, and
+    almost never is linked to: after two rounds hardly any is left. The caller checks that the
+    remaining ones are a chain.
     """
     mark = np.empty(len(body.data) + 1, np.bool_)
     for _ in range(2):
@@ -341,29 +343,29 @@ def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
     if not np.array_equal(links[past - 1], ends):
         return False
     right = links[:-1] == positions[1:]
-    right[past[:-1] - 1] = True  # from the last of one batch nothing leads to the first of the next
+    right[past[:-1] - 1] = True  # the last record of a batch does not link to the first of the next
     return bool(right.all())
 
 
 def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
     """Indices, in order, of the candidates that the first ones lead to.
 
-    None where a chain ends outside of its batch's end.
+    It is None if a chain does not end at its batch's end.
     """
     count = len(positions)
     record_batch = np.searchsorted(ends, positions, side="right")
     batch_end = ends[np.minimum(record_batch, len(ends) - 1)]
     index = np.searchsorted(positions, links)
     is_record = positions[np.minimum(index, count - 1)] == links
-    # Two places outside of the candidates swallow every chain: `done` at the end of its own batch,
-    # `lost` anywhere else.
+    # Every chain ends in one of two extra positions: `done` at the end of its own batch, `lost`
+    # anywhere else.
     done, lost = count, count + 1
     jump = np.empty(count + 2, np.int64)
     jump[:count] = np.where(is_record & (links < batch_end), index, lost)
     jump[:count][links == batch_end] = done
     jump[done], jump[lost] = done, lost
     reachable = first
-    while True:  # `reached` holds the first 2^k of each chain, `jump` leads 2^k further
+    while True:  # `reached` has the first 2^k records of each chain, `jump` leads 2^k further
         following = jump[reachable]
         if (following == lost).any():
             return None
@@ -374,13 +376,13 @@ def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints
         jump = jump[jump]
 
 
-# --- from places to columns
+# --- from positions to columns
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
     """The unsigned varint at each position, and the position after it.
 
-    Places outside of the data read as the last byte.
+    Positions outside of the data give the last byte.
     """
     byte = data.take(positions, mode="clip")
     after = positions + 1
@@ -413,7 +415,7 @@ def _undo_zigzag(value: Ints) -> Ints:
 
 
 def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
-    """The byte string, its length in front, at each position, and the position after it."""
+    """The length-prefixed byte string at each position, and the position after it."""
     length, positions = _varints(data, positions)
     null = (length & 1).astype(np.bool_)
     length >>= 1
@@ -425,9 +427,10 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
 
 
 def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
-    """The fields of all records, by the compiled loop; None where anything is not plainly right."""
+    """The fields of all records, by the compiled loop; None if the loop refuses one of them."""
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
-        return None  # before there is a table of as many records as a damaged header says
+        # before tables are allocated for the number of records in a header, which may be damaged
+        return None
     total = int(counts.sum())
     table, null = np.empty((record_loops.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
     if not loops.parse(body.data, body.starts, body.ends, counts, table, null):
@@ -454,7 +457,7 @@ def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
     if (header_count & 1).any():
         raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     header_count >>= 1
-    # A header has two bytes at least. (Twice the count may be more than an int64 holds.)
+    # A header has at least two bytes. (Twice the count may exceed an int64.)
     if ((header_count < 0) | (header_count > (records.ends - position) >> 1)).any():
         raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
     return _Fields(
@@ -509,14 +512,16 @@ def _columns(
 
 
 def _of_each_batch(numbers: list[int], counts: Ints) -> Ints | int:
-    """Each batch's number for each of its records; the number itself where there is one batch."""
+    """Repeats each batch's number for each of its records; with one batch it is the number
+    itself.
+    """
     return numbers[0] if len(numbers) == 1 else np.repeat(numbers, counts)
 
 
 def _copy_strings(
     data: Bytes, blobs: _Blobs, kind: pa.DataType, loops: CompiledLoops | None
 ) -> pa.Array:
-    """An Arrow array of the byte strings, copied out of `data` in one go."""
+    """An Arrow array of the byte strings, copied from `data` in one step."""
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
@@ -530,8 +535,8 @@ def _copy_strings(
 def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
     """The Arrow buffers of byte strings, by one `take`.
 
-    `data` is seen as an array of twice as many strings, wanted ones and the gaps between them, of
-    which every second one is taken.
+    `data` is treated as an array of twice as many strings, the wanted ones and the gaps between
+    them, and every second one is taken.
     """
     count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
@@ -558,7 +563,7 @@ def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa
 def _headers(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops | None
 ) -> pa.Array:
-    """The headers column; a record without headers has null, as with Spark's own Kafka source."""
+    """The headers column; a record without headers has null, as in Spark's own Kafka source."""
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
     blobs = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
@@ -579,7 +584,7 @@ def _headers(
 def _headers_by_loop(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops
 ) -> tuple[_Blobs, _Blobs] | None:
-    """The headers of all records, by the compiled loop; None where any is not plainly right."""
+    """The headers of all records, by the compiled loop; None if the loop refuses one of them."""
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
     null = np.empty(total, np.bool_)

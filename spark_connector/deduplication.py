@@ -1,12 +1,12 @@
-"""Whether a batch was written before, as the offsets of the query's group show.
+"""Decides whether a batch was written before, by the committed offsets of the query's group.
 
 A batch is committed in one transaction with `batch id + 1` as the group's offset on partition 0 of
 each of its topics. A `CommitNote` is the metadata of that offset. Before a batch is published these
 offsets are read, and one of the functions here decides.
 
 A **micro-batch** has a number N and a plan: what Spark wrote into `offsets/N` of the checkpoint
-before it began the batch. A batch that is run again has the same plan; one of a copied or of an
-older checkpoint has another. Three places say what was published, and each can go away:
+before it began the batch. A repeated batch has the same plan; a batch of a copied or older
+checkpoint has another one. Three places record the published batches, and each of them can be lost:
 
     the group's note    the last batch that is committed. The broker drops it when nothing was
                         committed for offsets.retention.minutes.
@@ -16,18 +16,18 @@ older checkpoint has another. Three places say what was published, and each can 
     the trail           a file in the checkpoint: the last batch that this checkpoint began, and the
                         one before it. It is copied and restored with the checkpoint.
 
-A note is *own* where the trail has its number and plan, or `offsets/<number>` has its plan: then
-this checkpoint has come past that batch. Else it is *foreign*: another checkpoint published it.
+A note is *own* if the trail has its number and plan, or `offsets/<number>` has its plan: then the
+batch was run with this checkpoint. Else it is *foreign*: the batch was run with another checkpoint.
 
     the group's note        its plan          then, for a batch N with rows
     N                       the same          skipped: Spark repeats its last batch
     N                       another           in doubt
     above N                 any               in doubt: Spark repeats no older batch
     below N                 own               written
-    below N                 foreign           in doubt: another checkpoint went on
-    N, announced only       the same          written: the attempt did not come to its commit
-    none                    go by the begun note:
-    N                       any               in doubt: nothing says whether that attempt committed
+    below N                 foreign           in doubt: another checkpoint continued
+    N, announced only       the same          written: the attempt did not commit
+    none                    the begun note decides:
+    N                       any               in doubt: it is unknown whether that attempt committed
     above N                 any               in doubt
     below N                 foreign           in doubt
     below N                 own               announced, then written: no number above it was begun
@@ -37,13 +37,13 @@ this checkpoint has come past that batch. Else it is *foreign*: another checkpoi
                                               that N + 1 was begun
 
 An *announcement* commits N itself as the group's offset, with the batch's plan, before the begun
-note says N. So where the begun note has N and the group has nothing, the group had something, and
-forgot it; an attempt that is killed and soon repeated is never in doubt.
+note has N. So if the begun note has N and the group has no offset, the group's offset has expired;
+an attempt that is killed and soon repeated is never in doubt.
 
-A batch without rows is compared on a driver's first batch, and leaves nothing in the groups: where
-a batch with rows would be written or skipped it passes, else it is in doubt as well.
+A batch without rows is checked if it is a driver's first batch, and writes no offsets: where a
+batch with rows would be written or skipped it is accepted, otherwise it is in doubt, too.
 
-A **batch write** with `writeId`; what the group has for other topics than its own does not count:
+A **batch write** with `writeId`; the group's offsets for other topics than its own do not count:
 
     nothing, or lower numbers alone             written
     this number, of the same batch of a query   skipped
@@ -51,9 +51,9 @@ A **batch write** with `writeId`; what the group has for other topics than its o
     a higher number                             skipped; in doubt within a query
     for some of the topics in its column        in doubt
 
-In doubt nothing is written, unless the option onUncertainBatch says what to do.
+A batch in doubt is not written, unless the option onUncertainBatch allows it.
 
-Nothing here talks to a broker or reads a file.
+This module sends no requests and reads no files.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ from typing import NamedTuple
 from barnabas.spark_connector.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
-ANNOUNCED = "announced"  # as state of a note: the batch is about to be published
-COLUMN = "*"  # as target: each row's topic is in a column; no topic has this name
+ANNOUNCED = "announced"  # state of a note: the batch is about to be published
+COLUMN = "*"  # target of a note: each row's topic is in a column; no topic has this name
 GO_ON = (
     "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to leave it out, and "
     "take the option out again afterwards."
@@ -76,7 +76,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """A batch that may have been written before, and no record says whether.
+    """Whether a batch was written before is unknown.
 
     The message says what to check, and with which option the query continues.
     """
@@ -84,11 +84,12 @@ class UncertainBatchError(ClientError):
 
 @dataclass(frozen=True)
 class CommitNote:
-    """What is committed beside a batch's number; an empty text means: not known.
+    """The metadata that are committed with a batch's number; an empty text means unknown.
 
-    target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran.
-    origin: query and batch that a write of foreachBatch belongs to. state: ANNOUNCED, or empty.
-    parts: the list of the transactions that tasks wrote (task_transactions.py), or its beginning.
+    target: a topic, or COLUMN. plan: a digest of the file that Spark wrote before the batch ran.
+    origin: the query and the batch to which a write of foreachBatch belongs. state: ANNOUNCED, or
+    empty. parts: the list of the transactions that tasks wrote (task_transactions.py), or its
+    beginning.
     """
 
     what: str = ""
@@ -106,7 +107,9 @@ class CommitNote:
 
 
 def parse_note(text: str | None) -> CommitNote:
-    """The note that `CommitNote.to_text` made; of any other text, one with nothing but that."""
+    """The note from a text made by `CommitNote.to_text`; any other text gives a note with only that
+    text.
+    """
     try:
         values = json.loads(text or "")
         return CommitNote(
@@ -126,7 +129,7 @@ class PlannedBatch(NamedTuple):
 class CommittedBatch(NamedTuple):
     """The offset that a group has for one topic, and its note.
 
-    more: what goes with the note, of the topic's next partitions.
+    more: the metadata of the topic's next partitions, which continue the note.
     """
 
     next_batch_id: int
@@ -140,12 +143,12 @@ class CommittedBatch(NamedTuple):
 
     @property
     def planned(self) -> PlannedBatch:
-        """The batch that the note is about."""
+        """The batch that the note describes."""
         return PlannedBatch(self.next_batch_id - self.is_committed, self.note.plan)
 
 
 class GroupState(NamedTuple):
-    """What the brokers know of a query, by topic: the group's offsets, and the begun notes."""
+    """The state of a query at the brokers, by topic: the group's offsets, and the begun notes."""
 
     committed: Mapping[str, CommittedBatch] = MappingProxyType({})
     begun: Mapping[str, CommittedBatch] = MappingProxyType({})
@@ -157,7 +160,7 @@ class GroupState(NamedTuple):
 
     @property
     def last_begun(self) -> PlannedBatch | None:
-        """The last batch whose publishing began, as far as the brokers say."""
+        """The last batch whose publishing began, according to the brokers."""
         last = max(self.begun.values(), key=_order, default=None)
         return None if last is None else last.planned
 
@@ -168,11 +171,11 @@ def _order(each: CommittedBatch) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class Trail:
-    """What a checkpoint says of the batches that were published with it.
+    """A checkpoint's record of the batches that were published with it.
 
-    begun: the last batch whose publishing began. after: the one that the group had last before it.
-    run: the run of the query (Spark's id) that compared the checkpoint with the groups last.
-    is_complete: False where a release wrote it that noted the first batch alone.
+    begun: the last batch whose publishing began. after: the batch that the group had before it.
+    run: the run of the query (Spark's id) that last compared the checkpoint with the groups.
+    is_complete: False if an earlier release wrote it, which noted only the first batch.
     """
 
     group: str = ""
@@ -188,19 +191,20 @@ class Trail:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The batches that a checkpoint has come past: its trail, and the plans that it still has.
+    """The batches that were run with a checkpoint: its trail, and its remaining plans.
 
-    plan_of: the plan in `offsets/<number>`, empty where Spark has deleted that file.
+    plan_of: a function that gives the plan in `offsets/<number>`, empty if Spark has deleted that
+    file.
     """
 
     trail: Trail
     plan_of: Callable[[int], str]
 
     def is_foreign(self, batch: PlannedBatch) -> bool:
-        """Whether this checkpoint has not come past the batch, or past another of its number.
+        """Whether the batch, or another one of its number, was not run with this checkpoint.
 
-        A note without a plan, and a plan that nothing can be compared with since an earlier
-        release kept no trail, are taken for own.
+        A note without a plan counts as own, and so does a plan that cannot be compared because an
+        earlier release kept no trail.
         """
         if not batch.plan:
             return False
@@ -213,9 +217,10 @@ class Lineage:
 class Decision(NamedTuple):
     """Whether a batch's records are sent, and whether its number is committed.
 
-    topics: where the number is committed beside the topics of the batch's records. announces: the
-    number is announced first, and what is there is decided on again. was_committed: it is skipped
-    since it is committed, or the user says so; else nothing is known of it.
+    topics: the topics on which the number is committed in addition to those of the batch's records.
+    announces: whether the number is announced first, after which the decision is made again.
+    was_committed: whether the batch is skipped because it is committed, or because the user says
+    so.
     """
 
     sends_records: bool
@@ -227,14 +232,15 @@ class Decision(NamedTuple):
 
 WRITE = Decision(True, True)
 SKIP = Decision(False, False, was_committed=True)
-PASS = Decision(False, False)  # nothing is to be written
+PASS = Decision(False, False)  # no batch has to be written
 Decide = Callable[[GroupState], Decision]
 
 
 def decide_by_number(batch_id: int) -> Decide:
     """The rule where numbers alone count: a batch is skipped once its number was reached.
 
-    Batches of one group are numbered in the order in which they are written, wherever they go.
+    The batches of one group are numbered in the order in which they are written, to whatever
+    topics.
     """
     return lambda state: (
         SKIP if any(each.next_batch_id > batch_id for each in state.committed.values()) else WRITE
@@ -250,15 +256,15 @@ def decide_micro_batch(
     lineage: Lineage,
     on_uncertain: str = FAIL,
 ) -> Decision:
-    """Decide on a micro-batch of a streaming query, as the table above says.
+    """Decide on a micro-batch of a streaming query, by the table of the module.
 
-    Takes:  topics, those of the batch's records: none, where it has no rows.
+    Takes:  topics, the topics of the batch's records; empty for a batch without rows.
     Raises: UncertainBatchError.
     """
     batch, last = PlannedBatch(batch_id, note.plan), state.last
     if last is None:
         if state.last_begun == batch and not topics:
-            return PASS  # what may be committed of it is whole
+            return PASS  # if the batch is committed, it is committed as a whole
         doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
     else:
         doubt = _doubt_of_last(last, batch, note, lineage)
@@ -288,7 +294,7 @@ NEW_CHECKPOINT = "A new checkpoint makes a new query; give it startingOffsets."
 def _doubt_of_last(
     last: CommittedBatch, batch: PlannedBatch, note: CommitNote, lineage: Lineage
 ) -> str:
-    """Why a micro-batch may be written already, by the last batch that the group has."""
+    """Why a micro-batch may already be written, judged by the last batch of the group."""
     batch_id, plan = last.planned
     word = "committed" if last.is_committed else "announced"
     if batch_id > batch.batch_id:
@@ -327,7 +333,7 @@ def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineag
 
 
 def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage: Lineage) -> str:
-    """Why a micro-batch may be written already, where the group has nothing."""
+    """Why a micro-batch may already be written, if the group has no offsets."""
     trail = lineage.trail
     if begun is None:
         if trail.begun is None:
@@ -390,7 +396,7 @@ def decide_batch_write(
 def _doubt_of_other_topics(
     committed: Mapping[str, CommittedBatch], batch_id: int, topics: Collection[str]
 ) -> str:
-    """Why a write by a column of topics may be another one than that of the same number."""
+    """Why a write by a column of topics may differ from the write with the same number."""
     others = [
         topic
         for topic, each in committed.items()
@@ -407,7 +413,7 @@ def _doubt_of_other_topics(
 
 
 def _doubt_of_write(topic: str, last: CommittedBatch, batch_id: int, note: CommitNote) -> str:
-    """Why a write of a committed number may be another one; empty where it is the same."""
+    """Why a write with a committed number may be a different one; empty if it is the same."""
     if last.note.target and last.note.target != note.target:
         return (
             f"number {batch_id} of this writeId is committed for topic {topic!r} by another "
@@ -436,8 +442,8 @@ def _in_doubt(
 ) -> Decision:
     """The decision on a batch in doubt, by the option onUncertainBatch.
 
-    Either way the group is made to have this batch's note, so that the next one is in no doubt.
-    But one that is left out sets no higher number back: the batches up to that are in doubt, too.
+    In both cases the group gets this batch's note, so that the next batch is not in doubt. But a
+    skipped batch does not lower the number: the batches up to the higher number are in doubt, too.
     """
     numbers = {
         topic: each.planned.batch_id

@@ -1,4 +1,6 @@
-"""A record batch that is ready but for its producer: what tasks and clients hand to a publisher."""
+"""A record batch that is complete except for its producer, as tasks and clients pass it to a
+publisher.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import NamedTuple
 
 
 class EncodedRecordBatch(NamedTuple):
-    """A record batch of one partition that is ready but for its producer."""
+    """A record batch of one partition that is complete except for its producer."""
 
     topic: str
     partition: int

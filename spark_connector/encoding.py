@@ -3,18 +3,17 @@ record.
 
 Rows are collected until enough of them fill batches, then all are encoded in one round:
 
-1. *Place.* Each row has the number of its topic and partition; a stable sort by it
-   brings together what belongs together, in the order of the rows. Where a batch ends follows from
-   the running sum of the records' sizes.
-2. *Small parts.* A record is varints, besides key, value and headers. They are
-   written for all records at once, one byte of one field at a time, into an array with a row of
-   fixed width for each record.
-3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one
-   Arrow array of byte strings, and one `take` with the indices (small part, key, small part, value,
-   …) of record after record brings them out sorted and joined: the bytes of its result are the
-   records.
+1. *Place.* Each row gets the number of its topic and partition; a stable sort by this number groups
+   the rows of each partition, in their order. The ends of batches follow from the running sum of
+   the records' sizes.
+2. *Small parts.* Besides key, value and headers a record consists of varints. They are written for
+   all records at once, one byte of one field at a time, into an array with a row of fixed width for
+   each record.
+3. *Gathering.* That array, the keys, the values and the headers are joined to one Arrow array of
+   byte strings. One `take` with the indices (small part, key, small part, value, …) of all records
+   sorts and joins them: the bytes of its result are the records.
 
-From there on it is a step per batch: slice, compress, header, checksum.
+The remaining steps are done per batch: slice, compress, header, checksum.
 
     a record: varint length | int8 attributes 0 | varint timestamp_delta | varint offset_delta
               | varint key length, key | varint value length, value | varint header count
@@ -64,15 +63,16 @@ if TYPE_CHECKING:
     Unsigned = NDArray[Any]  # uint32 or uint64
 
 RECORD_BATCH_BYTES = 512 * 1024
-# Bytes of full record batches that are encoded at once: enough that a round's fixed cost does not
-# show.
+# Bytes of full record batches that are encoded at once: enough to make a round's fixed cost
+# negligible.
 ROUND_BYTES = 4 << 20
-LIMIT_BYTES = 64 << 20  # of rows are held at most, besides those that are being added
-PART_BYTES = 4 << 20  # of records are gathered at once
-# With loops fewer: they write into fresh memory, which the allocator has at hand where it is
-# little, and takes from the system each time where it is much.
+LIMIT_BYTES = 64 << 20  # maximum bytes of held rows, besides those that are being added
+PART_BYTES = 4 << 20  # bytes of records that are gathered together
+# Fewer with loops: they write into new memory, which the allocator reuses for small sizes, and gets
+# from the system each time for large ones.
 LOOPS_PART_BYTES = 1 << 20
-SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide
+# bytes of added rows that are processed together: Arrow's offsets have 32 bits
+SLICE_BYTES = 16 << 20
 LARGEST_ROW_BYTES = 1 << 30
 ROW_COST = 64  # bytes of arrays that a row needs besides its content
 SMALLEST_RECORD = 7
@@ -90,13 +90,13 @@ PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class EncodingError(ValueError):
-    """A row or column that cannot become a record: the message names it and says what to do."""
+    """A row or column cannot become a record: the message names it and a remedy."""
 
 
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
     """Check that rows with such columns can be written.
 
-    Takes:  fields, names and types (Spark's simpleString); topic, the option, which goes before the
+    Takes:  fields, names and types (Spark's simpleString); topic, the option, which overrides the
             column of that name.
     Raises: EncodingError naming the column.
     """
@@ -139,7 +139,7 @@ def _unknown_column(name: str) -> str:
 
 
 class _Topic(NamedTuple):
-    """A topic that rows were for: its partitions have the numbers from `first_place` on."""
+    """A topic of rows: its partitions have the numbers from `first_place` on."""
 
     name: str
     first_place: int
@@ -149,8 +149,8 @@ class _Topic(NamedTuple):
 class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
-    Lengths are zigzag-encoded; `headers` holds each row's headers as they are in a record, None
-    where no row has any. content_sizes: the bytes of each record without its own length and the two
+    Lengths are zigzag-encoded; `headers` has each row's headers in the encoding of a record; None
+    if no row has any. content_sizes: the bytes of each record without its own length and the two
     deltas, which depend on its batch.
     """
 
@@ -165,7 +165,7 @@ class _Rows(NamedTuple):
 
 
 class Compression(NamedTuple):
-    """The codec of record batches, and how hard each codec tries."""
+    """The codec of record batches, and the level of each codec."""
 
     codec: Codec = Codec.NONE
     levels: Levels = DEFAULT_LEVELS
@@ -174,10 +174,10 @@ class Compression(NamedTuple):
 class Encoder:
     """The encoder of one task: makes record batches of its rows.
 
-    Tracks the rows that are in no batch yet, and how many bytes there are for each partition. A
-    round of encoding comes when full batches of ROUND_BYTES are there, and more than would be left
-    over, so that no row is carried along for long; or when LIMIT_BYTES are reached: then the
-    fullest partitions are encoded too, until half of it is left.
+    Tracks the rows that are in no batch yet, and their bytes by partition. A round of encoding is
+    done when there are full batches of ROUND_BYTES, and more bytes in full batches than in others,
+    so that no row waits for long; or when LIMIT_BYTES are reached: then the fullest partitions are
+    encoded too, until half of the bytes are left.
     """
 
     def __init__(
@@ -195,11 +195,12 @@ class Encoder:
     ) -> None:
         """Make an encoder without rows; most parameters are there for tests.
 
-        Takes:  topic, for all rows, or None for the column's; partition_counts, asked once for each
-                topic, 0 where there is none; record_batch_bytes, the size of a record batch before
-                compression, which only a single record may exceed; task, where rows without key
-                begin; loops_for, which gives the compiled loops for so many rows more, or None:
-                they make no other difference than speed.
+        Takes:  topic, the topic of all rows, or None to use the column; partition_counts, a
+                function called once for each topic, which gives 0 for an unknown one;
+                record_batch_bytes, the size of a record batch before compression, which only a
+                single record may exceed; task, the task's number, which decides the first partition
+                of rows without key; loops_for, which gives the compiled loops for a number of
+                further rows, or None: they only affect the speed.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -220,9 +221,9 @@ class Encoder:
     def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
         """Collect the rows of an Arrow batch, with columns as `check_schema` allows.
 
-        Gives:  the batches that are encoded by now; those of one partition are in the order of
-                their rows, over all calls.
-        Raises: EncodingError where a row has no topic, a partition that isn't there, or a header
+        Gives:  the batches that are now encoded; those of one partition are in the order of their
+                rows, over all calls.
+        Raises: EncodingError for a row without topic, with an unknown partition, or with a header
                 without key.
         """
         record_batches: list[EncodedRecordBatch] = []
@@ -238,7 +239,7 @@ class Encoder:
         return record_batches
 
     def finish(self) -> list[EncodedRecordBatch]:
-        """The record batches of all rows that are left."""
+        """The record batches of all remaining rows."""
         return self._encode(keep_bytes=0) if self._rows else []
 
     # --- collecting
@@ -325,7 +326,7 @@ class Encoder:
         return topic
 
     def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
-        """The partition that each row asks for, else that of its key, else one in turn."""
+        """The partition that each row names, else that of its key, else one in round robin."""
         given_partition, key = rows.get("partition"), rows["key"]
         if given_partition is not None and not given_partition.null_count:
             return _int64s(given_partition)
@@ -377,7 +378,7 @@ class Encoder:
     def _record_batches(
         self, rows: _Rows, order: Ints, places: NDArray[np.int32], counts: Ints
     ) -> Iterator[EncodedRecordBatch]:
-        """Record batches with the given numbers of rows, in that order."""
+        """The record batches with the given numbers of rows, in that order."""
         starts = np.cumsum(counts) - counts
         timestamps = rows.timestamps[order]
         base_timestamps = timestamps[starts]
@@ -418,7 +419,7 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
-            # Views share buffers, so that the size of a slice of them is not known.
+            # Views share buffers, so the size of a slice of them is unknown.
             columns[name] = (
                 column.cast(pa.large_binary())
                 if column.type in (pa.string_view(), pa.binary_view())
@@ -461,7 +462,7 @@ def _int64s(array: pa.Array) -> Ints:
 
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
-    """The timestamps in ms since 1970, rounded down; `now_ms` where there is none."""
+    """The timestamps in ms since 1970, rounded down; `now_ms` for a null."""
     if column is None or column.null_count == count:
         return np.full(count, now_ms)
     if column.type.unit == "s":
@@ -484,7 +485,7 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Each row's headers and their count as they are in a record; None where no row has any."""
+    """Each row's headers and their count in the encoding of a record; None if no row has any."""
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None
@@ -522,7 +523,7 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
 
 
 def _concatenate(parts: Sequence[_Rows]) -> _Rows:
-    """All rows as one; their strings stay where they are."""
+    """All rows joined; their strings are not copied."""
     headers = None
     if any(part.headers is not None for part in parts):
         headers = [
@@ -543,7 +544,7 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
 
 
 def _rows_at(rows: _Rows, which: Ints) -> _Rows:
-    """A copy of those rows, so that the others' memory is free."""
+    """A copy of some rows, so that the memory of the others can be freed."""
     key, value, headers = (
         None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))]
         for arrays in (rows.key, rows.value, rows.headers)
@@ -572,7 +573,7 @@ def _content_sizes(
 
 
 def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
-    """The most bytes that each record takes, in whichever record batch it comes."""
+    """The maximum size of each record in bytes, whatever its record batch."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
     most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
     sizes = rows.content_sizes + varint_size(2 * span) + varint_size(2 * most_records)
@@ -603,7 +604,9 @@ def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints,
 
 
 def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
-    """Those of `which` to be encoded, the largest first, so that `keep_bytes` at most are left."""
+    """The batches among `which` to encode, the largest first, so that at most `keep_bytes` are
+    left.
+    """
     candidates = np.flatnonzero(which)
     candidates = candidates[np.argsort(sizes[candidates], kind="stable")]
     goes = np.zeros(len(sizes), np.bool_)
@@ -616,9 +619,10 @@ def _bodies(
 ) -> Iterator[memoryview]:
     """The encoded records of each batch, one after the other.
 
-    Each is good until the next is asked for.
+    Each is valid until the next one is requested.
 
-    Takes:  order, of the rows; timestamps, in that order; counts, how many rows each batch has.
+    Takes:  order, the order of the rows; timestamps, in that order; counts, the number of rows in
+            each batch.
     """
     if loops is None:
         yield from _bodies_by_arrays(rows, order, timestamps, counts)
@@ -634,7 +638,7 @@ def _bodies(
 
 
 class _Sources(NamedTuple):
-    """The bytes of collected rows, as the compiled loops take them."""
+    """The bytes of collected rows, in the form for the compiled loops."""
 
     key: Strings
     value: Strings
@@ -642,7 +646,7 @@ class _Sources(NamedTuple):
 
     @classmethod
     def of(cls, rows: _Rows) -> _Sources:
-        """Those of some rows, each column brought together."""
+        """The sources of some rows, each column in one array."""
         return cls(
             *(
                 NO_STRINGS if arrays is None else strings_of(pa.concat_arrays(arrays))
@@ -653,7 +657,7 @@ class _Sources(NamedTuple):
     def bodies(
         self, rows: _Rows, order: Ints, counts: Ints, content_bytes: int, loops: EncodingLoops
     ) -> list[memoryview] | None:
-        """The encoded records of some batches; None where the loop refuses them."""
+        """The encoded records of some batches; None if the loop refuses them."""
         out = np.empty(content_bytes + (len(order) + 1) * MOST_BESIDES_CONTENT, np.uint8)
         ends = np.empty(len(counts), np.int64)
         if not loops.write_records(
@@ -693,8 +697,8 @@ def _bodies_by_arrays(
     sizes += varint_sizes(timestamp_zigzag)
     sizes += varint_sizes(offset_zigzag)
     length_zigzag = narrow((sizes << 1).view(np.uint64))
-    # Without headers a record ends in a zero, the count. It is written as the first byte of what
-    # follows, and every batch is cut one byte later, which saves one piece for each record.
+    # Without headers a record ends with a zero, their count. It is written as the first byte of the
+    # next part, and every batch is cut one byte later, which saves one piece for each record.
     shift = 1 if rows.headers is None else 0
     small_parts = pieces(
         len(order),
@@ -731,7 +735,7 @@ def _bodies_by_arrays(
 
 
 def _parts(sizes: Ints, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """The first and last of the record batches that are gathered together."""
+    """Yields the first and last number of the record batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size

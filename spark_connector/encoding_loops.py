@@ -1,9 +1,9 @@
 """The loops that encode records, which numba compiles (numba_loops.py). As plain Python they do the
 same, slowly.
 
-The positions come from Arrow and from the encoder itself. All the same each copy is checked
-against the arrays' lengths, since compiled code that leaves an array damages memory instead of
-raising. What a loop refuses is encoded by arrays (encoding.py), with the same bytes.
+The positions come from Arrow and from the encoder itself. Nevertheless each copy is checked against
+the arrays' lengths, since compiled code that writes outside an array damages memory instead of
+raising. Rows that a loop refuses are encoded by arrays (encoding.py), with the same result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     Edges = NDArray[np.int32]
     Ints = NDArray[np.int64]
 
-# Length, timestamp delta, offset delta: the varints of a record besides its content, at their
-# longest.
+# Length, timestamp delta, offset delta: the maximum size of a record's varints besides its content.
 MOST_BESIDES_CONTENT = 5 + 10 + 5
 NULL = 1  # the length -1, zigzag-encoded
 
 
 def varint_size(value: Any) -> Any:
-    """The bytes of an unsigned varint."""
+    """The size of an unsigned varint in bytes."""
     size = np.int64(1)
     while value >= 0x80:
         value >>= 7
@@ -49,8 +48,8 @@ def put_varint(out: Bytes, position: Any, value: Any) -> Any:
 def put_bytes(out: Bytes, position: Any, data: Bytes, start: Any, size: Any) -> Any:
     """Copy bytes, both ends of which are checked. Gives: the position after them, or -1.
 
-    The indices are unsigned, since a signed one may count from the end and the copy is then one
-    byte at a time.
+    The indices are unsigned: signed ones may count from the end, so the compiler would copy byte by
+    byte.
     """
     if start < 0 or size < 0 or start > len(data) - size or position > len(out) - size:
         return np.int64(-1)
@@ -80,9 +79,9 @@ def write_records(
 
     It is one long function with many parameters, since numba compiles it as one over plain arrays.
 
-    Takes: order, the rows in the order of their batches; ends, where each batch ends in it;
-           lengths, zigzag-encoded; header_edges, empty where no row has headers; out and body_ends,
-           to be filled: the records, and where those of each batch end.
+    Takes: order, the rows in the order of their batches; ends, the end of each batch in it;
+           lengths, zigzag-encoded; header_edges, empty if no row has headers; out and body_ends, to
+           be filled with the records, and with the end of each batch's records.
     """
     count = len(timestamps)
     if (
@@ -110,7 +109,7 @@ def write_records(
             delta = timestamps[row] - timestamps[first]
             timestamp = (delta << 1) ^ (delta >> 63)
             offset = (index - start) << 1
-            if timestamp < 0:  # further apart than 62 bits
+            if timestamp < 0:  # the difference exceeds 62 bits
                 return False
             size = content_sizes[row] + varint_size(timestamp) + varint_size(offset)
             if position > len(out) - size - MOST_BESIDES_CONTENT:
@@ -159,7 +158,7 @@ def write_records(
 
 
 def murmur2(data: Bytes, edges: Edges, hashes: NDArray[np.uint32]) -> bool:
-    """Hash each key (murmur2.py, in 64-bit numbers); False if a key lies outside of the data."""
+    """Hash each key (murmur2.py, in 64-bit numbers); False if a key is outside of the data."""
     for row in range(len(hashes)):
         start, end = np.int64(edges[row]), np.int64(edges[row + 1])
         if start < 0 or end < start or end > len(data):

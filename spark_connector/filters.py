@@ -1,9 +1,9 @@
-"""The filters of a batch query: comparisons of topic, partition, offset and timestamp -> what need
-not be read. Nothing here talks to a broker or to Spark.
+"""The filters of a batch query: comparisons of topic, partition, offset and timestamp -> the
+records that need not be read. This module uses neither a broker nor Spark.
 
-Spark joins the filters that it hands over by AND. One that is exact (every row that is read then
-passes it) is done with; of the others Spark filters again, so that reading too much is never wrong,
-and reading too little always is.
+Spark joins the filters that it passes by AND. An exact filter (which every row that is read
+fulfils) is complete; Spark applies the others again, so that reading too much is never wrong, and
+reading too little always is.
 
     column          narrowed by               exact
     topic           =, <=>, in                yes
@@ -47,7 +47,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrowing:
-    """The records that are left to be read, by AND of all conditions so far."""
+    """The remaining records to read, after the AND of all conditions so far."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -56,7 +56,7 @@ class Narrowing:
     first_offset: int = 0
     end_offset: int = MAX_OFFSET
     from_timestamp_ms: int | None = (
-        None  # nothing before the first record that is at least that late
+        None  # no record before the first one that is at least that late
     )
 
     def keeps(self, name: TopicPartition) -> bool:
@@ -68,7 +68,7 @@ class Narrowing:
         )
 
     def cut(self, whole: OffsetRange) -> OffsetRange:
-        """The range without offsets that are not to be read; it may have become empty."""
+        """The part of a range that has to be read; it may be empty."""
         start = min(max(whole.start_offset, self.first_offset), whole.end_offset)
         return whole._replace(
             start_offset=start, end_offset=max(start, min(whole.end_offset, self.end_offset))
@@ -78,7 +78,7 @@ class Narrowing:
 def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]:
     """Add a condition to a narrowing.
 
-    Gives: also whether it is exact; where nothing can be done with it, it is not.
+    Gives: the new narrowing, and whether the condition is exact; an unused condition is not.
     """
     column, operator, value = condition
     if operator == "is not null":
@@ -142,8 +142,8 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
     ):
         return narrowing
     earliest = min(map(timestamp_ms, values))
-    # To brokers a negative time means something else. Records may have one: -1 is that of a
-    # producer that gave none.
+    # For brokers negative times have special meanings. Records may have one: -1 if the producer
+    # gave none.
     return (
         narrowing
         if earliest < 0

@@ -1,5 +1,5 @@
-"""Where a path that Spark is given leads: the rules of Hadoop's file systems, for readers that are
-no Java. Nothing here opens anything but the files of Hadoop's settings.
+"""Resolves paths that are given to Spark by the rules of Hadoop's file systems, for readers that
+are not Java. This module opens only the files of Hadoop's settings.
 
     /user/ck             on the default file system, fs.defaultFS: hdfs://name/user/ck, or local
     ck                   the same, below the working directory there: of the driver's process where
@@ -26,22 +26,22 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 DEFAULT_FS = "fs.defaultFS"
-OLD_DEFAULT_FS = "fs.default.name"  # its name before Hadoop 2
+OLD_DEFAULT_FS = "fs.default.name"  # the setting's name before Hadoop 2
 MOUNT_TABLE = "fs.viewfs.mounttable."
 SPARK_HADOOP = "spark.hadoop."
-MOST_MOUNTS = 10  # on the way through mount tables; more are a circle
+MOST_MOUNTS = 10  # maximum number of mount tables in a row; more are a cycle
 
 
 class PathError(ValueError):
-    """A path that leads nowhere by the settings; the message says what to give in its place."""
+    """A path that the settings do not resolve; the message says what to give in its place."""
 
 
 @dataclass(frozen=True)
 class PathRules:
-    """What a path's meaning depends on.
+    """The values on which the meaning of a path depends.
 
-    settings: Hadoop's, by name. working_directory: of the driver's process. user: whose home is the
-    working directory on file systems that are not local.
+    settings: Hadoop's settings, by name. working_directory: that of the driver's process. user: the
+    user whose home is the working directory on file systems that are not local.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class PathRules:
             if scheme == "file":
                 return path
             if scheme != "viewfs":
-                # A URI that was given whole may have settings of Arrow's at its end, and escapes.
+                # A complete URI may end with settings for Arrow, and may have escapes.
                 is_whole = location == given and _parts(given)[1] != ""
                 return given if is_whole else f"{scheme}://{authority}{quote(path)}"
             location = self._mounted(authority, path)
@@ -81,7 +81,7 @@ class PathRules:
         return self.settings.get(DEFAULT_FS) or self.settings.get(OLD_DEFAULT_FS) or "file:///"
 
     def _home(self, scheme: str, authority: str) -> str:
-        """The working directory of a file system, as a process finds it at its start."""
+        """The initial working directory of a process on a file system."""
         if scheme == "file":
             return self.working_directory
         parent = "/user"
@@ -90,7 +90,7 @@ class PathRules:
         return posixpath.join(parent, self.user)
 
     def _mounted(self, authority: str, path: str) -> str:
-        """What a place of viewfs is on the file system that is mounted there."""
+        """A path of viewfs as a path on the mounted file system."""
         prefix = f"{MOUNT_TABLE}{authority or 'default'}."
         links = {
             posixpath.normpath(name.removeprefix(f"{prefix}link.")): target
@@ -116,8 +116,8 @@ def path_rules(
 ) -> PathRules:
     """The rules for a task or its driver.
 
-    Takes:  site, the settings of the driver's core-site.xml; job_properties, as TaskContext has
-            them, with Spark's settings among them.
+    Takes:  site, the settings of the driver's core-site.xml; job_properties, those of TaskContext,
+            which include Spark's settings.
     """
     of_spark = {
         name.removeprefix(SPARK_HADOOP): value
@@ -136,9 +136,9 @@ def user_name() -> str:
 
 
 def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Hadoop's settings of this machine: of the first core-site.xml that Spark would find.
+    """Hadoop's settings on this machine, from the first core-site.xml that Spark would find.
 
-    Those of paths alone: no secret is taken along.
+    Only settings of paths are returned, so that no secret is included.
     """
     home = environment.get("SPARK_HOME")
     directories = [

@@ -1,11 +1,11 @@
-"""The settings of Java consumers and producers: what `kafka.*` options may be called, which values
-they take, and what becomes of each: honoured, refused, or without effect.
+"""The settings of Java consumers and producers: the valid names and values of `kafka.*` options,
+and the treatment of each: honoured, refused, or without effect.
 
-A value that a Java client would refuse is refused. A setting whose effect this connector does not
-have is refused with the reason where leaving it out could change what is read or written, who may
-read it on its way, or what is paid for it; else it is warned of, once, with the reason. So nothing
-that is given is ignored without a word. A name that no client knows is warned of with the nearest
-one, and refused where it begins with `ssl.` or `sasl.`.
+A value that a Java client would refuse is refused. A setting whose effect this connector lacks is
+refused with the reason if ignoring it could change the data that are read or written, their
+confidentiality, or their cost; otherwise there is one warning with the reason. So no setting is
+ignored silently. An unknown name causes a warning with the most similar name, and is refused if it
+begins with `ssl.` or `sasl.`.
 Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer Configs".
 """
 
@@ -88,7 +88,7 @@ _NAMES = {
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-# Settings that change nothing here, by the reason, which is said.
+# Settings without effect here, by the reason, which the warning contains.
 _WITHOUT_EFFECT = {
     "a query is no member of a consumer group": """
         group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
@@ -143,7 +143,7 @@ _WITHOUT_EFFECT = {
 WITHOUT_EFFECT = MappingProxyType(
     {name: why for why, names in _WITHOUT_EFFECT.items() for name in names.split()}
 )
-# Those of the other client alone: a set of options is often shared by source and sink.
+# Settings of the other client only: a set of options is often shared by source and sink.
 _OF_ONE_CLIENT = {
     CONSUMER: """
         allow.auto.create.topics auto.offset.reset check.crcs enable.auto.commit
@@ -165,7 +165,7 @@ _ASSERTION = (
     "tokens for a signed assertion are not asked for here; oauthTokenProvider names a function "
     "that gives the token"
 )
-# The value that is no wish for anything else, empty texts apart; and why others are refused.
+# The only accepted value (besides an empty text), and why others are refused.
 _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "client.dns.lookup": (
         ("use_all_dns_ips",),
@@ -204,7 +204,7 @@ SECURE = ("ssl.", "sasl.")
 def wrong_value(name: str, text: str) -> str:
     """The error text for a value that a setting does not accept.
 
-    Empty where it does, or the name, which comes without `kafka.` before it, is unknown.
+    It is empty if the value is accepted, or the name (without `kafka.`) is unknown.
     """
     kind = KINDS.get(name, TEXT)
     if kind == BOOLEAN:
@@ -219,7 +219,7 @@ def wrong_value(name: str, text: str) -> str:
 
 
 def refusal(name: str, text: str, client: str) -> str:
-    """Why a setting's value cannot be honoured; empty where it can, or has no effect."""
+    """Why a setting's value cannot be honoured; empty if it can, or has no effect."""
     if _is_of_the_other(name, client):
         return ""
     if name.startswith("config.providers."):
@@ -244,7 +244,7 @@ def _nearest(name: str) -> str:
 
 
 def warn_of_unused(settings: Mapping[str, str], client: str) -> None:
-    """Warn of names without effect, and of those that no Java client knows, once of each in a
+    """Warn of names without effect, and of names that no Java client knows, once for each in a
     process.
     """
     for name in settings:

@@ -1,8 +1,8 @@
 """Key stores and trust stores of the Java client as PEM: PEM files as they are, PKCS#12 by the
 library cryptography.
 
-What a file is, its content says: since Java 9 keytool writes PKCS#12 whatever the file's name is,
-and Java reads it where the type says JKS. Java's own format is refused in words.
+The content of a file decides its type: since Java 9 keytool writes PKCS#12 whatever the file's
+name, and Java reads it even if the type is JKS. Java's own format is refused with an explanation.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from barnabas.pkcs12 import pem_of_pkcs12
 
 JKS_MAGIC, JCEKS_MAGIC = bytes.fromhex("feedfeed"), bytes.fromhex("cececece")
-DER_SEQUENCE = b"\x30"  # what a PKCS#12 file begins with
+DER_SEQUENCE = b"\x30"  # the first byte of a PKCS#12 file
 TYPES = ("PEM", "PKCS12", "JKS")
 
 
 class KeyStoreError(ValueError):
-    """A store that cannot be read. The message names the option, never the password."""
+    """A store cannot be read. The message names the option, never the password."""
 
 
 def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:
-    """The certificates of a store, and its key where it has one, as PEM.
+    """The certificates of a store, and its key, if it has one, as PEM.
 
-    Takes:  option, the name of the one that gives the path; kind, the value of the store's type,
-            one of TYPES; password, of a PKCS#12 store.
+    Takes:  option, the name of the option with the path; kind, the value of the store's type, one
+            of TYPES; password, that of a PKCS#12 store.
     Raises: KeyStoreError.
     """
     try:

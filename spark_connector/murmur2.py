@@ -17,7 +17,7 @@ _WORD = struct.Struct("<I")
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The partition of a key, of that many."""
+    """The partition of a key, for a number of partitions."""
     return (murmur2_of(key) & POSITIVE) % count
 
 
@@ -29,7 +29,7 @@ def murmur2_of(key: bytes) -> int:
 def hash_rest(state: int, rest: bytes) -> int:
     """The hash of a key, from the state before its last bytes `rest`.
 
-    All but the end of them are whole words.
+    `rest` consists of whole words, except its end.
     """
     whole = len(rest) & ~3
     for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):

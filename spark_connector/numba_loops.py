@@ -1,13 +1,12 @@
-"""The loops of record_loops.py and encoding_loops.py as numba compiles them: whether this process
-is to have them, and how it gets them.
+"""The loops of record_loops.py and encoding_loops.py as numba compiles them: decides whether this
+process uses them, and loads them.
 
 Records are decoded by array arithmetic (decoding.py) or, in a third of the time, by compiled loops;
-and encoded (encoding.py) in a quarter.
-But to import numba and load the loops from its cache takes as long as decoding a million records,
-and to compile them as long as several. Spark's Python workers are processes that come and go, and a
-topic of 400 rows should be read at once. So a process begins with arrays, and goes over to the
-loops when with them it would have gained, and would gain in the range at hand, what it costs to
-have them.
+and encoded (encoding.py) in a quarter. But to import numba and load the loops from its cache takes
+as long as decoding a million records, and to compile them as long as several. Spark's Python
+workers are processes that come and go, and a topic of 400 rows should be read at once. So a process
+begins with arrays, and switches to the loops when the time that they would have saved so far, and
+would save in the current range, is as much as loading them costs.
 
     python -m barnabas.spark_connector.numba_loops      compiles now, for all processes to come that
                                                         see the same cache
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 Loops_co = TypeVar("Loops_co", covariant=True)
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
-# What loops save, and what it takes to have them; measured on one core of a busy machine
+# The time that loops save, and the time to load them, measured on one core of a busy machine
 # (README.md, Decisions).
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
 SAVED_PER_ENCODED_ROW_NS = 400
@@ -59,7 +58,7 @@ class EncodingLoops(NamedTuple):
 
 
 class UnavailableError(Exception):
-    """There are no compiled loops, for the reason that the message says."""
+    """There are no compiled loops; the message has the reason."""
 
 
 def _advice() -> str:
@@ -70,18 +69,18 @@ class DecoderChoice:
     """The choice between arrays and loops, by the records that the process has decoded so far."""
 
     def __init__(self) -> None:
-        self._missed_ns = 0  # what loops would have saved so far
+        self._missed_ns = 0  # the time that loops would have saved so far
         self._loaded: CompiledLoops | None = None
         self._unavailable = False
 
     def loops_for(
         self, decoder: str, fetched: Selection, *, remaining: int
     ) -> CompiledLoops | None:
-        """The compiled loops; None where arrays decode the fetch.
+        """The compiled loops; None if arrays decode the fetch.
 
-        Takes:  decoder, the option's value; fetched, what the fetch brought; remaining, how many
-                offsets of the range come after it.
-        Raises: OptionError where the loops are asked for by name and cannot be had.
+        Takes:  decoder, the option's value; fetched, the batches of the fetch; remaining, the
+                number of offsets in the range after it.
+        Raises: OptionError if the option requires the loops and they are not available.
         """
         if decoder == ARRAYS:
             return None
@@ -110,8 +109,8 @@ class DecoderChoice:
             - fetched.record_batches[0].header.base_offset
         )
         self._missed_ns += saved_ns
-        # What remains is guessed from what came, since compaction may have left few records of many
-        # offsets.
+        # The number of remaining records is estimated from this fetch, since compaction may have
+        # left few records of many offsets.
         total_s = (self._missed_ns + remaining * saved_ns // max(offsets, 1)) / 1e9
         if total_s < LOADING_S:
             return False
@@ -130,14 +129,14 @@ class EncoderChoice:
     """The choice between arrays and loops, by the rows that the process has encoded so far."""
 
     def __init__(self) -> None:
-        self._missed_ns = 0  # what loops would have saved so far
+        self._missed_ns = 0  # the time that loops would have saved so far
         self._loaded: EncodingLoops | None = None
         self._unavailable = False
 
     def loops_for(self, rows: int) -> EncodingLoops | None:
-        """The compiled loops; None where arrays encode so many rows more.
+        """The compiled loops; None if arrays encode the next rows, whose number is given.
 
-        So what a process spends is at most twice what it would have with the better of the two.
+        So the time that a process uses is at most twice that of the better choice.
         """
         if self._loaded is not None or self._unavailable:
             return self._loaded
@@ -155,13 +154,13 @@ class EncoderChoice:
         return self._loaded
 
 
-decoder_choice = DecoderChoice()  # of this process
+decoder_choice = DecoderChoice()  # loops of this process
 encoder_choice = EncoderChoice()
 
 
 @lru_cache(maxsize=1)
 def load() -> CompiledLoops:
-    """The compiled loops that decode, out of numba's cache or compiled now.
+    """The compiled loops that decode, from numba's cache, or compiled now.
 
     Raises: UnavailableError.
     """
@@ -170,7 +169,7 @@ def load() -> CompiledLoops:
 
 @lru_cache(maxsize=1)
 def load_encoding() -> EncodingLoops:
-    """The compiled loops that encode, out of numba's cache or compiled now.
+    """The compiled loops that encode, from numba's cache, or compiled now.
 
     Raises: UnavailableError.
     """
@@ -194,7 +193,8 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
     for cache in (True, True, False):
         try:
             return compile_now(cache=cache)
-        # No directory to write to, a full disk, a damaged file, the compiler: each has its own.
+        # Possible causes are a missing directory, a full disk, a damaged file and the compiler,
+        # each with its own error.
         except Exception as error:
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
@@ -203,7 +203,7 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
 
 
 def compile_loops(*, cache: bool) -> CompiledLoops:
-    """Compile the loops now, for the types that decoding.py hands over."""
+    """Compile the loops now, for the types that decoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -216,8 +216,8 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
     )
     strings, edges = types.uint8[::1], types.int32[::1]
     register_jitable(record_loops.varint)
-    # The checks of bounds are there in case the loops' own ones are wrong; they cost 5 %. In the
-    # copy they would cost nearly everything.
+    # numba's checks of bounds are enabled in case the loops' own checks are wrong; they cost 5 %.
+    # In the copying loop they would cost nearly the whole gain.
     checked = {"nogil": True, "cache": cache, "boundscheck": True}
     return CompiledLoops(
         parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(
@@ -233,7 +233,7 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
 
 
 def compile_encoding(*, cache: bool) -> EncodingLoops:
-    """Compile the loops now, for the types that encoding.py hands over."""
+    """Compile the loops now, for the types that encoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -242,7 +242,8 @@ def compile_encoding(*, cache: bool) -> EncodingLoops:
     ints, lengths, out = types.int64[::1], types.uint32[::1], types.uint8[::1]
     for part in (encoding_loops.varint_size, encoding_loops.put_varint, encoding_loops.put_bytes):
         register_jitable(part)
-    # Without numba's checks of bounds, which would cost nearly everything: the loops check.
+    # Without numba's checks of bounds, which would cost nearly the whole gain: the loops have their
+    # own checks.
     unchecked = {"nogil": True, "cache": cache, "boundscheck": False}
     strings = (lengths, edges, data)
     return EncodingLoops(
@@ -255,16 +256,16 @@ def compile_encoding(*, cache: bool) -> EncodingLoops:
 
 
 def is_cached(module: ModuleType = record_loops, function: str = "parse") -> bool:
-    """Whether there seem to be compiled loops in one of the places where numba keeps them.
+    """Whether there are probably compiled loops in one of numba's cache directories.
 
-    That is found out without numba, whose import takes long.
+    The check does not import numba, which takes long.
     """
     version = f"{sys.version_info.major}{sys.version_info.minor}"
     return any(True for _ in _cached(module, f"{function}-*.py{version}*.nbi"))
 
 
 def _clear_cache(module: ModuleType) -> None:
-    """Delete the cached loops: numba would trip over a damaged file each time."""
+    """Delete the cached loops: numba would fail on a damaged file each time."""
     for file in _cached(module, "*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
@@ -293,7 +294,7 @@ def _cached(module: ModuleType, pattern: str) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Compile the loops, and say where they are kept."""
+    """Compile the loops, and print where they are stored."""
     start = time.perf_counter()
     try:
         loaded: Any = load()

@@ -1,4 +1,4 @@
-"""Tokens for SASL's OAUTHBEARER (RFC 7628): where they come from, and the client's first message.
+"""Tokens for SASL's OAUTHBEARER (RFC 7628): their sources, and the client's first message.
 
     kafka.sasl.oauthbearer.token.endpoint.url
         https://...         client credentials are sent there (RFC 6749, section 4.4), and a token
@@ -8,12 +8,13 @@
         module:function     the function is called without arguments, and returns a token, or a
                             token and its end in seconds since 1970
 
-The function is imported in the process that logs in: the driver's and each task's. That is how the
-tokens of a cloud come in, as of AWS MSK's IAM or of Entra ID, by a few lines around their library.
+The function is imported in the process that logs in: the driver's and each task's. It can provide
+the tokens of a cloud, such as AWS MSK's IAM or Entra ID, by a few lines of code around their
+library.
 
 A token is used again in its process until most of its lifetime is over, as the claims `iat` and
-`exp`, `expires_in` of the endpoint's answer, or the function say; else it is asked for at each
-login. A secret or a token is in no message and no repr.
+`exp`, `expires_in` of the endpoint's answer, or the function say; else a new one is requested at
+each login. No message and no repr contains a secret or a token.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LIFETIME_USED = 0.8
-SEPARATOR = "\x01"  # of the fields in a client's message
+SEPARATOR = "\x01"  # separator of the fields in a client's message
 LONGEST_ANSWER_BYTES = 1 << 20
 
 
 class TokenError(Exception):
-    """No token could be obtained. `passes`: the request is tried again."""
+    """No token could be obtained. `passes`: whether the request is tried again."""
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -43,7 +44,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True)
 class TokenSource:
-    """Where tokens come from. Of endpoint_url and provider one is set."""
+    """The source of tokens: either endpoint_url or provider is set."""
 
     endpoint_url: str = ""
     client_id: str = ""
@@ -59,17 +60,17 @@ class TokenSource:
 
 @dataclass(frozen=True)
 class Token:
-    """A token and when to ask for the next one, in seconds since 1970."""
+    """A token, and the time to request the next one, in seconds since 1970."""
 
     text: str = field(repr=False)
     good_until_s: float = 0.0
 
 
-_tokens: dict[TokenSource, Token] = {}  # of this process; a fork takes them along
+_tokens: dict[TokenSource, Token] = {}  # tokens of this process; a fork inherits them
 
 
 def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str:
-    """A token that is good for now.
+    """A token that is valid now.
 
     Raises: TokenError.
     """
@@ -81,7 +82,7 @@ def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str
 
 
 def forget(source: TokenSource) -> None:
-    """Ask for a new token at the next login: the broker has refused this one."""
+    """Drop a token that the broker has refused: the next login requests a new one."""
     _tokens.pop(source, None)
 
 
@@ -103,7 +104,7 @@ def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
 
 
 def _checked(text: object, end_s: float | None, now_s: float) -> Token:
-    """The token, where it can be one. RFC 6750 has the letters that it may have."""
+    """The token, after a check of its characters, which RFC 6750 lists."""
     if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
         raise TokenError("what came is no token: a text of visible ASCII letters is one")
     begin_s, claimed_s = _claimed_lifetime(text)
@@ -115,7 +116,7 @@ def _checked(text: object, end_s: float | None, now_s: float) -> Token:
 
 
 def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
-    """The claims `iat` and `exp` of a JWT; the broker is the one that verifies it."""
+    """The claims `iat` and `exp` of a JWT; only the broker verifies it."""
     try:
         payload = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -152,7 +153,9 @@ def _provided(name: str) -> tuple[object, float | None]:
 
 
 def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object, float | None]:
-    """A token of the endpoint; a failure that passes is tried again until the time is over."""
+    """A token from the endpoint; after a transient failure the request is tried again until the
+    time is over.
+    """
     begin_s, backoff_s = time.monotonic(), source.retry_backoff_ms / 1000
     while True:
         try:
@@ -174,7 +177,7 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
 
 def _post(source: TokenSource) -> bytes:
     import urllib.error
-    import urllib.request  # which takes longer to import than all else here
+    import urllib.request  # whose import takes longer than all others here
 
     form = {"grant_type": "client_credentials"}
     if source.scope:

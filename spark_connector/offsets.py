@@ -1,5 +1,5 @@
-"""The offsets of a read: where it begins and ends, and how the range of each partition is divided
-among tasks. Nothing here talks to a broker.
+"""The offsets of a read: its beginning and end, and the division of each partition's range among
+tasks. This module sends no requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from barnabas.protocol.topic_partition import TopicPartition
 
 ID_MARK = "#"
-LATEST, EARLIEST = -1, -2  # as offsets in Spark's JSON, and as timestamps in Kafka's ListOffsets
+LATEST, EARLIEST = -1, -2  # offsets in Spark's JSON, and timestamps in Kafka's ListOffsets
 
 
 class OffsetRange(NamedTuple):
@@ -36,18 +36,19 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """The beginning or the end of a read, as an option says it: one of the four."""
+    """The beginning or the end of a read from an option: one of the four fields is set."""
 
     option: str
     everywhere: int | None = None  # EARLIEST or LATEST
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # -1 and -2 as above
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    or_latest: bool = True  # where no record is that late: the end of the log, else an error
+    # without such a record: whether the end of the log is used; else it is an error
+    or_latest: bool = True
 
     @property
     def partitions(self) -> set[TopicPartition] | None:
-        """The partitions that are named; None where it holds for all."""
+        """The named partitions; None if the option applies to all."""
         if self.everywhere is not None or self.timestamp_ms is not None:
             return None
         return set(self.offsets or self.timestamps_ms)
@@ -63,13 +64,12 @@ def offsets_as_json(
 
     Spark compares a stream's offsets as strings.
 
-    A topic's id follows its name, as of a topic that has no partitions:
+    A topic's id follows its name, in the form of a topic without partitions:
 
         {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
 
-    No topic's name has a `#`. Spark's own Kafka source reads a map of topics to maps of partitions,
-    in which such a topic has nothing: so a query with this checkpoint can go on there, and come
-    back.
+    No topic's name contains a `#`. For Spark's own Kafka source such an entry is a topic without
+    partitions: so a query with this checkpoint can continue there, and return.
     """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
@@ -81,14 +81,14 @@ def offsets_as_json(
 
 
 def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of topics that `offsets_as_json` was given."""
+    """The ids of topics in a text made by `offsets_as_json`."""
     return dict(name.split(ID_MARK, 1) for name in topics if ID_MARK in name)
 
 
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
-    """The offsets of which `offsets_as_json` made this.
+    """The offsets in a text made by `offsets_as_json`.
 
-    Raises: ValueError where it is something else.
+    Raises: ValueError for any other text.
     """
     try:
         return {
@@ -105,10 +105,10 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
     """How many offsets of each partition are read when `limit` is the number of all.
 
-    They are in proportion to the offsets that each has.
+    The shares are proportional to the available offsets.
 
-    A partition that has anything gets one at least, even beyond the limit: else a small one beside
-    large ones would never be read.
+    A partition with offsets gets at least one, even beyond the limit: otherwise a small partition
+    would never be read beside large ones.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -127,11 +127,11 @@ def divide(
 ) -> list[OffsetRange]:
     """One range for each task.
 
-    There are at least min_partitions of them where there are so many offsets, none longer than
-    max_records.
+    There are at least min_partitions ranges, if there are that many offsets, and none is longer
+    than max_records.
 
-    Longer ranges are cut into more pieces: each next cut goes to the range whose pieces are the
-    longest. Empty ranges are left out.
+    Longer ranges are cut into more pieces: each further cut is made in the range with the longest
+    pieces. Empty ranges are left out.
     """
     whole = [each for each in ranges if each.size > 0]
     pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
@@ -144,13 +144,12 @@ def divide(
 def join(
     ranges: Sequence[OffsetRange], *, most_offsets: int, least_tasks: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: neighbours together, as long as they have no more than so many
-    offsets.
+    """The ranges of each task: adjacent ranges are joined up to a number of offsets.
 
-    A task with few rows costs some 20 ms of CPU whatever is in it, and Spark starts as many at a
-    time as there are cores. Depends on the arguments alone: a batch that is run again has the same
+    A task with few rows costs some 20 ms of CPU whatever its content, and Spark runs as many at a
+    time as there are cores. The result depends only on the arguments: a repeated batch has the same
     tasks.
-    Takes:  least_tasks, below which nothing is joined.
+    Takes:  least_tasks, a minimum number of tasks, below which no ranges are joined.
     """
     tasks: list[list[OffsetRange]] = []
     size = 0
@@ -176,7 +175,7 @@ def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -
     while missing and longest:
         _, index = heapq.heappop(longest)
         if counts[index] >= ranges[index].size:
-            continue  # one offset each already
+            continue  # each range already has one offset
         counts[index] += 1
         missing -= 1
         heapq.heappush(longest, (-ranges[index].size / counts[index], index))

@@ -1,4 +1,4 @@
-"""The wait of a reader at an open transaction within its range, or the end of the range there."""
+"""A reader's wait for an open transaction within its range, or the end of the range there."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.options import OpenTransactions
 from barnabas.spark_connector.user_messages import logger
 
-PAUSE_S = 0.1  # between two looks at the last stable offset
+PAUSE_S = 0.1  # pause between two checks of the last stable offset
 REMINDER_S = 10.0
 
 
 class OpenTransactionError(Exception):
-    """A transaction that stayed open for longer than the reader was to wait."""
+    """A transaction stayed open for longer than the reader's maximum wait."""
 
 
 class UndecidedRange(NamedTuple):
-    """A range's end, and the last stable offset before it, from which on a transaction is open."""
+    """A range's end, and the last stable offset before it, where an open transaction begins."""
 
     end_offset: int
     transaction_start: int
@@ -42,7 +42,7 @@ class OpenTransactionWait:
         self._last_warning = 0.0
 
     def look_again(self, undecided: Mapping[TopicPartition, UndecidedRange]) -> bool:
-        """Whether to look again, after a pause; False where ranges end at open transactions.
+        """Pause, and return whether to check again; False if ranges end at open transactions.
 
         Raises: OpenTransactionError when the time is over.
         """

@@ -1,8 +1,9 @@
 """The options of `spark.read.format("barnabas")`: names and meanings of Spark's own Kafka source.
 
-Spark hands option names over in lower case. A name that is none is refused with the nearest one
-that is: a misspelled `startingOffsets` would else silently read everything. `kafka.*` options are
-those of a Kafka consumer; kafka_settings.py says which have an effect here, and which are refused.
+Spark passes option names in lower case. An unknown name is refused with the most similar one:
+otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*` options are those
+of a Kafka consumer; kafka_settings.py lists those that have an effect here, and those that are
+refused.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or wrong: the message names it and says what to do."""
+    """An option is missing, unknown or wrong: the message names it and a remedy."""
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The way to the brokers, and how much to ask of them at once."""
+    """The settings of the connection to the brokers, and the sizes of requests."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str = "barnabas-spark"
@@ -53,12 +54,12 @@ class ClientOptions:
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
     retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 0  # the pause doubles up to this, where it is larger
+    retry_backoff_max_ms: int = 0  # the maximum to which the pause doubles
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * MEBIBYTE
     check_crcs: bool = True
-    send_buffer_bytes: int = -1  # -1: the system's
+    send_buffer_bytes: int = -1  # -1: the system's default
     receive_buffer_bytes: int = -1
     security: SecurityOptions = UNPROTECTED
 
@@ -73,7 +74,7 @@ class Subscription:
 
     @property
     def option(self) -> str:
-        """The name of the option that says so."""
+        """The name of the option that is set."""
         return (
             "subscribePattern"
             if self.pattern is not None
@@ -85,9 +86,9 @@ class Subscription:
 
 @dataclass(frozen=True)
 class OpenTransactions:
-    """The policy where a range contains an open transaction."""
+    """The policy for a range that contains an open transaction."""
 
-    wait: bool = True  # else the range ends there
+    wait: bool = True  # otherwise the range ends there
     timeout_ms: int = 20 * 60_000
 
 
@@ -97,7 +98,7 @@ class TriggerOptions:
 
     max_offsets: int | None = None
     min_offsets: int | None = None  # a batch waits for this many offsets
-    max_delay_ms: int = 15 * 60_000  # but not longer than this after the one before it
+    max_delay_ms: int = 15 * 60_000  # the maximum time after the previous batch for this wait
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,11 @@ class SourceOptions:
     push_down_filters: bool = False
     decoder: str = "auto"  # or "numpy", "numba"
     trigger: TriggerOptions = TriggerOptions()
-    metadata_max_age_ms: int = 30_000  # after which a stream looks for new topics and partitions
+    # the interval at which a stream looks for new topics and partitions
+    metadata_max_age_ms: int = 30_000
 
 
-# As documented for Spark's source, and those of our own.
+# Options documented for Spark's source, and our own.
 SOURCE_OPTIONS = (
     "subscribe",
     "subscribePattern",
@@ -143,25 +145,25 @@ SOURCE_OPTIONS = (
     "decoder",
     TOKEN_PROVIDER,
 )
-# Refused in a stream, as Spark does.
+# Options that are refused in a stream, as by Spark.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Passed over in a batch read, as Spark does.
+# Options that are ignored in a batch read, as by Spark.
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "joinRangesUpTo",
 )
-# Options of Spark's own source that have no effect here, with the reason, which is said.
+# Options of Spark's own source without effect here, with the reason, which the warning contains.
 WITHOUT_EFFECT = {
     "groupIdPrefix": "a query is no member of a consumer group",
     "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is how long an answer may take",
     "fetchOffset.numRetries": "kafka.default.api.timeout.ms is how long failures are retried",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between two attempts",
 }
-# Of Spark, which hands them to every source.
+# Spark's options, which it passes to every source.
 OF_SPARK = ("checkpointLocation", "queryName", "path")
-# Spark refuses these too, since the source itself decides about them.
+# Spark refuses these options, too, since the source itself decides about them.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "the reader commits no offsets",
@@ -222,12 +224,12 @@ def warn_without_effect(name: str, why: str) -> None:
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the schema has the column `headers`; needed before the other options are."""
+    """Whether the schema has the column `headers`; needed before the other options are parsed."""
     return OptionValues(options).boolean("includeHeaders", False)
 
 
 class OptionValues:
-    """Case-insensitive, typed look-ups that name the option when its value is wrong."""
+    """Case-insensitive, typed look-ups; the error for a wrong value names the option."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.texts = {name.lower(): value for name, value in options.items()}
@@ -258,7 +260,7 @@ class OptionValues:
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
-        """The value as a duration as Spark writes them: 500ms, 30s, 15m, 1h, or a number of ms."""
+        """The value of a duration in Spark's notation: 500ms, 30s, 15m, 1h, or a number of ms."""
         text = self.text(name)
         if text is None:
             return default
@@ -276,7 +278,7 @@ class OptionValues:
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The value, the first of the choices where it is not given."""
+        """The value; without one, the first of the choices."""
         text = self.text(name)
         if text is None:
             return choices[0]
@@ -327,7 +329,7 @@ def refuse_unknown(
 ) -> None:
     """Refuse names that are not one of `names` and begin with none of `prefixes`.
 
-    Of those with `kafka.` only the ones of `refused` are. Raises OptionError.
+    Of names with `kafka.` only those in `refused` are refused. Raises: OptionError.
     """
     all_names = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in values.texts:
@@ -348,7 +350,7 @@ def refuse_unknown(
 def check_kafka_settings(values: OptionValues, client: str) -> None:
     """Refuse unsupported settings, and warn of those that have no effect or are unknown.
 
-    A value that a Java client would refuse is refused whatever it has an effect on.
+    A value that a Java client would refuse is always refused, even without effect here.
     Takes:  client, CONSUMER or PRODUCER.
     Raises: OptionError.
     """
@@ -396,8 +398,7 @@ def client_options(values: OptionValues) -> ClientOptions:
         receive_buffer_bytes=number("kafka.receive.buffer.bytes", -1, -1),
         fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
         fetch_min_bytes=number("kafka.fetch.min.bytes", ClientOptions.fetch_min_bytes),
-        # A task reads one partition, so the bound of a partition and that of a whole answer are the
-        # same thing here.
+        # A task reads one partition, so the bounds of a partition and of a whole answer are equal.
         fetch_max_bytes=min(
             number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
             number("kafka.fetch.max.bytes", 50 * MEBIBYTE, 1),
@@ -479,7 +480,7 @@ def _is_integer(value: object, *, minimum: int) -> bool:
 def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
     """The offsets to begin or to end at.
 
-    As in Spark, a timestamp for all goes before timestamps by partition, and those before offsets.
+    As in Spark, a timestamp for all overrides timestamps by partition, which override offsets.
     """
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"

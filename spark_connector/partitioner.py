@@ -1,9 +1,9 @@
 """The default partitioner of the Java client, which is murmur2 of the key, over whole Arrow
 columns.
 
-A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark lie
-where any other Kafka client puts the same key. All keys of a column are hashed in step, four bytes
-at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
+A row with a key goes to (murmur2(key) & 0x7fffffff) % count, so that rows written from Spark are in
+the same partition as the same key from any other Kafka client. All keys of a column are hashed
+together, four bytes at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
 
-FEW_KEYS = 24  # with no more than so many, a step over arrays costs more than a loop in Python
+FEW_KEYS = 24  # up to this number of keys an array operation costs more than a loop in Python
 
 
 class Strings(NamedTuple):
-    """Byte strings in one stretch of bytes: string i is data[edges[i]:edges[i + 1]]."""
+    """Byte strings in one sequence of bytes: string i is data[edges[i]:edges[i + 1]]."""
 
     data: Bytes
     edges: NDArray[np.int32]
@@ -48,7 +48,7 @@ NO_STRINGS = Strings(np.empty(0, np.uint8), np.empty(0, np.int32))
 def strings_of(array: pa.Array) -> Strings:
     """The strings of an Arrow binary array, without a copy.
 
-    What lies under nulls is undefined, and not left out.
+    The bytes of nulls are undefined, and are not removed.
     """
     _, edges, data = array.buffers()
     if not len(array):
@@ -58,7 +58,7 @@ def strings_of(array: pa.Array) -> Strings:
 
 
 def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | None = None) -> Ints:
-    """Each key's partition, of that many partitions; the values of null keys are meaningless."""
+    """Each key's partition, for a number of partitions; the values of null keys are meaningless."""
     positive: Ints = (murmur2(keys, loops) & POSITIVE).astype(np.int64)
     partition: Ints = positive % counts
     return partition
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
         return np.empty(0, np.uint32)
     if (lengths == lengths[0]).all():
         return _murmur2_of_same_length(data, edges[:-1], int(lengths[0]))
-    # By falling length, the keys that still have bytes are always the first ones.
+    # The keys are sorted by decreasing length, so that those with remaining bytes are always first.
     order = np.argsort(-lengths, kind="stable")
     hashes = np.empty(len(lengths), np.uint32)
     hashes[order] = _murmur2_by_length(data, edges[order], lengths[order])

@@ -1,9 +1,9 @@
-"""The regular expressions of `subscribePattern`: Java's turned into Python's, and the topics that
-they take.
+"""The regular expressions of `subscribePattern`: Java's translated into Python's, and the test of
+topic names.
 
-Spark's own source takes every topic in which the expression is found, not only those that it
+Spark's own source selects every topic in which the expression is found, not only those that it
 matches as a whole. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes
-come down to sets of ASCII characters. What has no counterpart is refused by name.
+reduce to sets of ASCII characters. Constructs without a counterpart are refused with their name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CLASS = re.compile(r"([pP])(?:\{(\w+)(?:=\w+)?\}|(\w))")
 
 
 class PatternError(ValueError):
-    """An expression that is none, or has something without a counterpart in Python."""
+    """An invalid expression, or one with a construct that has no counterpart in Python."""
 
 
 def translate_pattern(java: str) -> str:
@@ -68,8 +68,8 @@ def translate_pattern(java: str) -> str:
             continue
         if here == "[" and not in_set:
             in_set = True
-            # A bracket that comes first is a character in Python's sets; in Java's it opens or ends
-            # one.
+            # A first bracket is a literal character in Python's sets; in Java's it opens or closes
+            # a set.
             position += 1 + java.startswith("^", position + 1)
             out.append("[^" if java[position - 1] == "^" else "[")
             continue
@@ -79,7 +79,7 @@ def translate_pattern(java: str) -> str:
     pattern = "".join(out)
     try:
         with warnings.catch_warnings():
-            # Java reads [a-z&&[^b]] as an intersection of sets, Python as something else.
+            # Java reads [a-z&&[^b]] as an intersection of sets, Python reads it differently.
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:

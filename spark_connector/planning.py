@@ -1,4 +1,4 @@
-"""The plan of a batch read: which partitions there are, and where each one's range begins and ends.
+"""The plan of a batch read: the existing partitions, and the beginning and end of each one's range.
 The driver makes it.
 """
 
@@ -35,8 +35,8 @@ def plan(
 ) -> list[OffsetRange]:
     """One range for each task of a batch read, without what filters leave out.
 
-    Raises: OptionError, OpenTransactionError, ClientError; DataLossError where the log ends before
-            an offset that was given to begin at.
+    Raises: OptionError, OpenTransactionError, ClientError; DataLossError if the log ends before a
+            given starting offset.
     """
     partitions = partitions_to_read(client, options.subscription)
     starts = resolve(client, options.starting, partitions, read_committed=options.read_committed)
@@ -61,7 +61,7 @@ def plan(
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
-    """Refuse offsets to begin at that are behind the end. (That of a timestamp may be.)"""
+    """Refuse starting offsets that are beyond the end. (The offset of a timestamp may be.)"""
     behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
     if not behind:
         return
@@ -77,7 +77,7 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
     for name in behind:
         mark = marks[name] or 0
         if mark >= starts[name]:
-            continue  # a transaction is open before it
+            continue  # a transaction is open before the end
         what = f"the log of {name} ends at {mark}, before startingOffsets, {starts[name]}"
         if options.fail_on_data_loss:
             raise DataLossError(not_read(what, NEVER_THERE))
@@ -88,8 +88,8 @@ def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
     """The ranges from the first record on that is at least that late, empty if there is none."""
-    # The ends are asked for first: what is written between the two requests may be late enough, and
-    # is not passed over then.
+    # The ends are requested first: records that are written between the two requests may be late
+    # enough, and must not be skipped.
     ends = client.offsets_at({each.name: LATEST for each in ranges}, read_committed=False)
     firsts = client.offsets_at({each.name: timestamp_ms for each in ranges}, read_committed=False)
     narrowed = []
@@ -103,9 +103,9 @@ def _from_timestamp(
 
 
 def partitions_to_read(client: Client, subscription: Subscription) -> list[TopicPartition]:
-    """All partitions that were subscribed to, in order.
+    """All subscribed partitions, in order.
 
-    Raises: OptionError where an assigned one does not exist.
+    Raises: OptionError if an assigned one does not exist.
     """
     if subscription.pattern is not None:
         topics = client.topics_matching(subscription.pattern)
@@ -130,7 +130,7 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """The offset that `spec` means, for each partition.
 
-    Raises: OptionError where it names other partitions, or no record is late enough.
+    Raises: OptionError if it names other partitions, or no record is late enough.
     """
     named = spec.partitions
     if named is not None and named != set(partitions):
@@ -170,10 +170,11 @@ def resolve(
 def resolve_ends(
     client: Client, options: SourceOptions, partitions: list[TopicPartition]
 ) -> Offsets:
-    """Where a batch read ends.
+    """The end offsets of a batch read.
 
-    By timestamp that may be beyond the last stable offset: the first record so late may be of an
-    open transaction. Where there is none, it is the last stable offset, as it is for `latest`.
+    The end by a timestamp may be beyond the last stable offset, since the first such record may be
+    in an open transaction. Without such a record the end is the last stable offset, as for
+    `latest`.
     """
     ends = resolve(client, options.ending, partitions, read_committed=options.read_committed)
     if options.ending.everywhere is None and not options.ending.offsets:
@@ -188,10 +189,10 @@ def resolve_ends(
 def wait_for_open_transactions(
     client: Client, ends: Mapping[TopicPartition, int], policy: OpenTransactions
 ) -> Offsets:
-    """The ends, once all before them is decided.
+    """The ends, after all transactions before them are decided.
 
-    Where the policy is not to wait, it is the last stable offset instead of an end beyond it. An
-    end beyond the whole log is no matter of transactions, and is left as it is.
+    If the policy is not to wait, the last stable offset replaces an end beyond it. An end beyond
+    the whole log is unchanged, since it has nothing to do with transactions.
     """
     wait = OpenTransactionWait(policy)
     while True:
@@ -200,8 +201,8 @@ def wait_for_open_transactions(
         if not beyond_stable:
             return dict(ends)
         log_ends = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=False)
-        # Asked for again, and last: a log that has grown in between has no open transaction because
-        # of that.
+        # Requested again, and last: growth of the log in between must not look like an open
+        # transaction.
         stable = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=True)
         undecided = {
             name: UndecidedRange(ends[name], stable[name] or 0)

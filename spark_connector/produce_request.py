@@ -1,5 +1,5 @@
 """The bytes of a ProduceRequest: record batches stamped with their producer, and the request's body
-around them, in which large records stay where they lie.
+around them, without copies of large records.
 
 Tasks encode record batches without producer id, epoch and sequence. Only the driver knows these,
 and puts them into the 61 bytes of each header with a new checksum.
@@ -28,14 +28,14 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # as acks
-# Records up to this size are copied into a piece with others: cheaper than a piece of their own.
+# Records up to this size are copied into a piece with others, which is cheaper than a separate
+# piece.
 SMALL_BYTES = 8 * 1024
 
 
 class PublishError(ClientError):
-    """A batch that cannot be published; the message says what to do.
-
-    It names topic and partition where it is about one.
+    """A batch cannot be published; the message says what to do, and names the topic and partition
+    if it concerns one.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -51,7 +51,8 @@ class Producer(NamedTuple):
 
 
 def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
-    """The header of a record batch that is whole, undamaged and made for a transaction.
+    """The header of a record batch, after a check that the batch is whole, undamaged and
+    transactional.
 
     Raises: PublishError.
     """
@@ -81,12 +82,11 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
 
 
 def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
-    """The header of a record batch with its producer, its sequence, and the CRC of all that.
+    """The header of a record batch with its producer, its sequence, and the new CRC.
 
-    The records stay as they are.
+    The records are unchanged.
 
-    Raises: PublishError where the batch is damaged, so that damage on the way here is never given a
-            good checksum.
+    Raises: PublishError for a damaged batch, so that damaged data never get a valid checksum.
     """
     header = checked_header(record_batch)._replace(
         producer_id=producer.producer_id,
@@ -119,7 +119,7 @@ def encode_produce(
 ) -> list[Buffer]:
     """The body of a ProduceRequest of version 3 to 12, in pieces.
 
-    Large records are views of where they lie.
+    Large records are views, without a copy.
 
     nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
     partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each

@@ -1,17 +1,17 @@
-"""The publisher of micro-batches: each with its number in one transaction, once, however often it
-is tried and by however many drivers.
+"""The publisher of micro-batches: each batch is committed once, with its number in one transaction,
+however many attempts and drivers there are.
 
-An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
-begun. Then it asks the group for the numbers of the batches that were committed, and returns if
-this one is among them (deduplication.py has the rules). A stream's first batch is announced then,
-and each of its batches leaves its begun note. Then it produces everything, commits
-`batch_id + 1` as the group's offset on each topic of it in the same transaction, and ends it.
-Whatever fails for a reason that passes, also an end whose answer was lost, is followed by another
-attempt from the start: the committed offset says what happened. A batch without a number
-(`commit_unnumbered`) commits no offset, and a lost end is sent again. Source: KIP-98, KIP-447.
+An attempt takes the transactional id, which ends all transactions of earlier attempts or other
+drivers. Then it reads the numbers of the committed batches from the group, and returns if this one
+is among them (deduplication.py has the rules). A stream's first batch is announced, and each of its
+batches writes its begun note. Then the attempt produces all record batches, commits `batch_id + 1`
+as the group's offset on each of their topics in the same transaction, and ends it. After a
+transient failure, also a lost answer to the end, another attempt begins from the start: the
+committed offset shows the outcome. A batch without a number (`commit_unnumbered`) commits no
+offset, and a lost end is sent again. Source: KIP-98, KIP-447.
 
 Transactions that tasks wrote (task_transactions.py) are ended after that one: an attempt first ends
-those that the last note lists, and at the end those that its own note lists.
+the transactions that the last note lists, and at the end those that its own note lists.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ REPEAT_UNNUMBERED = (
     "it again, or give it the option writeId, with which a repetition writes nothing twice."
 )
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
-ABANDON_MS = 5_000  # for so long at most an attempt that failed is cleaned up after
+ABANDON_MS = 5_000  # maximum time for the clean-up after a failed attempt
 NO_NUMBER = -1
 
 
 class BegunNotes(NamedTuple):
-    """What is kept of a batch before its transaction: the order is announcement, `before`, note.
+    """The notes on a batch that are written before its transaction, in the order announcement,
+    `before`, note.
 
-    announcement: the metadata of the number, where the group has nothing. before: called in each
-    attempt that is about to write the begun note.
+    announcement: the metadata of the number, if the group has no offset. before: a function called
+    in each attempt before the begun note is written.
     """
 
     announcement: str
@@ -74,9 +75,9 @@ class Publication(NamedTuple):
     attempts: int
 
     def last_committed(self, batch_id: int) -> int:
-        """The last batch that is surely committed.
+        """The last batch that is certainly committed.
 
-        One without rows leaves no trace: another driver may have some for it, and publish them.
+        A batch without rows leaves no trace: another driver may have rows for it, and publish them.
         """
         return batch_id if self.was_committed or self.record_count else batch_id - 1
 
@@ -132,18 +133,19 @@ class Publisher:
         begun: BegunNotes | None = None,
         parts: TaskParts = NO_PARTS,
     ) -> Publication:
-        """Commit a batch, unless it is committed. (Its parameters are what a batch is.)
+        """Commit a batch, unless it is committed. (Its parameters are the parts of a batch.)
 
-        Takes:  record_batches, called again for each attempt and consumed as requests go out; with
-                none at all nothing is sent, not even the number. decide, which decides by what the
-                group has; without it, numbers alone do (`decide_by_number`). begun, where begun
-                notes are kept: then `decide` sees them, and decides on batches without records too.
-        Gives:  when the batch can be read by read_committed readers, or will be as soon as the
-                broker has written its markers.
-        Raises: ClientError (PublishError and others) with what to do; whatever `record_batches`
-                raises. Then nothing of the batch is ever visible, except where the message says
-                that the outcome is not known; a repetition is safe in each case.
-                UncertainBatchError (a ClientError) where `decide` says so; nothing was sent then.
+        Takes:  record_batches, called again for each attempt and consumed as requests go out;
+                without record batches no request is sent, and the number is not committed. decide,
+                which decides by the group's offsets; without it only numbers count
+                (`decide_by_number`). begun, the begun notes, if they are used: then `decide` gets
+                them, and also decides on batches without records.
+        Gives:  the outcome, once read_committed readers can read the batch, or will be able to when
+                the broker has written its markers.
+        Raises: ClientError (PublishError and others) with a remedy; the errors of `record_batches`.
+                In these cases no part of the batch ever becomes visible, unless the message says
+                that the outcome is unknown; a repetition is always safe. UncertainBatchError (a
+                ClientError) by `decide`, after which nothing was sent.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
         if begun is None and not parts.transactions and not _any(record_batches):
@@ -177,9 +179,9 @@ class Publisher:
             raise
 
     def _abort_as_fenced(self, producer: TransactionalProducer, parts: TaskParts) -> None:
-        """Abort what tasks wrote, after another driver took the id for good: from then on no
-        decision of this one is committed, so that the note says whether there was any. The other
-        driver is not disturbed.
+        """Abort the tasks' transactions after another driver has taken the id: since then no
+        decision of this driver can be committed, so the note shows whether there was one. The other
+        driver is not affected.
         """
         endings = PartEndings(
             parts, producer.transactional_id, lambda: self._coordinators_of(producer)
@@ -191,10 +193,10 @@ class Publisher:
         self._forget_coordinators()
 
     def abandon(self, *, transactional_id: str, group_id: str, parts: TaskParts) -> None:
-        """End what tasks of an attempt wrote that failed, as far as its run goes: abort it, or
-        commit it where it was decided on all the same.
+        """End the transactions of a failed attempt's tasks in this run: abort them, or commit them
+        if the decision was made nevertheless.
 
-        Raises: ClientError: then the next driver does it, or the transactions' timeout.
+        Raises: ClientError: then the next driver ends them, or their timeout does.
         """
         producer = self._producer_for(transactional_id, group_id)
         settings = replace(
@@ -221,10 +223,11 @@ class Publisher:
     ) -> Publication:
         """Commit a batch that no later write repeats, in one transaction without an offset.
 
-        It leaves no group. Where the answer to an EndTxn is lost, the same EndTxn is sent again.
-        Takes:  transactional_id, which no other write has; record_batches, as `commit_once`.
-        Raises: as `commit_once`, but for this: an error that says that the outcome is not known
-                means that a repetition may write the batch twice.
+        It uses no group. If the answer to an EndTxn is lost, the same EndTxn is sent again.
+
+        Takes:  transactional_id, which no other write uses; record_batches, see `commit_once`.
+        Raises: see `commit_once`, with one difference: after an error with an unknown outcome a
+                repetition may write the batch twice.
         """
         if not _any(record_batches):
             return NOTHING
@@ -255,9 +258,9 @@ class Publisher:
         begun: BegunNotes | None,
         endings: PartEndings,
     ) -> Publication:
-        """Publish the batch in one transaction, unless it is committed already.
+        """Publish the batch in one transaction, unless it is already committed.
 
-        It has a parameter for each part of the batch.
+        Its parameters are the parts of the batch.
         """
         producer.begin()
         state = producer.group_state(with_begun=begun is not None)
@@ -267,7 +270,7 @@ class Publisher:
             producer.announce(decision.topics, batch_id, begun.announcement)
             producer.begin()
             state = producer.group_state(with_begun=True)
-            endings.finish(state, batch_id)  # another driver may have come before
+            endings.finish(state, batch_id)  # another driver may have been faster
             decision = decide(state)
             if decision.announces:
                 raise PassingError("the group does not have the number that was announced")
@@ -318,7 +321,7 @@ class Publisher:
 def _until_committed(
     attempt: Callable[[], Publication], producer: TransactionalProducer, failures: _Failures
 ) -> Publication:
-    """Repeat attempts until one gets through, or a failure does not pass."""
+    """Repeat attempts until one succeeds, or a failure is permanent."""
     while True:
         try:
             return attempt()._replace(attempts=failures.count + 1)
@@ -340,17 +343,18 @@ def _until_committed(
         except Exception:
             _abort(producer)
             raise
-        except BaseException:  # Ctrl-C may have come in the middle of an answer
+        except BaseException:  # Ctrl-C may have interrupted the reading of an answer
             producer.forget_connections()
             _abort(producer)
             raise
 
 
 class _Failures:
-    """The failed attempts of one batch: which may be followed by another one, and after what pause.
+    """The failed attempts of one batch: decides whether another attempt follows, and after which
+    pause.
 
-    The time for failures that pass is counted from the first of them: the duration of
-    attempts without a failure is not bounded.
+    The time for transient failures is counted from the first of them: the duration of attempts
+    without a failure is not bounded.
     """
 
     def __init__(
@@ -370,14 +374,14 @@ class _Failures:
         self.count = 0
 
     def add_missing_file(self, error: SpoolError) -> None:
-        """Count a file of the spool that was not there. Raises the error the second time."""
+        """Count a missing spool file. Raises: the error, the second time."""
         self.count += 1
         self._missing_files += 1
         if self._missing_files > 1:
             raise error
 
     def add_fenced(self, error: FencedError) -> None:
-        """Count an end from outside. Raises PublishError the second time."""
+        """Count a fenced attempt. Raises: PublishError, the second time."""
         self.count += 1
         self._fenced += 1
         if self._fenced > 1:
@@ -389,7 +393,7 @@ class _Failures:
             ) from error
 
     def add_passing(self, advice: str, error: PassingError) -> None:
-        """Count a failure that passes, and pause. Raises PublishError when the time is over."""
+        """Count a transient failure, and pause. Raises: PublishError when the time is over."""
         self.count += 1
         patience_s = self._settings.delivery_timeout_ms / 1000
         if self._deadline is None:
@@ -404,9 +408,10 @@ class _Failures:
 
 
 def _any(record_batches: RecordBatches) -> bool:
-    """Whether there is anything to publish.
+    """Whether there is a record batch to publish.
 
-    Where that cannot be read, an attempt will say so, or that it is committed.
+    If they cannot be read the answer is True: the attempt will raise the error, or find that the
+    batch is committed.
     """
     try:
         return next(iter(record_batches()), None) is not None
@@ -415,10 +420,9 @@ def _any(record_batches: RecordBatches) -> bool:
 
 
 def _abort(producer: TransactionalProducer) -> None:
-    """Abort the transaction if the broker lets us.
+    """Try to abort the transaction.
 
-    What is not aborted now is when the transaction times out; until then readers of the partitions
-    wait.
+    If that fails, the broker aborts it at its timeout; until then readers of the partitions wait.
     """
     try:
         producer.abort()

@@ -1,9 +1,9 @@
-"""The lag of a streaming query: how far it is behind, by partition, as Spark's progress reports
-say.
+"""The lag of a streaming query: how far it is behind in each partition, according to Spark's
+progress reports.
 
-Spark's progress has, for each source, where the last batch ended (`endOffset`) and what there was
-when it was planned (`latestOffset`), both as JSON in the form of offsets.py. The difference it
-leaves to the reader. PySpark is not needed here.
+Spark's progress has, for each source, the end of the last batch (`endOffset`) and the ends of the
+partitions when it was planned (`latestOffset`), both as JSON in the form of offsets.py. The reader
+has to compute the difference. PySpark is not needed here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
-    """The offsets of a source; empty where there are none, or they are of another kind."""
+    """The offsets of a source; empty if there are none, or they belong to another kind of
+    source.
+    """
     value = source.get(name)
     try:
         topics = json.loads(value) if isinstance(value, str) else value

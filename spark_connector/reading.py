@@ -1,5 +1,5 @@
 """The reader of one range of one partition: fetch, choose record batches, decode, and make Spark's
-columns. What tasks do; PySpark is not needed here.
+columns. Tasks run this code; it does not need PySpark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.spark_connector.record_batches import (
 )
 from barnabas.spark_connector.user_messages import logger
 
-# Empty answers in a row, below the end of the log, that a reader takes before it gives up.
+# The number of successive empty answers below the end of the log after which a reader gives up.
 EMPTY_ANSWERS = 20
 # The latest time that the column can hold; a producer may give any int64.
 LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
@@ -46,7 +46,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "headers": HEADERS_TYPE,
 }
 
-# Why offsets are not read.
+# The reasons why offsets are not read.
 DELETED = "records were deleted or the topic was made again"
 NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
 NEVER_THERE = "the topic was made again, or offsets were given that are not there yet"
@@ -58,7 +58,7 @@ class DataLossError(Exception):
 
 
 class DamageError(Exception):
-    """Records are there and cannot be read."""
+    """Records exist and cannot be read."""
 
 
 def read_range(
@@ -72,16 +72,17 @@ def read_range(
     decoder: str = AUTO,
     topic_id: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the range, in order; of aborted transactions none where read_committed.
+    """The records of the range, in order; with read_committed without those of aborted
+    transactions.
 
-    The end of the range is a position, not a record: a range that ends in control records, in
-    aborted records or in a gap that compaction left is finished when the reader is past it.
-    Takes:  columns, names from COLUMNS in the order in which they are to come; open_transactions,
-            what to do where the range goes on beyond one. Who plans a range sees to it that it does
-            not; but the last stable offset can be lower after a broker lost power; decoder, the
-            option's value; topic_id, under which the range was planned: nothing is read of a topic
-            that has another id, also where it was made again while the range is read. Before rows
-            of the last fetch come, all of them are known to be of that topic.
+    The end of the range is a position, not a record: a range that ends with control records,
+    aborted records or a gap of compaction is complete when the reader is past its end.
+    Takes:  columns, names from COLUMNS in the wanted order; open_transactions, the policy if the
+            range extends beyond an open transaction. The planner avoids that; but the last stable
+            offset may be lower after a broker's power loss; decoder, the option's value; topic_id,
+            the id under which the range was planned: a topic with another id is not read, even if
+            it is created again during the read. Before the rows of the last fetch are returned, all
+            rows are known to belong to that topic.
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
@@ -122,7 +123,7 @@ def topic_recreated(topic: str) -> str:
 class _RangeReader:
     """The fetches of one range, from its first position to its end.
 
-    Decides how to continue where the log lacks a position, or a fetch brought nothing new.
+    Decides how to continue if the log does not have a position, or a fetch returned no new data.
     """
 
     def __init__(
@@ -138,16 +139,18 @@ class _RangeReader:
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
         self._open_transaction_wait = OpenTransactionWait(open_transactions)
         self._max_bytes = client.options.fetch_max_bytes
-        # Empty answers since the last one that brought something, and when the first of them came.
+        # The number of empty answers since the last one with data, and the time of the first of
+        # them.
         self._empty_answers = 0
         self._empty_since = 0.0
 
     def is_of_former_topic(self, position: int) -> bool:
-        """Whether the topic was deleted and made again: then the range has the former's offsets.
+        """Whether the topic was deleted and created again: then the range has offsets of the former
+        topic.
 
-        At the start of a range it costs no request of its own, since the first fetch needs the
+        At the start of a range this needs no additional request, since the first fetch needs the
         partition's leader.
-        Takes:  position, from which on the range is not read then.
+        Takes:  position, from which on the range is not read in that case.
         Raises: DataLossError.
         """
         topic = self._range.topic
@@ -161,9 +164,9 @@ class _RangeReader:
         return True
 
     def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
-        """Each fetch with the selected part of it, and the position at which it began.
+        """Yields each fetch with its selected part, and the position at which it began.
 
-        The next one is under way while the caller has this one.
+        The next fetch is in flight while the caller processes this one.
         """
         position, end_offset = self._range.start_offset, self._range.end_offset
         pending = self._start_fetch(position)
@@ -221,27 +224,26 @@ class _RangeReader:
         )
 
     def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
-        """Whether to fetch again, after a pause, where a fetch brought nothing new.
+        """Whether to fetch again, after a pause, when a fetch returned no new data.
 
-        False where the range ends at the position, after a warning.
-        Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time,
-                and says that there is more.
+        It is False, after a warning, if the range ends at the position.
+        Raises: DataLossError, OpenTransactionError; ClientError if the broker reports more data but
+                does not return them in time.
         """
-        # A record batch that is larger than a fetch may be has to be asked for as a whole.
+        # A record batch that exceeds the maximum size of a fetch has to be requested as a whole.
         first_bytes = first_record_batch_size(fetched.records) or 0
         self._max_bytes = min(max(self._max_bytes, first_bytes), MAX_INT)
         name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The ends that a new leader has lag behind at first, and its fetches contain them all
-            # the same. ListOffsets does not (KIP-207).
+            # The end offsets of a new leader lag behind at first, and its fetches contain them
+            # nevertheless. ListOffsets does not return them (KIP-207).
             end = self._log_end(read_committed=False)
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"
                 self._lost(what, position, end_offset, NEVER_THERE)
                 return False
-            # Asked for last: a log that has grown in between has no open transaction because of
-            # that.
+            # Requested last: growth of the log in between must not look like an open transaction.
             stable = self._log_end(read_committed=True) if self._read_committed else end
             if position >= stable:
                 return self._open_transaction_wait.look_again(
@@ -268,7 +270,7 @@ class _RangeReader:
         time.sleep(self._client.options.retry_backoff_ms / 1000)
 
     def _position_after_loss(self, position: int) -> int:
-        """The next position where the log does not have the current one any more (or not yet)."""
+        """The next position if the log does not have the current one any more (or not yet)."""
         name, end_offset = self._range.name, self._range.end_offset
         earliest = self._client.offsets_at({name: EARLIEST}, read_committed=False)[name] or 0
         if earliest <= position:
@@ -280,7 +282,9 @@ class _RangeReader:
         return earliest
 
     def _lost(self, what: str, first: int, end: int, why: str) -> None:
-        """Warn that offsets [first, end) are not read. Raises DataLossError, where that is so."""
+        """Warn that offsets [first, end) are not read. Raises: DataLossError if the options require
+        it.
+        """
         whole = f"{what} [{self._range.start_offset}, {self._range.end_offset})"
         if self._fail_on_data_loss:
             raise DataLossError(not_read(whole, why))
@@ -294,7 +298,7 @@ class _RangeReader:
 
 
 def not_read(what: str, why: str = DELETED) -> str:
-    """The sentence that failOnDataLoss promises."""
+    """The text on offsets that are not read, for failOnDataLoss."""
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
 
 
@@ -306,7 +310,7 @@ class _Constants:
         self._arrays: dict[str, pa.Array] = {}
 
     def column(self, name: str, count: int) -> pa.Array:
-        """The topic, the partition, or the usual timestampType, of so many rows."""
+        """The topic, the partition, or the usual timestampType, for a number of rows."""
         array = self._arrays.get(name)
         if array is None or len(array) < count:
             value = {"topic": self._range.topic, "partition": self._range.partition}.get(name, 0)

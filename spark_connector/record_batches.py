@@ -1,11 +1,11 @@
-"""The record batches of a fetch that a reader sees: by isolation level and by the range it reads,
-decided from their headers alone.
+"""The record batches of a fetch that a reader sees, by its isolation level and range, decided from
+their headers alone.
 
-A read_committed fetch brings batches up to the last stable offset, and with them the aborted
+A read_committed fetch returns batches up to the last stable offset, and with them the aborted
 transactions among them as (producer_id, first_offset). From first_offset on, that producer's
-transactional batches are of the aborted transaction, until its abort marker. The list of each fetch
-is complete by itself: a transaction that began before the offset of the fetch is in it. Source:
-KIP-98, "Fetch", and "Aborted Transaction Index".
+transactional batches belong to the aborted transaction, until its abort marker. The list of each
+fetch is complete by itself: a transaction that began before the offset of the fetch is in it.
+Source: KIP-98, "Fetch", and "Aborted Transaction Index".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.protocol.records import (
 
 
 class LocatedRecordBatch(NamedTuple):
-    """A record batch that lies in a fetch's bytes at `position`."""
+    """A record batch at `position` in a fetch's bytes."""
 
     position: int
     header: BatchHeader
@@ -41,9 +41,11 @@ class Selection(NamedTuple):
 
     record_batches: list[LocatedRecordBatch]  # with records in the range, to be decoded
     next_offset: (
-        int  # of the next fetch: after the last whole batch, even if the reader skips that one
+        # position of the next fetch: after the last whole batch, even if the reader skips that
+        # batch
+        int
     )
-    whole_record_batches: int  # how many there were at all
+    whole_record_batches: int  # the number of all batches
 
 
 def select_record_batches(
@@ -56,12 +58,12 @@ def select_record_batches(
 ) -> Selection:
     """Choose the batches with records of [start_offset, end_offset) that were not aborted.
 
-    Control batches are never among them. (One loop over headers, longer than most: each step
-    decides with what the ones before it left.)
+    Control batches are never chosen. (One long loop over headers: each step uses the results of the
+    previous ones.)
 
     Takes:  aborted, the fetch's list, None for read_uncommitted; buffer, which may end within a
             batch.
-    Raises: KafkaError CORRUPT_MESSAGE where a checksum is wrong, UNSUPPORTED_FOR_MESSAGE_FORMAT for
+    Raises: KafkaError CORRUPT_MESSAGE for a wrong checksum, UNSUPPORTED_FOR_MESSAGE_FORMAT for
             batches older than version 2, UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(buffer)

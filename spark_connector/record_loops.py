@@ -1,14 +1,14 @@
-"""The loops over records that numba compiles (numba_loops.py), and what they rely on. As plain
+"""The loops over records that numba compiles (numba_loops.py), and their invariants. As plain
 Python they do the same, slowly.
 
-Each of them reads what a stranger may have written, and compiled code that leaves an array crashes
-the process instead of raising. So a varint is read up to a given end and never beyond, a length
-moves the position only, and every position is compared with its record's end before anything is
-taken from it.
+They read data that any client may have written, and compiled code that reads outside an array
+crashes the process instead of raising. So a varint is read up to a given end and never beyond, a
+length only moves the position, and every position is compared with its record's end before it is
+used.
 
-They accept what is plainly right and refuse all else: what they refuse is read the other way, which
-then either succeeds or says what is wrong. That keeps errors in one place. Whatever they accept has
-to be what the other way accepts, with the same result.
+They accept only the usual valid encoding: data that they refuse are decoded by arrays, which either
+succeeds or reports the error. So errors are reported in one place. Data that they accept must give
+the same result as the other decoder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-# attributes, two deltas, two lengths and the header count at one byte each; its own length is not
-# counted
+# attributes, two deltas, two lengths and the header count at one byte each; the record's own length
+# is not counted
 SHORTEST_RECORD = 6
 LONGEST_LENGTH = 5  # bytes of a varint that is an int32
 BITS_OF_A_VARINT = (
-    63  # of nine bytes: one more holds the sign bit, which nothing but a damaged record needs
+    63  # bits of nine bytes: a tenth byte has the sign bit, which only a damaged record needs
 )
 
 # Rows of the table that `parse` fills, a column for each record.
@@ -49,10 +49,10 @@ KEY, VALUE = 0, 1  # rows of the table of nulls
 def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
     """The unsigned varint at `position`, and the position after it.
 
-    That is beyond `end` where the varint does not end before it or is too long.
+    The position is beyond `end` if the varint does not end before it or is too long.
 
-    From a position beyond `end` nothing is read, so that a caller that reads several has to look
-    at the last position only.
+    From a position beyond `end` no byte is read, so a caller that reads several varints has to
+    check only the last position.
     """
     value = np.int64(0)
     shift = np.int64(0)
@@ -74,13 +74,13 @@ def parse(
     fields: Ints,
     null: NDArray[np.bool_],
 ) -> bool:
-    """Find the parts of each record of some batches; False where anything is not as it should be.
+    """Find the parts of each record of some batches; False if a record is refused.
 
-    It is one long function since numba compiles it as one: calls would have to be inlined.
+    One long function, since numba compiles it as one: calls would have to be inlined.
 
-    Takes: starts and ends, between which each batch's records lie in `data`; counts, how many they
-           are; fields and null, to be filled, with as many columns as there are records.
-    After: every position is within its record where True is given back; a null's length is 0.
+    Takes: starts and ends, between which each batch's records are in `data`; counts, their numbers;
+           fields and null, to be filled, with a column for each record.
+    After: if the result is True, every position is within its record; a null's length is 0.
     """
     row = 0
     for record_batch in range(len(starts)):
@@ -118,8 +118,8 @@ def parse(
                 null[VALUE, row] = False
             position += value
             headers, position = varint(data, position, record_end)
-            # A header has two bytes at least. From a position beyond the record's end less than
-            # none are left.
+            # A header has at least two bytes. Beyond the record's end the number of remaining bytes
+            # is negative.
             if headers & 1 or headers >> 1 > (record_end - position) >> 1:
                 return False
             fields[TIMESTAMP_DELTA, row] = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
@@ -145,11 +145,11 @@ def headers(
     values: Ints,
     null: NDArray[np.bool_],
 ) -> bool:
-    """Find the headers of each record; False where anything is not as it should be.
+    """Find the headers of each record; False if one is refused.
 
-    Takes: counts, positions and record_ends, as `parse` found them; keys and values, to be filled
-           with positions (row 0) and lengths (row 1), and null, of values, with as many columns as
-           there are headers.
+    Takes: counts, positions and record_ends, from `parse`; keys and values, to be filled with
+           positions (row 0) and lengths (row 1), and null, of values, with as many columns as there
+           are headers.
     """
     slot = 0
     for row in range(len(counts)):
@@ -182,10 +182,10 @@ def gather(
 ) -> bool:
     """Copy byte strings together: that at positions[i] goes to out[edges[i]:edges[i + 1]].
 
-    False where one would leave `data` or `out`.
+    It is False if one would be outside of `data` or `out`.
 
-    The indices are unsigned, since a signed one may count from the end and the copy is then one
-    byte at a time: nine times as slow.
+    The indices are unsigned: signed ones may count from the end, so the compiler would copy byte by
+    byte, nine times as slowly.
     """
     for row in range(len(positions)):
         here, there, after = positions[row], np.int64(edges[row]), np.int64(edges[row + 1])

@@ -34,7 +34,7 @@ PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
-# With fewer a server may be fishing for passwords; more would only keep us busy.
+# With fewer iterations a server may try to obtain the password; more would only use CPU.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
@@ -50,8 +50,8 @@ _MODULES = {
     "OAuthBearerLoginModule": (OAUTHBEARER,),
 }
 TOKEN_PROVIDER = "oauthTokenProvider"
-_EXTENSION = "extension_"  # what names of JAAS begin with that go to the broker with a token
-# The Java classes of OAUTHBEARER with the function of this module.
+_EXTENSION = "extension_"  # prefix of JAAS names whose values are sent to the broker with a token
+# The Java classes of OAUTHBEARER whose function this module has.
 _TOKEN_CLASSES = {
     "login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "oauthbearer.jwt.retriever.class": (
@@ -69,7 +69,7 @@ Text = Callable[[str], str | None]  # an option's value by its full name, stripp
 
 
 class SecurityError(ValueError):
-    """An option that is missing or wrong, or a certificate that cannot be used.
+    """An option is missing or wrong, or a certificate cannot be used.
 
     The message names the option, never a secret.
     """
@@ -83,8 +83,9 @@ class AuthenticationError(Exception):
 class SecurityOptions:
     """The protection of a connection.
 
-    Of `x_file` and `x_pem` at most one is set. Without ca_file and ca_pem the system's authorities
-    count. A file is PEM or PKCS#12, as its content says; `x_type`, where given, refuses another.
+    At most one of `x_file` and `x_pem` is set. Without ca_file and ca_pem the system's authorities
+    are trusted. The content of a file decides whether it is PEM or PKCS#12; a given `x_type`
+    refuses the other.
     """
 
     protocol: str = "PLAINTEXT"
@@ -108,7 +109,7 @@ class SecurityOptions:
 
     @property
     def login_name(self) -> str:
-        """Who logs in, for messages."""
+        """The user that logs in, for messages."""
         return "this client" if self.mechanism == OAUTHBEARER else f"user {self.username!r}"
 
     @property
@@ -126,9 +127,9 @@ UNPROTECTED = SecurityOptions()
 
 
 def parse_security(text: Text) -> SecurityOptions:
-    """The options of the protocol that is chosen.
+    """The options of the chosen protocol.
 
-    Those of the other ones are passed over, as the Java client does.
+    Options of other protocols are ignored, as by the Java client.
 
     Raises: SecurityError.
     """
@@ -258,7 +259,7 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _refuse_java_classes(text: Text, mechanism: str) -> None:
-    """Refuse classes of a login, but those whose work is done here."""
+    """Refuse login classes, except those whose function is implemented here."""
     for name, classes in _TOKEN_CLASSES.items():
         given = text(f"kafka.sasl.{name}")
         is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes
@@ -270,9 +271,9 @@ def _refuse_java_classes(text: Text, mechanism: str) -> None:
 
 
 def _token_source(text: Text, jaas: str | None) -> TokenSource:
-    """Where tokens come from: a function, a file, or an endpoint with client credentials.
+    """The source of tokens: a function, a file, or an endpoint with client credentials.
 
-    The latter are options (KIP-1139) or, as before that, in the line of JAAS.
+    The credentials are options (KIP-1139) or, as before it, in the line of JAAS.
     Raises: SecurityError.
     """
     values = {} if jaas is None else _jaas_values(jaas, OAUTHBEARER)
@@ -343,7 +344,7 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
 
 
 def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
-    """The values of a line of JAAS, by their names in lower case but for extensions."""
+    """The values of a line of JAAS, by their names, in lower case except extensions."""
     example = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="..." password="...";'
@@ -393,7 +394,7 @@ def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
 def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
     """The TLS context of the options.
 
-    Raises: SecurityError where a certificate or key cannot be used.
+    Raises: SecurityError if a certificate or key cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
@@ -424,8 +425,8 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
     """Load our own certificate and key.
 
-    OpenSSL takes them from files only: what is given as text is in one for this moment, for this
-    user alone.
+    OpenSSL reads them only from files: a given text is written to a temporary file that only this
+    user can read.
     """
     name = (
         "kafka.ssl.keystore.location"
@@ -446,7 +447,7 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
             _private_file(directory, "key.pem", key),
         )
         try:
-            # Without a function for the password OpenSSL would ask for it on the terminal.
+            # Without a password function OpenSSL would ask for the password on the terminal.
             context.load_cert_chain(*files, password=lambda: options.key_password or "")
         except (ssl.SSLError, ValueError) as error:
             hint = "kafka.ssl.key.password is missing or wrong, or " if "ENCRYPTED" in key else ""
@@ -481,7 +482,7 @@ def _why(error: Exception) -> str:
 
 
 def exchange(options: SecurityOptions) -> Exchange:
-    """A fresh login by the mechanism that was chosen."""
+    """A new login exchange of the chosen mechanism."""
     assert options.mechanism is not None
     if options.mechanism == OAUTHBEARER:
         return BearerExchange(options.tokens)
@@ -493,7 +494,7 @@ def exchange(options: SecurityOptions) -> Exchange:
 class Exchange:
     """The client's side of a login.
 
-    `first()`, then `answer(challenge)` to what the server says, until that gives None.
+    Call `first()`, then `answer(challenge)` for each message of the server, until it returns None.
     """
 
     def first(self) -> bytes:
@@ -504,7 +505,7 @@ class Exchange:
 
 
 class PlainExchange(Exchange):
-    """RFC 4616: name and password as they are. Only for TLS, or a network that is trusted."""
+    """RFC 4616: name and password in clear text, only for TLS or a trusted network."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()
@@ -523,12 +524,12 @@ class BearerExchange(Exchange):
         self._source = source
 
     def first(self) -> bytes:
-        """Raises: TokenError where there is no token."""
+        """The first message. Raises: TokenError without a token."""
         return first_message(token_of(self._source), self._source.extensions)
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """None where the token was taken. Where it was not, the broker says why in an answer to
-        what this gives.
+        """None if the token was accepted. Otherwise the message after which the broker sends the
+        reason.
         """
         if not challenge:
             return None
@@ -539,7 +540,7 @@ class BearerExchange(Exchange):
 class ScramExchange(Exchange):
     """RFC 5802 without channel binding: the server proves, too, that it knows the password.
 
-    Names and passwords go as UTF-8 without SASLprep, as Apache Kafka has it.
+    Names and passwords are sent as UTF-8 without SASLprep, as by Apache Kafka.
     """
 
     def __init__(
@@ -557,8 +558,8 @@ class ScramExchange(Exchange):
     def answer(self, challenge: bytes) -> bytes | None:
         """The answer to the server's first message, None to its last.
 
-        Raises: AuthenticationError where the server does not keep to the RFC, refuses, or does not
-                know the password.
+        Raises: AuthenticationError if the server violates the RFC, refuses, or does not know the
+                password.
         """
         try:
             text = challenge.decode()

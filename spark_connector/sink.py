@@ -1,11 +1,12 @@
 """PySpark's classes of the sink: a micro-batch, or a batch write, becomes one transaction.
 
-Tasks encode: what they did is nothing until the driver has it, so failed, repeated and speculative
-ones need no care. The driver publishes all in one transaction that also commits `batch id + 1` as
-an offset of a consumer group of the query's own. After a crash Spark runs the last batch again,
-under the same id; what the group's offset shows to be committed is passed over.
-(`Publisher.commit_once` is that transaction.) With sinkMode a task may write much by itself, in a
-transaction that is open until the driver's has decided on it (task_transactions.py).
+Tasks encode: their result has no effect until the driver has it, so failed, repeated and
+speculative tasks need no special handling. The driver publishes everything in one transaction,
+which also commits `batch id + 1` as an offset of the query's own consumer group. After a crash
+Spark runs the last batch again, under the same id; it is skipped if the group's offset shows that
+it is committed. (`Publisher.commit_once` is that transaction.) With sinkMode a task may write many
+rows itself, in a transaction that stays open until the driver's transaction has decided on it
+(task_transactions.py).
 
     where           what Spark calls                 what it does
     in the driver   streamWriter() -> StreamWriter   plans: checks options and schema; is pickled
@@ -17,8 +18,8 @@ transaction that is open until the driver's has decided on it (task_transactions
                                                      wrote unless it is decided on; the driver's
                                                      transaction, if any, is left to the next
 
-Spark calls abort after a commit that raised, when the transaction may have been committed all the
-same: so abort decides nothing.
+Spark calls abort after a commit that raised, although the transaction may have been committed: so
+abort makes no decision.
 """
 
 from __future__ import annotations
@@ -97,17 +98,17 @@ SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
 class SinkError(Exception):
-    """A batch that could not be written; the message names query and batch, and what to do."""
+    """A batch could not be written; the message names query, batch and remedy."""
 
 
-# With compareCheckpoint=false.
+# The value for compareCheckpoint=false.
 NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
     "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no "
     "micro-batches; stop the query, and use the trigger "
     "processingTime or availableNow"
 )
-# What users can do something about.
+# Errors that users can correct.
 USER_ERRORS = (ClientError, EncodingError, SpoolError, CheckpointError, PathError, OSError)
 
 
@@ -142,9 +143,10 @@ def record_batches_of(
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """The commit message of one task: its encoded record batches, or the file that holds them.
 
-    origin: query and micro-batch where a batch write belongs to a streaming query (foreachBatch).
-    run: of a stream, the id of this run of the query. place: of a stream, where its checkpoint is.
-    transaction: the one that has the records instead. byte_count: of the records in it.
+    origin: query and micro-batch of a batch write that belongs to a streaming query (foreachBatch).
+    run: for a stream, the id of this run of the query. place: for a stream, the location of its
+    checkpoint. transaction: the transaction that has the records instead. byte_count: the bytes of
+    its records.
     """
 
     write_id: str
@@ -161,7 +163,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
         """All record batches that the driver is to write, in the order of the task's rows.
 
-        Raises: SpoolError where the file is missing or damaged.
+        Raises: SpoolError if the file is missing or damaged.
         """
         if self.transaction is not None:
             return iter(())
@@ -169,8 +171,8 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
 
 class TaskOutput:
-    """The record batches of one task: in memory up to `inline_bytes`, beyond that all in a file, or
-    in a transaction.
+    """The record batches of one task: in memory up to `inline_bytes`; larger outputs are in a file
+    or in a transaction.
     """
 
     def __init__(
@@ -184,7 +186,7 @@ class TaskOutput:
         self.topics: set[str] = set()
 
     def add(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
-        """Take more record batches, in order."""
+        """Add record batches, in order."""
         for record_batch in record_batches:
             self.record_count += record_batch.record_count
             self.byte_count += len(record_batch.data)
@@ -239,7 +241,7 @@ class _Writer:
     ) -> TaskMessage:
         """Encode one task's rows, and write them if they are many.
 
-        Raises: SinkError, and leaves neither file nor transaction then, as far as it can.
+        Raises: SinkError, after removing the file or transaction, if possible.
         """
         exempt_modules_from_collection()
         context = TaskContext.get()
@@ -285,7 +287,8 @@ class _Writer:
         return join_uri(checkpoint, SPOOL) if checkpoint else private_directory()
 
     def _prepare_spool_directory(self, place: CheckpointPlace) -> None:
-        """Check that the driver has the directory, where that can be known, and make a private one.
+        """Check that the driver has the directory, if that can be determined, or make a private
+        one.
 
         Raises: SpoolError.
         """
@@ -300,7 +303,7 @@ class _Writer:
             make_private_directory(private_directory())
 
     def _open_transaction(self, write_id: str, batch_id: int, run: str) -> TaskWriter | None:
-        """Begin a transaction for a task that has much to write; None where a file is to be used.
+        """Begin a transaction for a task with many rows. Gives: None if a file has to be used.
 
         Raises: ClientError.
         """
@@ -319,7 +322,9 @@ class _Writer:
 
     @property
     def repeats_batches(self) -> bool:
-        """Whether a batch that a crash cut off comes again, and with it what finishes it."""
+        """Whether a batch is repeated after a crash, so that the repetition ends its
+        transactions.
+        """
         return True
 
     def driver_id_of(self, write_id: str) -> str:
@@ -339,7 +344,7 @@ class _Writer:
         looks: bool = False,
         target: str | None = None,
     ) -> TaskParts:
-        """What tasks wrote by themselves."""
+        """The transactions that tasks wrote."""
         written = [each for each in messages if isinstance(each, TaskMessage) and each.transaction]
         return TaskParts(
             note,
@@ -363,10 +368,11 @@ class _Writer:
         parts: TaskParts,
         begun: BegunNotes | None = None,
     ) -> Publication:
-        """Publish what the tasks' messages hold in one transaction, unless it is committed.
+        """Publish the record batches of the tasks' messages in one transaction, unless the batch is
+        committed.
 
-        (Its parameters are what makes a batch.)
-        Takes:  begun, of a stream, for batches that have no rows as well.
+        (Its parameters are the parts of a batch.)
+        Takes:  begun, the begun notes of a stream, also for batches without rows.
         Raises: SinkError.
         """
         write_id = self.write_id_of(messages)
@@ -398,9 +404,9 @@ class _Writer:
         write_id: str,
         what: str,
     ) -> None:
-        """Abort what tasks of a batch wrote by themselves, after it failed.
+        """Abort the transactions of a failed batch's tasks.
 
-        One that failed or was killed has no message.
+        A task that failed or was killed has no message.
         """
         may_have_written = parts.transactions or any(each is None for each in messages)
         mode = self.options.sink_mode
@@ -422,7 +428,7 @@ class _Writer:
             )
 
     def write_id_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """The id of the messages' write."""
+        """The id of the write to which the messages belong."""
         write_ids = {message.write_id for message in messages if isinstance(message, TaskMessage)}
         assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
         return write_ids.pop()
@@ -433,7 +439,7 @@ class _Writer:
         return self.options.topic if self.options.topic is not None else COLUMN
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the spool files of these messages, as far as they are still there."""
+        """Delete the spool files of these messages, if they still exist."""
         for message in messages:
             if isinstance(message, TaskMessage) and message.spool is not None:
                 try:
@@ -449,16 +455,15 @@ class _Writer:
     def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
         """Delete all spool files of batches up to `last`, which is committed (None: of all).
 
-        Beside those of the messages there may be some of failed and speculative tasks, of a driver
-        that was killed and whose successor had less to write into files, and of a zombie that ran a
-        batch again.
+        Besides the files in messages there may be files of failed and speculative tasks, of a
+        killed driver whose successor used fewer files, and of a zombie that repeated a batch.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
         directory = join_uri(
             self.spool_directory(task_messages[0].place), task_messages[0].write_id
         )
         if not is_local(directory) and all(message.spool is None for message in task_messages):
-            return  # it would take a request; the next batch that has files sees to them
+            return  # a check needs a request; the next batch with files deletes them
         try:
             if last is None:
                 delete_directory(directory)
@@ -475,16 +480,17 @@ class _Writer:
 
 
 class _TrailKeeper:
-    """The lineage of one micro-batch: the notes that it is compared with, and those written of it.
+    """The lineage of one micro-batch: the notes with which it is compared, and those written for
+    it.
 
-    checkpoint: None where none is compared.
+    checkpoint: None if no checkpoint is compared.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, trail: Trail) -> None:
         self._checkpoint, self._trail = checkpoint, trail
 
     def look(self, state: GroupState) -> Lineage:
-        """The lineage of the checkpoint as it is now, for one decision by this state."""
+        """The present lineage of the checkpoint, for one decision."""
         if self._checkpoint is None:
             return NO_LINEAGE
         lineage = self._checkpoint.lineage()
@@ -499,7 +505,7 @@ class _TrailKeeper:
             self._checkpoint.write(self._trail)
 
     def keep_run(self) -> None:
-        """Write that this run has compared the checkpoint, where nothing was published."""
+        """Record that this run has compared the checkpoint, if nothing was published."""
         if self._checkpoint is not None:
             kept = self._checkpoint.trail()
             if kept.run != self._trail.run:
@@ -533,9 +539,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return message
 
     def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
-        """Where Spark has the checkpoint of the query, as far as a task can know.
+        """The location of the query's checkpoint, as far as a task can determine it.
 
-        Takes:  job_properties, those of the task's context: Spark's settings are among them.
+        Takes:  job_properties, those of the task's context, which include Spark's settings.
         Raises: PathError.
         """
         options = self.options
@@ -554,8 +560,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
-        # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
-        # Python. Its query does not end of that.
+        # Spark commits the epochs of Trigger.Continuous in this way, without a call of `write` of a
+        # Python sink. Its query does not fail by that.
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
@@ -573,9 +579,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         message: TaskMessage,
         note: CommitNote,
     ) -> Publication:
-        """Publish a batch, and keep the trail of it.
+        """Publish a batch, and write its trail.
 
-        One without rows is compared, too, on the first batch of a run.
+        If it is the first batch of a run, it is compared even without rows.
         """
         checkpoint = (
             Checkpoint.at(message.place, message.write_id)
@@ -617,7 +623,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
-        if message is not None:  # else no name is known
+        if message is not None:  # otherwise no name is known
             parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
             self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
@@ -627,7 +633,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
-    """The writer of a batch write: all or nothing; once, where the option writeId names it."""
+    """The writer of a batch write: all or nothing, and only once if the option writeId names it."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -667,7 +673,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.clean_up(messages, done.last_committed(batch_id))
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish a write that has a random id: no later one repeats it, so it needs no group."""
+        """Publish a write with a random id: no later write repeats it, so it needs no group."""
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.commit_unnumbered(
@@ -687,7 +693,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         return self.options.write_id is not None
 
     def driver_id_of(self, write_id: str) -> str:
-        """One for each topic: writes of one id to several are done side by side."""
+        """The transactional id of the driver, one for each topic: writes with one id to several
+        topics may run concurrently.
+        """
         name = self.group_name(write_id)
         return f"{name}-{self.options.topic}" if self.options.topic else name
 

@@ -1,8 +1,8 @@
 """The options of `df.write.format("barnabas")` and `df.writeStream.format("barnabas")`.
 
 Names and meanings are those of Spark's own Kafka sink and of a Kafka producer where they have one.
-What would take back the promise (each micro-batch once, a batch write wholly or not at all) is
-refused with the reason, as is any name that is not known.
+Options that would break the guarantee (each micro-batch once, a batch write completely or not at
+all) are refused with the reason, and so are unknown names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from barnabas.spark_connector.spool_directory import identity_of_temporary_direc
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, BY_TASKS
 
 KIBIBYTE = 1 << 10
-# A transaction of a task is open for as long as the batch is written. No broker allows more without
-# a change of transaction.max.timeout.ms.
+# A task's transaction is open while the batch is written. Without a change of
+# transaction.max.timeout.ms no broker allows a longer timeout.
 TASK_TIMEOUT_MS = 900_000
 NO_COMPRESSION = Compression()
 
@@ -49,7 +49,7 @@ SINK_OPTIONS = (
     "transactionalIdPrefix",
 )
 MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
-# Of Spark: `false` and absence are fine, anything else is a mode in which the checkpoint may run
+# A setting of Spark: `false` and absence are accepted; with any other value the checkpoint may be
 # behind the sink by more than a batch.
 REFUSED_MODES = {
     "asyncProgressTrackingEnabled": (
@@ -84,16 +84,16 @@ CODECS = {
 class SinkOptions:
     """All options of the sink, checked.
 
-    topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated
-    one is skipped. batch_id: numbers the writes of one name, which come in this order
-    (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where
-    it cannot be known whether a batch was written before. compare_checkpoint: whether the note of a
-    batch is compared with the checkpoint, or numbers alone count. working_directory: of the
-    driver's process, where a relative path begins. site: Hadoop's settings there. sink_mode: who
-    writes the rows of a task with more than inline_bytes: the driver, the task, or as brokers
-    allow. task_timeout_ms: of the transactions of tasks. spool_directory:
-    where tasks put what is too large for their message to the driver, None for the place in the
-    checkpoint. inline_bytes: what is not too large, for one task.
+    topic: the topic of rows without a column `topic`. write_id: names a batch write, so that a
+    repeated one is skipped. batch_id: numbers the writes of one name, which are written in this
+    order (foreachBatch): a write whose number was reached is skipped. on_uncertain_batch: what to
+    do if it is unknown whether a batch was written before. compare_checkpoint: whether the note of
+    a batch is compared with the checkpoint; otherwise only numbers count. working_directory: that
+    of the driver's process, for relative paths. site: Hadoop's settings on the driver. sink_mode:
+    what writes the rows of a task with more than inline_bytes: the driver, the task, or either,
+    depending on the brokers. task_timeout_ms: the timeout of tasks' transactions. spool_directory:
+    the directory for task outputs that are too large for a message to the driver; None: the one in
+    the checkpoint. inline_bytes: the maximum size of a task's message.
     """
 
     client: ClientOptions
@@ -142,7 +142,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         or SinkOptions.transactional_id_prefix,
         compression=_compression(values),
         # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
-        # there already.
+        # already available.
         record_batch_bytes=values.number(
             "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
         ),

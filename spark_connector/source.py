@@ -1,4 +1,4 @@
-"""PySpark's classes of the source: the data source `barnabas`, its schema, and its readers.
+"""The PySpark classes of the source: the data source `barnabas`, its schema, and its readers.
 (PySpark's classes are untyped for mypy.)
 """
 
@@ -69,7 +69,7 @@ from barnabas.spark_connector.user_messages import without_traceback
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What users can do something about.
+# Errors that users can correct.
 USER_ERRORS = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)
 
 HEADERS = StructField(
@@ -77,7 +77,7 @@ HEADERS = StructField(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
-# As of Spark's own Kafka source.
+# As in Spark's own Kafka source.
 SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -137,7 +137,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
 class TaskPartition(InputPartition):  # type: ignore[misc]
     """PySpark's partition: the offset ranges of one task.
 
-    topic_ids: under which they were planned, as far as they are known.
+    topic_ids: the ids under which the ranges were planned, if known.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 def task_partitions(
     tasks: Iterable[Sequence[OffsetRange]], topic_ids: Mapping[str, str]
 ) -> list[InputPartition]:
-    """One partition for each task, and one without ranges where there is none.
+    """One partition for each task, or a single one without ranges.
 
-    Spark turns an empty list into one task without work; saying so here keeps that out of `read`'s
-    guesses.
+    Spark turns an empty list into one task without work; with an explicit partition `read` needs no
+    special case.
     """
     return [TaskPartition(ranges, topic_ids) for ranges in tasks] or [TaskPartition(())]
 
@@ -165,10 +165,9 @@ def task_partitions(
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """The reader of a batch read: plans in the driver, reads in tasks.
 
-    The options and one offset range per task travel between them.
+    The options and one offset range per task are pickled between them.
 
-    A schema that the user gave (`.schema("value binary")`) chooses columns: what is not in it is
-    not decoded.
+    A schema of the user (`.schema("value binary")`) chooses columns: other columns are not decoded.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -187,9 +186,9 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringBatchReader(BatchReader):
-    """The reader of a batch read that takes filters on topic, partition, offset and timestamp.
+    """The reader of a batch read that accepts filters on topic, partition, offset and timestamp.
 
-    A class of its own, since Spark fails every reader that has `pushFilters` while
+    It is a separate class, since Spark refuses every reader with `pushFilters` while
     spark.sql.python.filterPushdown.enabled is false.
     """
 
@@ -213,7 +212,9 @@ OPERATORS: dict[type[Filter], str] = {
 
 
 def condition_of(each: Filter) -> Condition:
-    """The filter as a Condition, which needs no PySpark; one on no column if it narrows nothing."""
+    """The filter as a Condition, which needs no PySpark; a condition on no column if it narrows
+    nothing.
+    """
     if type(each) not in OPERATORS or len(each.attribute) != 1:
         return Condition("", "", None)
     return Condition(each.attribute[0], OPERATORS[type(each)], getattr(each, "value", None))
@@ -222,8 +223,7 @@ def condition_of(each: Filter) -> Condition:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """The reader of a streaming query.
 
-    One object lives in a process of the driver and plans; copies of it travel to the tasks and only
-    read.
+    One object plans, in a process of the driver; its copies in tasks only read.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -246,8 +246,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch.
 
-        Spark knows no limit that is both a minimum and a maximum: what it hands over says whether
-        limits hold, the options say which.
+        Spark has no limit that is both a minimum and a maximum: its argument says whether limits
+        apply, and the options contain them.
         """
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
@@ -259,8 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 max_offsets=trigger.max_offsets if limited else None,
                 min_offsets=trigger.min_offsets if limited else None,
             )
-        # Spark compares texts: where there is nothing new it has to be the same one, with ids or
-        # without.
+        # Spark compares texts: without new data the text must be identical, with ids or without.
         return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -291,16 +290,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self.options, self.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: a query's offsets are in its checkpoint and nowhere else."""
+        """Do nothing: a query's offsets are only in its checkpoint."""
 
     def stop(self) -> None:
         self._planner.close()
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """The stand-in for a query's reader where options are wrong, which says so when it is asked.
+    """A stand-in for a query's reader with wrong options, which raises the error at its first use.
 
-    While a reader is made PySpark loses all that an error says but its traceback, which is long.
+    PySpark replaces the message of an error that is raised while a reader is made by a long
+    traceback.
     """
 
     def __init__(self, error: OptionError) -> None:
@@ -342,7 +342,7 @@ def read_partition(
 def checked_columns(schema: StructType, include_headers: bool) -> tuple[str, ...]:
     """The names of the schema's columns.
 
-    Raises: OptionError where one is not of the source's.
+    Raises: OptionError for a column that the source does not have.
     """
     types = {field.name: field.dataType for field in SCHEMA_WITH_HEADERS.fields}
     for field in schema.fields:

@@ -1,12 +1,12 @@
-"""The spool: encoded record batches on their way from tasks to the driver, inside the commit
-message where they are small, else in one file for each task.
+"""The spool: transports encoded record batches from tasks to the driver, in the commit message if
+they are small, else in one file for each task.
 
 A message: uint32 header size, header (msgpack), the batches' bytes one after the other.
 
     header = [version, [topic, ...], [topic index, partition, record count, size in bytes, topic
     index, ...]]
 
-A spool file, big-endian. What is cut off or damaged shows: in lengths, checksums and the trailer.
+A spool file, big-endian. Lengths, checksums and the trailer show truncation and damage.
 
     magic     8   b"BNBSPL" and the version, uint16
     per batch:
@@ -23,10 +23,10 @@ A spool file, big-endian. What is cut off or damaged shows: in lengths, checksum
         total_bytes   8   of all that is before the trailer
         crc           4   CRC-32C of the 17 bytes before
 
-A file has its final name only when it is whole, where the file system can rename in one step; where
-it cannot (object stores), it appears when it is closed, and the random part of its name and the
-trailer do the rest. Nothing is forced to disk: if a machine dies and takes a file with it, the
-driver finds it missing before it publishes anything, and Spark runs the batch again.
+If the file system can rename atomically, a file gets its final name when it is complete; otherwise
+(object stores) it appears when it is closed, and the random part of its name and the trailer
+prevent confusion. Files are not fsynced: if a machine fails and loses a file, the driver notices
+that before it publishes, and Spark runs the batch again.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ RECORD_BATCH_HEADER_SIZE = _RECORD_BATCH.size + _CRC.size
 TRAILER_SIZE = _TRAILER.size + _CRC.size
 
 _MESSAGE = struct.Struct(">I")
-# Others make a file visible when it is closed, and rename by copying.
+# Other file systems make a file visible when it is closed, and rename by copying.
 RENAMING = frozenset({"local", "hdfs"})
-# What Hadoop calls file systems that Arrow knows by another name.
+# Hadoop's names of file systems for which Arrow has other names.
 SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class SpoolError(ValueError):
-    """Batches of a task that cannot be stored or read: the message says which, and what to do."""
+    """Batches of a task cannot be stored or read: the message names them and a remedy."""
 
 
 # --- in messages
@@ -93,7 +93,7 @@ def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
 def from_message(message: bytes) -> list[EncodedRecordBatch]:
     """The record batches of a message; their data are views of it.
 
-    Raises: SpoolError where it is none, or cut off.
+    Raises: SpoolError if it is invalid or cut off.
     """
     view = memoryview(message)
     topics, numbers, position = _message_header(view)
@@ -116,7 +116,7 @@ def from_message(message: bytes) -> list[EncodedRecordBatch]:
 
 
 def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
-    """The topics and numbers of a message, and where its record batches begin."""
+    """The topics and numbers in a message, and the position of its record batches."""
     try:
         (size,) = _MESSAGE.unpack_from(view)
         position = _MESSAGE.size + size
@@ -134,13 +134,13 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
     return topics, numbers, position
 
 
-# --- places
+# --- locations
 
 
 def join_uri(uri: str, *names: str) -> str:
-    """A place below another one; each is a URI or a plain path.
+    """A location below another one; each is a URI or a plain path.
 
-    Raises: SpoolError where a name cannot be one.
+    Raises: SpoolError if a name is not allowed.
     """
     for name in names:
         if not name or "/" in name or name in (".", ".."):
@@ -181,7 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 def delete_directory(uri: str) -> None:
-    """Remove a directory and all in it; nothing where it isn't there.
+    """Remove a directory with its content; it may be missing.
 
     Raises: OSError, SpoolError.
     """
@@ -190,7 +190,7 @@ def delete_directory(uri: str) -> None:
         return
     try:
         file_system.delete_dir(path)
-    except FileNotFoundError:  # someone else was faster
+    except FileNotFoundError:  # another process was faster
         pass
 
 
@@ -206,12 +206,12 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a look-up there is cheap, since it needs no other machine."""
+    """Whether a location is on this machine, so that a look-up is cheap."""
     return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
 
 
 def delete_spool(uri: str) -> None:
-    """Remove one file; nothing where it isn't there. Raises: OSError, SpoolError."""
+    """Remove one file, which may be missing. Raises: OSError, SpoolError."""
     file_system, path = open_file_system(uri)
     _delete(file_system, path)
 
@@ -227,9 +227,9 @@ def _delete(file_system: Any, path: str) -> None:
 
 
 class SpoolWriter:
-    """The writer of one new spool file, which counts only after `close`.
+    """The writer of one new spool file, which is valid only after `close`.
 
-    In a `with` block an exception discards it, and the end closes it.
+    At the end of a `with` block it is closed, or discarded after an exception.
     """
 
     def __init__(self, directory_uri: str, name: str) -> None:
@@ -237,7 +237,7 @@ class SpoolWriter:
 
         Takes:  name, never used by another writer (another attempt of the task included); it gets
                 the suffix `.batches`.
-        Raises: SpoolError where that cannot be done.
+        Raises: SpoolError if that fails.
         """
         self.uri = join_uri(directory_uri, name + SUFFIX)
         self.record_batch_count = 0
@@ -257,7 +257,7 @@ class SpoolWriter:
         self._write(MAGIC)
 
     def append(self, record_batch: EncodedRecordBatch) -> None:
-        """Write one record batch. Raises: SpoolError where the file system refuses."""
+        """Write one record batch. Raises: SpoolError if the file system refuses."""
         topic = record_batch.topic.encode()
         header = _RECORD_BATCH.pack(
             RECORD_BATCH,
@@ -291,9 +291,8 @@ class SpoolWriter:
         try:
             self._stream.close()
             _delete(self._file_system, self._written_path)
-        except (
-            OSError
-        ):  # what is left has no trailer and is in no message: it goes with its directory
+        except OSError:
+            # the remaining file has no trailer, is in no message, and goes with its directory
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
@@ -321,11 +320,11 @@ class SpoolWriter:
 
 
 def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
-    """The record batches of one file, one after the other; each has a bytearray of its own.
+    """The record batches of one file, one after the other; each has a separate bytearray.
 
-    That the file is whole is seen before the first.
+    Before the first one the file is checked to be complete.
 
-    Raises: SpoolError where the file is missing, cut off or damaged.
+    Raises: SpoolError if the file is missing, cut off or damaged.
     """
     file_system, path = open_file_system(uri)
     try:
@@ -345,7 +344,7 @@ def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
 
 
 def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
-    """The number of record batches that a file has, and where they end."""
+    """The number of record batches in a file, and the position of their end."""
     with file_system.open_input_file(path) as file:
         size = file.size()
         start = size - TRAILER_SIZE

@@ -1,6 +1,6 @@
-"""The directory of spool files where the option spoolDirectory names none: a private one of the
-user in a batch write, one in the checkpoint in a stream. A task checks that the driver sees the
-same directory before it writes a file there.
+"""The directory of spool files without the option spoolDirectory: for a batch write a private one
+of the user, for a stream one in the checkpoint. A task checks that the driver sees the same
+directory before it writes a file there.
 
     write     directory                                 the task compares
     batch     <temporary>/barnabas-spool-<user's id>    machine, device and inode of <temporary>
@@ -30,7 +30,7 @@ ADVICE = (
 
 
 def private_directory() -> str:
-    """The path of this user's directory below the temporary one; it need not exist."""
+    """The path of this user's directory below the temporary one; which need not exist."""
     return os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
 
 
@@ -48,7 +48,7 @@ def make_private_directory(path: str) -> None:
             f"The directory {path} for spool files cannot be made: {error.strerror}. Set the "
             "option spoolDirectory, or the variable TMPDIR of driver and executors."
         ) from error
-    found = os.lstat(path)  # a link may lead to the directory of another user
+    found = os.lstat(path)  # a link may point to the directory of another user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise SpoolError(
             f"{path}, where spool files go, belongs to another user or is no directory: remove it, "
@@ -59,7 +59,7 @@ def make_private_directory(path: str) -> None:
 
 
 def identity_of_temporary_directory() -> str:
-    """What differs between the temporary directories of two machines, or of two containers."""
+    """A text that differs between the temporary directories of two machines or containers."""
     found = os.stat(tempfile.gettempdir())
     return f"{_machine()} {found.st_dev}:{found.st_ino}"
 
@@ -74,7 +74,7 @@ def _machine() -> str:
 def check_temporary_directory(of_driver: str) -> None:
     """Check that the driver has this task's temporary directory.
 
-    Takes:  of_driver, what `identity_of_temporary_directory` gave there.
+    Takes:  of_driver, the driver's result of `identity_of_temporary_directory`.
     Raises: SpoolError.
     """
     if identity_of_temporary_directory() != of_driver:
@@ -88,8 +88,8 @@ def check_temporary_directory(of_driver: str) -> None:
 def check_checkpoint(location: str, file: str = "") -> None:
     """Check that a checkpoint on the machine's own file system is the driver's.
 
-    Takes:  location, of the checkpoint, or of the directory in which Spark makes one; file, one
-            that Spark has there, where that is known.
+    Takes:  location, that of the checkpoint, or of the directory in which Spark makes it; file, a
+            file that Spark has there, if known.
     Raises: SpoolError.
     """
     if not is_local(location):

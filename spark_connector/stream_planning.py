@@ -1,18 +1,19 @@
-"""The planner of a streaming query, which decides which offsets each micro-batch covers. It lives
-in the driver's reader process; PySpark is not needed here.
+"""The planner of a streaming query, which decides the offsets of each micro-batch. It runs in the
+driver's reader process, and does not need PySpark.
 
-A batch's end is chosen once, written to the checkpoint by Spark, and from then on the batch is
-[start, end) of each partition for ever. Under read_committed no end is beyond the last stable
-offset, so that all of a batch is decided when it is planned, and a replay gives the same rows.
+A batch's end is chosen once and written to the checkpoint by Spark: from then on the batch is
+permanently [start, end) of each partition. Under read_committed no end is beyond the last stable
+offset, so that all transactions in a batch are decided when it is planned, and a replay gives the
+same rows.
 
-The start of a query's first batch is not written to the checkpoint, only its end is. So where a
-query begins at the end of a partition's log, the first batch ends there too and has nothing of it:
-what comes later belongs to the second batch, also if the query stops in between.
+The start of a query's first batch is not written to the checkpoint, only its end is. So if a query
+begins at the end of a partition's log, the first batch ends there too and has no records of it:
+later records belong to the second batch, even if the query stops in between.
 
-A topic that was deleted and made again has another id. Offsets carry the ids that they were read
-under, so a query notices that under another id they mean nothing: ids are asked for after the ends
-of each batch that has something of a topic, and again by the tasks that read it. Brokers that give
-no ids, and offsets without (those of Spark's own Kafka source), change nothing.
+A topic that was deleted and created again has another id. Offsets are stored with the topic ids
+under which they were read, so a query detects that they are invalid for another id: ids are
+requested after the ends of each batch that has records of a topic, and again by the tasks that read
+it. Without ids, from brokers or in offsets (those of Spark's own Kafka source), there is no check.
 """
 
 from __future__ import annotations
@@ -58,18 +59,19 @@ class StreamPlanner:
         self._clock = clock
         self._client = Client(options.client)
         self._partitions: list[TopicPartition] = []
-        self._partitions_refreshed_at: float | None = None  # when partitions were last asked for
+        self._partitions_refreshed_at: float | None = None  # when partitions were last requested
         self._initial: Offsets | None = None
-        self._empty_in_first_batch: Offsets = {}  # where the first batch begins at the end of a log
+        # partitions whose first batch begins at the end of the log
+        self._empty_in_first_batch: Offsets = {}
         self._newest: Offsets | None = None
-        self._target: Offsets | None = None  # with Trigger.AvailableNow
+        self._target: Offsets | None = None  # the target of Trigger.AvailableNow
         self._micro_batch_planned_at: float | None = None  # when an end was last chosen
         self._warned_missing: set[str] = set()
-        self._may_be_replay = True  # until the first batch was planned
-        self._last_topic_ids: dict[str, str] = {}  # by topic, for offsets that carry none
+        self._may_be_replay = True  # the beginning, until the first batch is planned
+        self._last_topic_ids: dict[str, str] = {}  # topic ids, for offsets without ids
 
     def initial(self) -> Offsets:
-        """Where a query without checkpoint begins: the same offsets at each call.
+        """The first offsets of a query without checkpoint: the same at each call.
 
         Raises: OptionError, ClientError.
         """
@@ -77,8 +79,8 @@ class StreamPlanner:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._partitions_refreshed_at = self._clock()
-            # Asked for before the beginning is: a beginning at the end of a log is then never taken
-            # for one before it.
+            # Requested before the beginning: so a beginning at the end of a log never looks like
+            # one before it.
             ends = self._ends(self._partitions) if self._target is None else self._target
             starts = resolve(
                 self._client,
@@ -86,7 +88,7 @@ class StreamPlanner:
                 self._partitions,
                 read_committed=options.read_committed,
             )
-            if self._target is not None:  # what came after it was chosen is for the next run
+            if self._target is not None:  # records after the chosen end are for the next run
                 starts = {
                     name: min(offset, ends[name]) for name, offset in starts.items() if name in ends
                 }
@@ -105,16 +107,16 @@ class StreamPlanner:
         max_offsets: int | None = None,
         min_offsets: int | None = None,
     ) -> Offsets:
-        """Where the next batch ends; `start` itself where there is nothing, or not yet enough.
+        """The end of the next batch; `start` itself if there are no or not enough records.
 
-        A topic that was made again since is set back: its partitions end at 0, and begin there in
-        the next batch.
+        A topic that was created again is set back: its partitions end at 0, and begin there in the
+        next batch.
 
-        Takes:  topic_ids, under which `start` was read; max_offsets, how many to take at most (one
-                of each partition that has any, at least); min_offsets, how many have to be there
-                unless the last batch is trigger.max_delay_ms ago.
-        Raises: DataLossError where partitions are gone, or a topic was made again, or their log
-                ends before `start`, and failOnDataLoss is true; ClientError.
+        Takes:  topic_ids, the ids under which `start` was read; max_offsets, the maximum number of
+                offsets (at least one of each partition with records); min_offsets, the minimum
+                number, unless the last batch was trigger.max_delay_ms ago.
+        Raises: DataLossError if partitions are missing, a topic was created again, or a log ends
+                before `start`, and failOnDataLoss is true; ClientError.
         """
         starts, newest = self._starts_and_newest(start, topic_ids)
         sizes = {name: max(0, offset - starts[name]) for name, offset in newest.items()}
@@ -126,7 +128,7 @@ class StreamPlanner:
                 name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
-        # The first batch of a run counts, too, where it is empty.
+        # The first batch of a run counts even if it is empty.
         if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
@@ -134,7 +136,7 @@ class StreamPlanner:
     def _starts_and_newest(
         self, start: Offsets, topic_ids: Mapping[str, str]
     ) -> tuple[Offsets, Offsets]:
-        """Where the next batch begins and where it may end, once losses were reported."""
+        """The beginning and the possible end of the next batch, after losses are reported."""
         newest = dict(
             self._available(start)
             if self._target is None
@@ -151,7 +153,7 @@ class StreamPlanner:
         starts = start | self._starts_of_new(sorted(newest.keys() - start.keys()))
         for name in [name for name in newest if name.topic in recreated]:
             newest[name] = starts[name] = 0
-        # What came since the query began at the end of a log is for its second batch.
+        # Records since the query began at the end of a log belong to its second batch.
         for name, offset in self._empty_in_first_batch.items():
             if start.get(name) == offset and name in newest:
                 newest[name] = offset
@@ -159,29 +161,29 @@ class StreamPlanner:
         return starts, newest
 
     def freeze(self) -> None:
-        """Leave what comes from now on to the next run: Trigger.AvailableNow."""
+        """Leave all later records to the next run: Trigger.AvailableNow."""
         self._target = self._available({})
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The ids of topics, as brokers gave them last."""
+        """The ids of topics in the brokers' last answer."""
         return self._client.topic_ids
 
     @property
     def newest(self) -> Offsets | None:
-        """The ends of all partitions as they were seen last, for progress reports."""
+        """The last known ends of all partitions, for progress reports."""
         return self._newest
 
     def ranges(
         self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})
     ) -> list[OffsetRange]:
-        """One range for each task of a batch: the same for the same offsets, whenever and wherever.
+        """One range for each task of a batch: always the same ranges for the same offsets.
 
-        A partition that is not in `start` is a new one and begins at 0. The first batch of a
-        process may be one that was planned before it: its end is then made sure to be decided, and
-        what is gone meanwhile is left out. So is what is of a topic that had another id, in
-        topic_ids.
-        Raises: DataLossError where something is gone and failOnDataLoss is true;
+        A partition that is not in `start` is new and begins at 0. The first batch of a process may
+        have been planned by an earlier one: then the transactions before its end are awaited, and
+        partitions that are missing by now are left out, as are topics whose id in topic_ids
+        differs.
+        Raises: DataLossError if partitions are missing and failOnDataLoss is true;
                 OpenTransactionError, ClientError.
         """
         options = self._options
@@ -224,12 +226,12 @@ class StreamPlanner:
         """Close connections."""
         self._client.close()
 
-    # --- what there is
+    # --- topics and partitions
 
     def _available(self, start: Offsets) -> Offsets:
-        """The end of every partition, as far as a reader sees.
+        """The end of every partition for a reader.
 
-        Partitions are looked for when that was long ago, or something fails.
+        Partitions are requested again if that was long ago, or after a failure.
         """
         age_s = self._options.metadata_max_age_ms / 1000
         if (
@@ -247,9 +249,9 @@ class StreamPlanner:
             return self._ends(self._partitions)
 
     def _target_for(self, start: Offsets, target: Offsets) -> Offsets:
-        """The target of Trigger.AvailableNow, with what it lacks of `start`, if that exists.
+        """The target of Trigger.AvailableNow, completed by the existing partitions of `start`.
 
-        It was chosen before the query's offsets were known.
+        The target was chosen before the query's offsets were known.
         """
         missing = start.keys() - target.keys()
         if missing:
@@ -266,8 +268,8 @@ class StreamPlanner:
     def _refresh_partitions(self, start: Offsets) -> None:
         """Look for new topics and partitions.
 
-        A topic that was there counts as gone only when the brokers have not known it for some
-        seconds: one that starts may not know it yet.
+        A known topic counts as deleted only if the brokers do not know it for some seconds: a
+        starting broker may not know it yet.
         """
         partitions = self._find_partitions()
         missing = {name.topic for name in (*start, *self._partitions)} - {
@@ -307,15 +309,16 @@ class StreamPlanner:
         return sorted(set(names) - set(existing))
 
     def _recreated(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
-        """Which topics have another id by now."""
+        """The topics whose id has changed."""
         return self._client.recreated_topics(
             {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
         )
 
     def _refresh_topic_ids(self, start: Offsets, newest: Offsets) -> None:
-        """Ask for the ids of topics that have something new.
+        """Request the ids of topics with new records.
 
-        After their ends: those of a topic that was made again would be taken for the former's.
+        This is done after the ends are known: otherwise the ends of a topic that was created again
+        could count as those of the former topic.
         """
         topics = {
             name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)
@@ -324,7 +327,7 @@ class StreamPlanner:
             self._client.partitions_of(topics, missing_ok=True)
 
     def _report_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> list[str]:
-        """Report the topics of which something was read and that were made again since, as lost."""
+        """Report as lost the topics that were read and were created again since."""
         recreated = self._recreated(
             {name.topic for name, offset in start.items() if offset}, topic_ids
         )
@@ -346,10 +349,10 @@ class StreamPlanner:
         return name.topic in subscription.topics or name in subscription.partitions
 
     def _warn_of_missing(self, topics: set[str]) -> None:
-        """Warn of topics that do not exist, once of each.
+        """Warn of topics that do not exist, once for each.
 
-        It may be a misspelled one that was added to a query with a checkpoint, or one that is yet
-        to be made.
+        The name may be misspelled in a query with a checkpoint, or the topic may not be created
+        yet.
         """
         for topic in sorted(topics - self._warned_missing):
             logger.warning(
@@ -359,7 +362,9 @@ class StreamPlanner:
         self._warned_missing = topics
 
     def _starts_of_new(self, names: list[TopicPartition]) -> Offsets:
-        """Where new partitions begin: at 0; records that were deleted before that are lost."""
+        """The beginning of new partitions: 0. Records that are already deleted there count as
+        lost.
+        """
         if not names:
             return {}
         starts = self._client.offsets_at(dict.fromkeys(names, EARLIEST), read_committed=False)
@@ -371,9 +376,9 @@ class StreamPlanner:
         return {name: start or 0 for name, start in starts.items()}
 
     def _report_lost(self, start: Offsets, newest: Offsets) -> None:
-        """Report partitions that are gone, and logs that end before the query's offset.
+        """Report missing partitions, and logs that end before the query's offset.
 
-        `newest` is corrected where nothing is lost.
+        `newest` is corrected if nothing is lost.
         """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]
@@ -422,7 +427,7 @@ class StreamPlanner:
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
-            return False  # what AvailableNow does not take now it would never take
+            return False  # records that AvailableNow does not read now it would never read
         return (
             self._clock() - self._micro_batch_planned_at < self._options.trigger.max_delay_ms / 1000
         )

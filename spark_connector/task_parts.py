@@ -1,9 +1,9 @@
-"""The part that transactions of tasks have in the commit of a batch: what the sink gives a
-publisher of them, and the steps of an attempt at which they are looked at, held and ended.
+"""The transactions of tasks in the commit of a batch: their description for a publisher, and the
+steps of an attempt that read, hold and end them.
 
     the attempt                                   here
     takes the query's id, reads the notes         finish: commits what the last note lists
-    decides on the batch: skipped                 skip: aborts what the tasks of it wrote
+    decides on the batch: skipped                 skip: aborts its tasks' transactions
     decides on the batch: written                 note: puts the list of transactions into it
     has sent what came by the driver              prepare: holds them, and what is to be aborted
     has committed number and note                 end: commits them, and aborts the others
@@ -31,13 +31,14 @@ from barnabas.spark_connector.user_messages import logger
 
 
 class TaskParts(NamedTuple):
-    """What tasks of a batch wrote in transactions of their own.
+    """The transactions that tasks of a batch wrote.
 
-    note: of the batch, into which their list goes. run: of the driver; where it is empty, nothing
-    is known of the driver's earlier batches. topics, and counts of records and bytes: of what they
-    wrote. timeout_ms: of the transactions. looks: whether what other drivers left open is looked
-    for in any case. target: of a batch write, the target whose notes alone are this driver's.
-    tolerates: whether to go on where brokers have aborted what was decided to be committed.
+    note: the batch's note, which contains their list. run: the driver's run; if it is empty, the
+    driver's earlier batches are unknown. topics, and counts of records and bytes: those of the
+    tasks' output. timeout_ms: the timeout of the transactions. looks: whether to search in any case
+    for transactions that other drivers left open. target: for a batch write, the target whose notes
+    belong to this driver. tolerates: whether to continue if brokers have aborted transactions that
+    were decided to be committed.
     """
 
     note: CommitNote = CommitNote()
@@ -53,7 +54,7 @@ class TaskParts(NamedTuple):
     def noted_in(self, state: GroupState, driver_id: str) -> tuple[int, NotedTransactions]:
         """The number of the driver's last batch, -1 if there is none, and the list in its note.
 
-        Raises: ClientError where that cannot be read.
+        Raises: ClientError if the note cannot be read.
         """
         own = [
             each
@@ -70,14 +71,14 @@ NO_RUN = "0"  # in the transactional ids of a batch write
 
 
 def run_token(run: str) -> str:
-    """What transactional ids and notes have of the id of a query's run."""
+    """The part of a query's run id that transactional ids and notes contain."""
     return run[:8]
 
 
 class PartEndings:
     """The ends of tasks' transactions in one attempt to commit a batch.
 
-    Where there is nothing to end, no request is sent.
+    Without transactions to end, no request is sent.
     """
 
     def __init__(
@@ -107,10 +108,10 @@ class PartEndings:
         return bool(self.parts.transactions or self.parts.looks or self._noted.transactions)
 
     def finish(self, state: GroupState, batch_id: int) -> None:
-        """Commit what the last note lists and is open, but where this run has done so already.
+        """Commit the open transactions of the last note, unless this run has already done so.
 
-        Spark begins a batch when the commit of the one before has returned, which it does once all
-        is ended.
+        Spark begins a batch when the commit of the previous one has returned, after all its
+        transactions are ended.
         Raises: AbortedPartError; FencedError; ClientError.
         """
         last, self._noted = self.parts.noted_in(state, self._driver_id)
@@ -125,21 +126,23 @@ class PartEndings:
             logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 
     def skip(self, producer: TransactionalProducer) -> None:
-        """Abort what is open and in no note, where the batch's number is not committed now."""
+        """Abort open transactions that are in no note, after a decision not to commit the batch's
+        number now.
+        """
         if self._has_any:
             self._abort_others(producer, all_runs=True)
 
     @property
     def has_open(self) -> bool:
-        """Whether this run has open transactions, as far as brokers list them.
+        """Whether brokers list open transactions of this run.
 
         Raises: ClientError.
         """
         return self._ends_now().has_open
 
     def abort_undecided(self, state: GroupState) -> None:
-        """Abort the batch's transactions unless the last note lists them, where no decision of this
-        driver can come any more.
+        """Abort the batch's transactions unless the last note lists them, after this driver can no
+        longer make a decision.
         """
         _, noted = self.parts.noted_in(state, self._driver_id)
         decided = {(each.transactional_id, each.producer) for each in noted.transactions}
@@ -152,7 +155,7 @@ class PartEndings:
             self._ends_now().abort(mine)
 
     def abandon(self, producer: TransactionalProducer) -> None:
-        """Abort what this run has open, after an attempt that failed."""
+        """Abort the open transactions of this run, after a failed attempt."""
         self._abort_others(producer, all_runs=False)
 
     def _abort_others(self, producer: TransactionalProducer, *, all_runs: bool) -> None:
@@ -166,14 +169,14 @@ class PartEndings:
         return [each.transactional_id for each in self._noted.transactions]
 
     def note(self, metadata: str, *, sends: bool) -> tuple[str, list[str]]:
-        """The note to commit, and what goes on in those of the next partitions."""
+        """The note to commit, and its continuation in the metadata of the next partitions."""
         if not sends or not self.parts.transactions:
             return metadata, []
         first, *more = to_note(self.parts.transactions, self._run)
         return replace(self.parts.note, parts=first).to_text(), more
 
     def prepare(self, *, sends: bool) -> None:
-        """Hold everything that is to be ended. Raises: LostPartError; ClientError."""
+        """Hold all transactions that will be ended. Raises: LostPartError; ClientError."""
         if sends and self.parts.transactions:
             self._ends_now().prepare(
                 self.parts.transactions,
@@ -187,7 +190,7 @@ class PartEndings:
     def end(self) -> None:
         """Commit the batch's transactions and abort the others: the number is committed.
 
-        Raises: ClientError: then `finish` of the next attempt is to see to the rest.
+        Raises: ClientError: then `finish` of the next attempt ends the others.
         """
         if self._ends is not None and self._has_any:
             self._ends.commit()

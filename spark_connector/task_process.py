@@ -1,4 +1,6 @@
-"""The Python process of Spark's that runs one task, or one step of the driver, after the other."""
+"""The state of a Python process of Spark, which runs tasks or steps of the driver, one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from contextlib import contextmanager
 from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.options import ClientOptions
 
-MOST_CLIENTS = 4  # that a process keeps, one for each way to brokers
-KEPT_BUFFER_BYTES = 1 << 20  # of each connection
-FREEZES = 4  # so many first calls exempt: modules and what they cache come with the first tasks
+MOST_CLIENTS = 4  # clients that a process keeps, one for each configuration
+KEPT_BUFFER_BYTES = 1 << 20  # buffer of each kept connection
+FREEZES = 4  # only the first calls exempt objects: the first tasks load modules and their caches
 
 
 class _Process:
-    """What a process remembers from one task to the next."""
+    """The state that a process keeps from one task to the next."""
 
     def __init__(self) -> None:
         self.freezes = 0
@@ -26,15 +28,15 @@ _process = _Process()
 
 
 def exempt_modules_from_collection() -> None:
-    """Take all objects that there are by now out of Python's garbage collections, at the beginning
-    of each of a process's first tasks.
+    """Exclude all present objects from Python's garbage collections, at the beginning of each of a
+    process's first tasks.
 
-    PySpark collects after each task, and looks at every function and class of every module each
-    time: 15 to 30 ms of CPU, in each of the processes that plan, read, write and commit a
-    micro-batch, which is most of what one with few rows costs in Python. The first call comes
-    before most modules are imported, the later ones after such a collection, so that next to no
-    garbage is exempt with them. What is exempt is still freed when its last reference goes; only
-    cycles among what is there now would stay.
+    PySpark runs a collection after each task, which traverses every function and class of every
+    module: 15 to 30 ms of CPU, in each process that plans, reads, writes and commits a micro-batch,
+    which is most of the Python time for a batch with few rows. The first call is made before most
+    modules are imported, the later ones after such a collection, so that almost no garbage is
+    excluded. An excluded object is still freed with its last reference; only cycles among these
+    objects would stay.
     """
     if _process.freezes < FREEZES:
         _process.freezes += 1
@@ -45,8 +47,8 @@ def exempt_modules_from_collection() -> None:
 def task_client(options: ClientOptions) -> Iterator[Client]:
     """A task's client, over connections that an earlier task of this process has left open.
 
-    To connect and to agree on versions is most of what a task with few rows asks of a broker. What
-    brokers said to an earlier task is not used again. After a task that failed nothing is kept.
+    Connecting and negotiating versions are most of the requests of a task with few rows. Answers to
+    an earlier task are not reused. After a failed task no connection is kept.
     """
     client = _process.clients.pop(options, None) or Client(options)
     client.renew(KEPT_BUFFER_BYTES)

@@ -1,9 +1,9 @@
-"""The producer of one task: writes the task's record batches in a transaction of its own, and
-leaves that open for the driver to end.
+"""The producer of one task: writes the task's record batches in a separate transaction, which it
+leaves open for the driver to end.
 
-Unlike the driver's producer it repeats single requests, since a task's rows come once: what has no
-answer is sent again with the same sequences, which a leader appends once (KIP-98). So it lives
-through a broker that restarts, for `delivery_timeout_ms`.
+Unlike the driver's producer it repeats single requests, since it gets a task's rows only once:
+unanswered batches are sent again with the same sequences, and a leader appends them once (KIP-98).
+So it survives a broker's restart, for `delivery_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from barnabas.spark_connector.transactional_producer import (
 )
 
 T = TypeVar("T")
-# The broker has begun another session for the id, or knows nothing of this one.
+# The broker has begun another session for the id, or does not know this one.
 _ENDED = frozenset(
     {
         Code.INVALID_PRODUCER_ID_MAPPING,
@@ -49,7 +49,7 @@ def repeat(
     again: Callable[[], T],
     forget: Callable[[], None],
 ) -> T:
-    """Take a step; where it fails for a reason that passes, repeat by `again` after a pause.
+    """Do a step; after a transient failure repeat it by `again`, after a pause.
 
     Takes:  forget, which drops connections before each repetition.
     Raises: PublishError when `delivery_timeout_ms` is over; ClientError.
@@ -75,8 +75,8 @@ def repeat(
 class TaskProducer(TransactionalProducer):
     """The producer of one transaction. Order of use: open, write …, finish; or discard.
 
-    `_unacknowledged` has the record batches of each partition that its leader has not acknowledged,
-    in order.
+    `_unacknowledged` has, by partition and in order, the record batches that the leader has not
+    acknowledged.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TaskProducer(TransactionalProducer):
         self._began_ms = 0
 
     def open(self) -> None:
-        """Begin the transaction, with a new epoch of the id. Raises: ClientError."""
+        """Begin the transaction, with a new epoch of the transactional id. Raises: ClientError."""
         self._began_ms = time.time_ns() // 1_000_000
         self._repeat(self.begin, self.begin)
 
@@ -99,7 +99,7 @@ class TaskProducer(TransactionalProducer):
             self._repeat(partial(self._put, stamped), self._put_again)
 
     def finish(self) -> TaskTransaction:
-        """Wait until all is acknowledged, and close the connections.
+        """Wait until all record batches are acknowledged, and close the connections.
 
         Gives:  the transaction, which stays open.
         Raises: ClientError.
@@ -120,7 +120,7 @@ class TaskProducer(TransactionalProducer):
     def discard(self) -> None:
         """Abort the transaction, if the brokers can be reached; else its timeout does.
 
-        By a new epoch: what is still under way of this one comes too late.
+        The abort uses a new epoch, which fences requests that are still in flight.
         """
         self.forget_connections()
         try:
@@ -143,7 +143,7 @@ class TaskProducer(TransactionalProducer):
             self._unacknowledged[name].popleft()
 
     def _repeat(self, step: Callable[[], None], again: Callable[[], None]) -> None:
-        """Take a step; where it fails for a reason that passes, repeat by `again`."""
+        """Do a step; after a transient failure repeat it by `again`."""
         what = f"writing as {self.transactional_id!r}"
         repeat(self._options, self._settings, what, step, again, self.forget_connections)
 
@@ -154,7 +154,7 @@ class TaskProducer(TransactionalProducer):
 
 
 class TaskWriter:
-    """The way of one task's record batches into a transaction of its own."""
+    """Writes one task's record batches in a separate transaction."""
 
     def __init__(self, producer: TaskProducer, ids: TransactionalIds, batch_id: int) -> None:
         self._producer, self._ids, self._batch_id = producer, ids, batch_id
@@ -164,7 +164,8 @@ class TaskWriter:
         self._producer.write([record_batch])
 
     def close(self) -> TaskTransaction:
-        """Have all acknowledged. After: a later batch may use the transactional id again.
+        """Wait until all record batches are acknowledged. After: a later batch may use the
+        transactional id again.
 
         Raises: ClientError.
         """
@@ -173,15 +174,15 @@ class TaskWriter:
         return transaction
 
     def discard(self) -> None:
-        """Abort what was written, as far as that can be done now."""
+        """Try to abort the transaction."""
         self._producer.discard()
 
 
-_keeps: dict[tuple[object, ...], bool] = {}  # by brokers, as long as the process lives
+_keeps: dict[tuple[object, ...], bool] = {}  # by brokers, for the lifetime of the process
 
 
 def _keeps_for(options: ClientOptions, ask: Callable[[], bool]) -> bool:
-    """Whether brokers take part in two-phase commit; only a yes is remembered."""
+    """Whether brokers support two-phase commit; only a positive answer is cached."""
     if not _keeps.get(options.bootstrap_servers):
         _keeps[options.bootstrap_servers] = ask()
     return _keeps[options.bootstrap_servers]
@@ -198,8 +199,8 @@ def open_task_writer(
 ) -> TaskWriter | None:
     """Begin a task's transaction.
 
-    Takes:  only_two_phase, whether to do so only where it can be kept for two-phase commit.
-    Gives:  None where it cannot.
+    Takes:  only_two_phase, whether to do so only if it can be kept for two-phase commit.
+    Gives:  None if it cannot.
     Raises: ClientError.
     """
     coordinators = TransactionCoordinators(options, settings, driver_id)

@@ -1,9 +1,10 @@
-"""The transactions that tasks of a batch write by themselves, and how all of them end as one.
+"""The transactions that tasks of a batch write, and their common end.
 
-A task with much to write begins a transaction of its own and leaves it open. The driver then makes
-one decision, a transaction that commits the batch's number, with the list of these transactions in
-its note, and ends them after that. The list names each by transactional id, producer id and epoch:
-what another attempt or a later session of the same id wrote is never ended by it.
+A task with many rows begins a separate transaction and leaves it open. The driver then makes one
+decision: its own transaction commits the batch's number, with the list of the tasks' transactions
+in the note. After that it ends them. The list identifies each by transactional id, producer id and
+epoch, so that a transaction of another attempt or a later session of the same id is never ended by
+it.
 
     step of a batch's commit            after a crash there, the next driver
     tasks have written                  aborts them: no note names them
@@ -12,7 +13,8 @@ what another attempt or a later session of the same id wrote is never ended by i
     some of them have ended             the same, with those that are left
     all have ended                      finds nothing open
 
-**To hold** a transaction is to learn that it is open, whose it is, and as whom to end it:
+**To hold** a transaction means to find out whether it is open, which producer wrote it, and as
+which producer to end it:
 
     two-phase commit (KIP-939)   InitProducerId keeps it: its writer and drivers that held it before
                                  can neither write nor end it, and no timeout ends it from then on
@@ -20,20 +22,21 @@ what another attempt or a later session of the same id wrote is never ended by i
                                  so a batch is decided on only while enough of that is left
 
 **Why no driver harms another.** Each takes the query's transactional id before it reads the notes
-and holds anything. It ends a transaction that is in a note at any time, since a decision is for
-ever. It aborts others only after it held them and then still had the query's id. A driver that
-takes the id later holds whatever it decides on after that, so that an abort of the former comes
-too late to be taken. Where holding does not fence, a driver aborts transactions of its own run
-alone, which no other driver ever decides on; others end by their timeout.
+and holds anything. It may end a transaction that is in a note at any time, since a decision is
+permanent. It aborts others only after it held them and then still had the query's id. A driver that
+takes the id later holds all transactions on which it decides after that, so that an abort by the
+former driver is refused. If holding does not fence, a driver only aborts transactions of its own
+run, on which no other driver ever decides; others end by their timeout.
 
 **Transactional ids** are `<id of the driver>/<run>.<name>`: '/' is in no topic's name and in no
-writeId, so that one driver's are no prefix of another's. (`transactional_ids.py` has the names.)
+writeId, so that one driver's ids are no prefix of another's. (`transactional_ids.py` has the
+names.)
 
 **A note's list** is text: the count of texts and the run, then `<name>:<producer id>:<epoch>` each,
-the producer id as the difference to the one before. What does not fit into one offset's metadata
-goes on in the metadata of the topic's next partitions, at the same offset.
+the producer id as the difference to the one before. If it exceeds one offset's metadata it
+continues in the metadata of the topic's next partitions, at the same offset.
 
-Nothing here talks to a broker.
+This module sends no requests.
 """
 
 from __future__ import annotations
@@ -46,22 +49,22 @@ from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.transactional_producer import FencedError
 
 AUTO, BY_DRIVER, BY_TASKS = "auto", "driver", "tasks"  # values of sinkMode
-NOTE_BYTES = 3_000  # of a list in one offset's metadata, of which brokers take 4096 bytes
-LEFT_OF_TIMEOUT = 0.25  # at least, when a batch is decided on without two-phase commit
+NOTE_BYTES = 3_000  # bytes of a list in one offset's metadata, of which brokers accept 4096 bytes
+LEFT_OF_TIMEOUT = 0.25  # minimum remaining time for a decision without two-phase commit
 OPEN, ABORTED = "Ongoing", frozenset({"PrepareAbort", "CompleteAbort"})
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
 
 
 class LostPartError(ClientError):
-    """A transaction of a task that is not open, or will not be for long; nothing was decided."""
+    """A task's transaction is not open, or will soon time out; nothing was decided."""
 
 
 class AbortedPartError(ClientError):
-    """A transaction that was decided to be committed, and that the broker has aborted."""
+    """The broker has aborted a transaction that was decided to be committed."""
 
 
 class TaskTransaction(NamedTuple):
-    """A transaction that one task wrote. began_ms: by the wall clock, where that is known."""
+    """A transaction that one task wrote. began_ms: its beginning by the wall clock, if known."""
 
     transactional_id: str
     producer: Producer
@@ -69,7 +72,7 @@ class TaskTransaction(NamedTuple):
 
 
 class Held(NamedTuple):
-    """An open transaction: who wrote it, and as whom it can be ended."""
+    """An open transaction: its writer, and the producer as which it can be ended."""
 
     writer: Producer
     ends_as: Producer
@@ -87,29 +90,29 @@ class Coordinators(Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether `hold` fences the writer, and takes the timeout away."""
+        """Whether `hold` fences the writer and removes the timeout."""
 
     def open_ids(self, prefix: str) -> list[str]:
-        """Transactional ids that have an open transaction, as far as brokers list them."""
+        """The transactional ids for which brokers list an open transaction."""
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, Described]:
-        """The states of those ids that there are."""
+        """The states of the existing ids."""
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> Mapping[str, Held]:
         """Hold the open transactions of the ids; those without one are left out.
 
-        Takes:  lasting, whether a timeout is to end them no longer, where brokers can have it so.
+        Takes:  lasting, whether to remove their timeouts, if brokers support that.
         """
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> Sequence[str]:
-        """End transactions, each as the producer that is given.
+        """End transactions, each as the given producer.
 
-        Gives: the ids whose transaction that producer cannot end (any more).
+        Gives: the ids whose transaction that producer can no longer end.
         """
 
 
 def first_of(driver_id: str, run: str = "") -> str:
-    """What the transactional ids of a driver's tasks begin with: of one run, or of all."""
+    """The prefix of the transactional ids of a driver's tasks, for one run or for all."""
     return f"{driver_id}/{run}." if run else f"{driver_id}/"
 
 
@@ -117,7 +120,9 @@ def first_of(driver_id: str, run: str = "") -> str:
 
 
 def to_note(transactions: Sequence[TaskTransaction], run: str) -> list[str]:
-    """The list of a batch's transactions, all of one run, in texts that fit into a note each."""
+    """The list of a batch's transactions, all of one run, in texts each of which fits into a
+    note.
+    """
     texts, last = [run], 0
     if not transactions:
         return []
@@ -141,8 +146,8 @@ class NotedTransactions(NamedTuple):
 def of_note(driver_id: str, texts: Sequence[str]) -> NotedTransactions:
     """The list that `to_note` made.
 
-    Takes:  texts, beginning with that of the note; there may be later ones that are not of it.
-    Raises: ClientError where they are none, or not whole.
+    Takes:  texts, beginning with that of the note; later ones may not belong to it.
+    Raises: ClientError if the texts are invalid or incomplete.
     """
     if not texts or not texts[0]:
         return NotedTransactions()
@@ -185,8 +190,8 @@ def check_time(transactions: Iterable[TaskTransaction], now_ms: int, timeout_ms:
 
 
 def is_aborted(described: Described, producer: Producer) -> bool:
-    """Whether the producer's transaction was aborted. An abort raises the epoch at most once;
-    where the transaction was committed and its id began another session, the epoch is further on.
+    """Whether the producer's transaction was aborted. An abort raises the epoch at most once; if
+    the transaction was committed and its id began another session, the epoch is higher.
     """
     now = described.producer
     return (
@@ -197,10 +202,10 @@ def is_aborted(described: Described, producer: Producer) -> bool:
 
 
 class Ends:
-    """The ends of one attempt to commit a batch: which transactions it finishes, commits, aborts.
+    """Ends the transactions of tasks in one attempt to commit a batch.
 
-    Order of use: finish, then after the decision of what to do with the batch prepare, the
-    transaction that commits its number, commit; or set_aside, a check of the query's id, and
+    Order of use: `finish`; then, after the decision on the batch, either `prepare`, the transaction
+    that commits the number, and `commit`; or `set_aside`, a check of the query's id, and
     `abort_held`.
     """
 
@@ -210,9 +215,9 @@ class Ends:
         self._mine: dict[str, Held] = {}
 
     def finish(self, noted: NotedTransactions) -> None:
-        """Commit what a note lists and is still open.
+        """Commit the open transactions of a note.
 
-        Raises: AbortedPartError where some of it is aborted; FencedError; ClientError.
+        Raises: AbortedPartError if some of them are aborted; FencedError; ClientError.
         """
         wanted = {each.transactional_id: each.producer for each in noted.transactions}
         described = self._coordinators.describe(list(wanted))
@@ -224,7 +229,7 @@ class Ends:
         held = self._coordinators.hold(still_open, lasting=True)
         ends = {name: each.ends_as for name, each in held.items() if each.writer == wanted[name]}
         refused = self._coordinators.end(ends, commit=True)
-        if refused:  # another driver holds it, or it has ended meanwhile
+        if refused:  # another driver holds the transaction, or it has ended meanwhile
             raise _held_by_another(refused)
         lost = [name for name, each in described.items() if is_aborted(each, wanted[name])]
         if lost:
@@ -233,7 +238,7 @@ class Ends:
     def prepare(
         self, mine: Sequence[TaskTransaction], *, now_ms: int, timeout_ms: int, all_runs: bool
     ) -> None:
-        """Hold the batch's transactions, each of which has to be open, and what is to be aborted.
+        """Hold the batch's transactions, each of which has to be open, and those to be aborted.
 
         After:  the batch's number may be committed, with the list of `mine`.
         Raises: LostPartError; ClientError.
@@ -257,16 +262,16 @@ class Ends:
         self.set_aside(names, all_runs=all_runs)
 
     def set_aside(self, kept: Iterable[str], *, all_runs: bool) -> None:
-        """Hold the other open transactions of this driver's tasks, of which none is decided.
+        """Hold the other open transactions of this driver's tasks, none of which is decided.
 
-        Takes:  kept, transactional ids to leave alone; all_runs, whether those of other runs are
-                meant too, where holding them fences others.
+        Takes:  kept, transactional ids to leave open; all_runs, whether to include other runs, if
+                holding fences their drivers.
         """
         first = first_of(self._driver_id, "" if all_runs else self._run)
         names = {
             name
             for name in self._coordinators.open_ids(first)
-            if "/" not in name[len(first) :]  # a transactionalIdPrefix may have one
+            if "/" not in name[len(first) :]  # a transactionalIdPrefix may contain one
         } - set(kept)
         if names and not self._coordinators.keeps:
             own = first_of(self._driver_id, self._run)
@@ -275,11 +280,11 @@ class Ends:
 
     @property
     def has_open(self) -> bool:
-        """Whether tasks of this run have open transactions, as far as brokers list them."""
+        """Whether brokers list open transactions of this run's tasks."""
         return bool(self._coordinators.open_ids(first_of(self._driver_id, self._run)))
 
     def abort(self, mine: Sequence[TaskTransaction]) -> None:
-        """Abort transactions that no driver decides on any more, as far as they are open."""
+        """Abort the open ones of transactions on which no driver can decide any more."""
         writers = {each.transactional_id: each.producer for each in mine}
         held = self._coordinators.hold(list(writers), lasting=False)
         ends = {name: each.ends_as for name, each in held.items() if each.writer == writers[name]}
@@ -297,7 +302,9 @@ class Ends:
             raise aborted(refused) if not self._coordinators.keeps else _held_by_another(refused)
 
     def abort_held(self) -> None:
-        """Abort what was set aside. One that another driver holds meanwhile is that driver's."""
+        """Abort the transactions that were set aside, except those that another driver holds
+        meanwhile.
+        """
         self._coordinators.end(
             {name: held.ends_as for name, held in self._held.items()}, commit=False
         )

@@ -1,9 +1,9 @@
-"""The versions and cipher suites of TLS: Java's names -> what OpenSSL is set to.
+"""The versions and cipher suites of TLS: Java's names -> OpenSSL's settings.
 
 ssl.enabled.protocols is a list of TLSv1.2 and TLSv1.3; ssl.protocol=TLSv1.2 without it leaves out
 TLS 1.3. ssl.cipher.suites has names of RFC 8446 and of Java, or of OpenSSL. Python chooses among
-the suites of TLS 1.3 from 3.15 on; before, a list has to have all of OpenSSL's, or none of them:
-then TLS 1.3 is left out, as by Java.
+the suites of TLS 1.3 from 3.15 on; before that, a list must contain all of OpenSSL's suites of TLS
+1.3 or none; with none TLS 1.3 is disabled, as by Java.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 from typing import NamedTuple
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-# What OpenSSL offers of TLS 1.3 by default.
+# OpenSSL's default suites of TLS 1.3.
 SUITES_OF_TLS_1_3 = (
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
@@ -26,7 +26,7 @@ _JAVA_SUITE = re.compile(
 
 
 class TlsSettingError(ValueError):
-    """A version or a suite that cannot be used; the message names the option."""
+    """A version or a suite cannot be used; the message names the option."""
 
 
 class TlsSettings(NamedTuple):
@@ -41,7 +41,9 @@ class TlsSettings(NamedTuple):
     suites_13: tuple[str, ...] = ()
 
     def apply(self, context: ssl.SSLContext) -> None:
-        """Set a context to this. Raises: TlsSettingError where OpenSSL does not know a suite."""
+        """Apply the settings to a context. Raises: TlsSettingError for a suite that OpenSSL does
+        not know.
+        """
         context.minimum_version = VERSIONS[self.lowest]
         context.maximum_version = VERSIONS[self.highest]
         for name in self.suites:
@@ -117,7 +119,7 @@ def _with_suites(settings: TlsSettings, names: list[str]) -> TlsSettings:
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2; a name of another form is taken for OpenSSL's."""
+    """OpenSSL's name of a suite of TLS 1.2; a name of another form counts as OpenSSL's."""
     match = _JAVA_SUITE.fullmatch(name)
     if match is None:
         return name

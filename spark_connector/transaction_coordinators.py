@@ -1,5 +1,5 @@
 """The requests about transactions that other processes wrote, to the coordinators of their ids:
-what is open, in which state it is, to hold it, to end it.
+list, describe, hold and end them.
 
 Many requests to one coordinator are sent before the first response is received. Source: KIP-664
 (ListTransactions, DescribeTransactions), KIP-939 (InitProducerId that keeps a transaction).
@@ -51,8 +51,8 @@ from barnabas.spark_connector.transactional_producer import (
 LIST_TRANSACTIONS = RequestKind(ListTransactionsRequest, ListTransactionsResponse, 0, 1)
 DESCRIBE_TRANSACTIONS = RequestKind(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0)
 KEEPING_INIT = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
-PROBE = "probe"  # a transactional id in which no transaction is ever begun
-# InitProducerId of a broker that takes no part in two-phase commit.
+PROBE = "probe"  # a transactional id with which no transaction is ever begun
+# Answers to InitProducerId of a broker without two-phase commit.
 NOT_KEPT = frozenset({Code.UNSUPPORTED_VERSION, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 NOT_ITS_OWN = frozenset(
     {
@@ -78,13 +78,13 @@ class TransactionCoordinators:
         self._keeps: bool | None = None
 
     def close(self) -> None:
-        """Close all connections, and forget which broker coordinates which id."""
+        """Close all connections, and drop the cached coordinators."""
         self._connections.close()
         self._addresses.clear()
 
     @property
     def keeps(self) -> bool:
-        """Whether transactions can be kept for two-phase commit. Asks once.
+        """Whether transactions can be kept for two-phase commit. The brokers are asked once.
 
         Raises: ClientError.
         """
@@ -108,12 +108,12 @@ class TransactionCoordinators:
         return True
 
     def check_versions(self) -> None:
-        """Check that the brokers can say in which state a transaction is. Raises: ClientError."""
+        """Check that the brokers can describe transactions. Raises: ClientError."""
         if not self._connections.any().speaks(DESCRIBE_TRANSACTIONS):
             raise PublishError(OLD_BROKERS)
 
     def open_ids(self, prefix: str) -> list[str]:
-        """The ids with this prefix that have an open transaction; none of old brokers.
+        """The ids with this prefix that have an open transaction; none with old brokers.
 
         Raises: ClientError.
         """
@@ -133,7 +133,7 @@ class TransactionCoordinators:
         return found
 
     def describe(self, ids: Sequence[str]) -> Mapping[str, Described]:
-        """The states of those ids that there are. Raises: ClientError."""
+        """The states of the existing ids. Raises: ClientError."""
         found: dict[str, Described] = {}
         for address, names in self._by_coordinator(ids).items():
             connection = self._connections.at(address)
@@ -178,10 +178,10 @@ class TransactionCoordinators:
         return held
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> Sequence[str]:
-        """End transactions, each as the producer that is given.
+        """End transactions, each as the given producer.
 
-        Gives:  the ids whose transaction that producer cannot end (any more).
-        Raises: ClientError; then some may have ended.
+        Gives:  the ids whose transaction that producer can no longer end.
+        Raises: ClientError, after which some may have ended.
         """
         requests = {
             name: EndTxnRequest(name, producer.producer_id, producer.epoch, commit)
@@ -195,7 +195,7 @@ class TransactionCoordinators:
                 _check(answer.error_code, f"the end of a transaction of {name!r}")
         return refused
 
-    # --- parts of them
+    # --- parts
 
     def _keeping(self, name: str, *, lasting: bool) -> InitProducerIdRequest:
         return InitProducerIdRequest(
@@ -214,7 +214,7 @@ class TransactionCoordinators:
     ) -> list[tuple[str, Response]]:
         """Send one request for each id, and receive all responses.
 
-        Takes:  newer, the kind where version 2 of transactions is finalised.
+        Takes:  newer, the kind of request if version 2 of transactions is finalised.
         """
         answers = []
         for address, names in self._by_coordinator(list(requests)).items():
@@ -247,7 +247,7 @@ class TransactionCoordinators:
             self._addresses[name] = (answer.host, answer.port)
 
 
-AT_ONCE = 100  # requests that are sent before a response is received
+AT_ONCE = 100  # requests that are sent before the first response is received
 
 
 def _pipelined(

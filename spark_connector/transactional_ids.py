@@ -1,15 +1,15 @@
-"""The transactional ids of tasks: a pool on each machine, so that batches use the same ones again.
+"""The transactional ids of tasks: a pool on each machine, so that batches reuse ids.
 
-An id belongs to one task attempt at a time: no other ever sends a request with it, so that a zombie
-cannot abort what another task wrote. An attempt that has finished, with every request of it
-answered, puts its id back; one that failed or was killed does not, since a request of it may be
-under way, and its id is never used again.
+An id belongs to one task attempt at a time: no other attempt sends a request with it, so that a
+zombie cannot abort the transaction of another task. A successful attempt, whose requests are all
+answered, puts its id back; a failed or killed one does not, since a request may be in flight, and
+its id is never used again.
 
     <temporary directory>/barnabas-ids-<user's id>/<digest of driver and run>/<batch>.<name>
 
-The directory is private (mode 0700), a file is empty. To take an id is to unlink its file, which
-one process alone succeeds in. Ids of earlier batches alone are taken, and of these only such whose
-transaction has ended. Without such a directory, each attempt has an id of its own.
+The directory is private (mode 0700), a file is empty. A process takes an id by unlinking its file,
+which only one process can do. Only ids of earlier batches are taken, and only if their transaction
+has ended. Without such a directory each attempt has a new id.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from barnabas.spark_connector.spool_directory import make_private_directory
 from barnabas.spark_connector.task_transactions import first_of
 
 NAME = "barnabas-ids"
-NAME_BYTES = 6  # of chance in an id: two of a run's are never the same
-KEPT_S = 7 * 86400  # as long as brokers know an id (transactional.id.expiration.ms)
+NAME_BYTES = 6  # random bytes in an id: two ids of a run are never equal
+KEPT_S = 7 * 86400  # the time for which brokers know an id (transactional.id.expiration.ms)
 
 
 class TransactionalIds:
@@ -58,11 +58,11 @@ class TransactionalIds:
             yield self._first + name
 
     def new(self) -> str:
-        """An id that no other attempt has, nor ever had."""
+        """An id that no other attempt has or ever had."""
         return self._first + secrets.token_urlsafe(NAME_BYTES)
 
     def put_back(self, transactional_id: str, batch_id: int) -> None:
-        """Leave an id for later batches; all its requests are answered."""
+        """Put an id back for later batches, after all its requests are answered."""
         name = transactional_id.removeprefix(self._first)
         try:
             if not self._directory.is_dir():
@@ -71,10 +71,10 @@ class TransactionalIds:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
             (self._directory / f"{batch_id}.{name}").touch()
         except (OSError, SpoolError):
-            pass  # then it is not used again
+            pass  # then the id is not used again
 
     def _forget_old(self) -> None:
-        """Delete the pools of runs that have put nothing back for long."""
+        """Delete the pools of runs that have not put an id back for long."""
         for directory in self._root.iterdir():
             if time.time() - directory.stat().st_mtime > KEPT_S:
                 shutil.rmtree(directory, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The producer of one transactional id: what it asks of its coordinator, its group's coordinator
+"""The producer of one transactional id: its requests to its coordinator, its group's coordinator
 and the leaders of partitions.
 
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
-there is no retry of a single request. Order of use:
+single requests are not retried. Order of use:
 
     begin()      InitProducerId: fences the producer that had the id before, aborts what was left
                  open, gives a new epoch
@@ -16,16 +16,16 @@ there is no retry of a single request. Order of use:
                  EndTxn
     abort()      instead of commit
 
-A producer without a group has no `group_state`: `commit_records` commits records alone, and where
-the answer to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next
-`begin`. A coordinator answers a repeated end as it answered the first one, and refuses it where the
+A producer without a group has no `group_state`: `commit_records` commits only records, and if the
+answer to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next `begin`.
+A coordinator answers a repeated end as it answered the first one, and refuses it where the
 transaction was aborted meanwhile (KIP-98, KIP-890).
 
 Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
-TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; what
-comes late of an ended transaction is known by its epoch. Elsewhere versions are those that Apache
-Kafka 2.5 to 4 has in common. `begin` finds out, each time. Source: KIP-98, KIP-360, KIP-447,
-KIP-890.
+TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; late
+requests of an ended transaction are identified by their epoch. Otherwise the versions are those
+that Apache Kafka 2.5 to 4 have in common. `begin` determines that each time. Source: KIP-98,
+KIP-360, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ from barnabas.spark_connector.produce_request import (
 )
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
-BEGUN_GROUP = 2  # ours: the coordinator of the second group
+BEGUN_GROUP = 2  # our own value: the coordinator of the second group
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
@@ -113,21 +113,20 @@ ADD_OFFSETS_TO_TXN = RequestKind(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 2, 4)
 END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
 OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
-# The versions that name a retention of their own, which goes before offsets.retention.minutes
-# (KIP-211).
+# The versions with a retention time, which overrides offsets.retention.minutes (KIP-211).
 LASTING_OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, 2, 4)
 LASTING_MS = 100 * 365 * 24 * 3_600_000
-BEGUN = "-begun"  # what the name of the second group ends in
+BEGUN = "-begun"  # suffix of the second group's name
 PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 
-# Those of version 2 of the protocol.
+# Versions for version 2 of the protocol.
 TRANSACTION_VERSION = "transaction.version"
 TXN_OFFSET_COMMIT_2 = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 5, 5)
 END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
 PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
-# Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
-# the broker has lost the state that it answered.
+# Errors after which a new transaction is tried. With a new epoch each time a sequence error is not
+# caused here, unless the broker has lost acknowledged state.
 PASSING_CODES = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -142,7 +141,7 @@ PASSING_CODES = PASSING | {
     Code.TRANSACTION_ABORTABLE,
     Code.TRANSACTION_COORDINATOR_FENCED,
     Code.THROTTLING_QUOTA_EXCEEDED,
-    Code.CORRUPT_MESSAGE,  # our checksum was right when it left
+    Code.CORRUPT_MESSAGE,  # the checksum was right when the batch was sent
 }
 _FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
 
@@ -187,7 +186,7 @@ _ADVICE: dict[int, str] = {
 class FencedError(ClientError):
     """Another producer has begun with the transactional id, or the broker ended the transaction.
 
-    The broker does so when it takes too long.
+    The broker does so after the transaction's timeout.
     """
 
 
@@ -195,13 +194,13 @@ class FencedError(ClientError):
 class PublishSettings:
     """The limits and times of publishing.
 
-    `delivery_timeout_ms` is how long failures that pass are answered with another attempt; an
-    attempt that makes progress is not cut short.
+    `delivery_timeout_ms`: how long transient failures are followed by another attempt; an attempt
+    that makes progress is not interrupted.
     """
 
     transaction_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    max_request_bytes: int = 1 << 20  # more only where one batch is larger
+    max_request_bytes: int = 1 << 20  # larger only for a single larger batch
     in_flight: int = 5  # requests to one broker that are not yet answered
     retry_backoff_max_ms: int = 1000
 
@@ -218,9 +217,9 @@ class _LostEnd:
 
 @dataclass
 class Leader:
-    """The record batches on their way to one leader.
+    """The record batches for one leader.
 
-    `unanswered` has the partitions of each request that has no answer yet.
+    `unanswered` has the partitions of each unanswered request.
     """
 
     record_batches: dict[TopicPartition, StampedRecordBatch] = field(default_factory=dict)
@@ -229,7 +228,7 @@ class Leader:
 
 
 class TransactionalProducer:
-    """The producer of one transaction after the other, over connections that are kept.
+    """The producer of one transaction after the other, over connections that stay open.
 
     Belongs to one thread.
     """
@@ -260,9 +259,9 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have something that has to be ended.
+        """Whether the transaction may have to be ended.
 
-        A partition or the group was added, or may have been.
+        It may if a partition or the group was added, or may have been.
         """
         return bool(self._added) or self._has_offsets
 
@@ -271,7 +270,7 @@ class TransactionalProducer:
     def begin(self) -> None:
         """Begin an empty transaction under a new epoch of the transactional id.
 
-        Raises: PassingError while an earlier one is being ended.
+        Raises: PassingError while an earlier transaction is ending.
         """
         self._init(INIT_PRODUCER_ID, InitProducerIdRequest())
 
@@ -289,7 +288,7 @@ class TransactionalProducer:
         answer = coordinator.request(kind, request)
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
-            # Another producer begins right now.
+            # Another producer is beginning at the same time.
             raise PassingError(f"transactional id {self.transactional_id!r}: {code_name(code)}")
         self._check(code, f"transactional id {self.transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
@@ -303,9 +302,9 @@ class TransactionalProducer:
     def group_state(self, *, with_begun: bool = False) -> GroupState:
         """The numbers and notes that the group has committed, by topic.
 
-        Takes:  with_begun, whether the begun notes are looked for, too: none are found where the
-                broker keeps no offset for longer than others.
-        Raises: PassingError while one is being committed.
+        Takes:  with_begun, whether to read the begun notes, too: there are none if the broker does
+                not support retention times.
+        Raises: PassingError while an offset is being committed.
         """
         committed = self._offsets_of(self._group_id, GROUP)
         if not with_begun or not self._keeps_begun:
@@ -328,9 +327,9 @@ class TransactionalProducer:
         return self._coordinator(BEGUN_GROUP).speaks(LASTING_OFFSET_COMMIT)
 
     def note_begun(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
-        """Keep offset and note in the second group, for longer than any query is down.
+        """Store offset and note in the second group, with an unlimited retention.
 
-        It is not part of the transaction, and stays when that is aborted.
+        They are not part of the transaction, and stay if that is aborted.
         Raises: PassingError, PublishError.
         """
         if not self._keeps_begun:
@@ -357,12 +356,12 @@ class TransactionalProducer:
     def announce(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Commit offset and note in a transaction without records.
 
-        After:  `begin` is next. Raises: as `commit`.
+        After: `begin` is next. Raises: see `commit`.
         """
         self.commit(self._existing(topics), offset, metadata_text)
 
     def _existing(self, topics: Iterable[str]) -> list[str]:
-        """The topics, once each exists: no offset can be committed for an unknown topic."""
+        """Wait until all topics exist, since an offset needs a known topic. Gives: the topics."""
         for topic in (names := sorted(set(topics))):
             self._leader_of(TopicPartition(topic, 0))
         return names
@@ -370,7 +369,7 @@ class TransactionalProducer:
     def send(self, record_batch: EncodedRecordBatch) -> None:
         """Put the record batch into its leader's next request.
 
-        Its bytes are used until they are sent, which `commit` sees to at the latest.
+        Its bytes are used until they are sent, at the latest by `commit`.
         """
         self._put(self._stamped(record_batch))
 
@@ -385,7 +384,7 @@ class TransactionalProducer:
         return StampedRecordBatch(name, header, memoryview(record_batch.data)[HEADER_SIZE:])
 
     def _put(self, record_batch: StampedRecordBatch) -> None:
-        """Put it into its leader's next request, and send the one that is full."""
+        """Put a record batch into its leader's next request, after sending a full one."""
         name = record_batch.partition
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, Leader())
@@ -406,12 +405,10 @@ class TransactionalProducer:
     ) -> None:
         """Commit all that was sent.
 
-        With it goes `offset` as the group's on partition 0 of each of the topics, and with `more`
-        on the partitions after it, of topics that have so many.
+        `offset` is committed as the group's offset on partition 0 of each of the topics, and with
+        `more` on the next partitions, of topics that have them.
 
-        Raises: PassingError also where the answer is lost: then only `group_state` can
-                say whether it
-                happened.
+        Raises: PassingError, also for a lost answer: then only `group_state` shows the outcome.
         """
         self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, (metadata_text, *more))
@@ -422,7 +419,7 @@ class TransactionalProducer:
     def commit_records(self) -> None:
         """Commit all that was sent, and no offset.
 
-        Raises: PassingError also where the answer is lost: then `repeat_lost_end` is next.
+        Raises: PassingError, also for a lost answer: then `repeat_lost_end` is next.
         """
         self._send_all_out()
         self._receive_all()
@@ -432,18 +429,18 @@ class TransactionalProducer:
         try:
             self._end(commit=True)
         except (FencedError, PublishError):
-            self._lost_end = None  # it was answered: nothing is committed
+            self._lost_end = None  # the EndTxn was answered: nothing is committed
             raise
         self._lost_end = None
         self._forget_transaction()
 
     def repeat_lost_end(self) -> tuple[int, int] | None:
-        """Find out whether a `commit_records` whose answer was lost took place, by sending its
-        EndTxn again.
+        """Determine the outcome of a `commit_records` whose answer was lost, by sending its EndTxn
+        again.
 
-        Gives:  the counts of records and bytes where it is committed by now; None where it is
-                not, or no answer was lost.
-        Raises: PassingError while that cannot be known; PublishError where it never will be.
+        Gives:  the counts of records and bytes if it is committed; None if it is not, or if no
+                answer was lost.
+        Raises: PassingError while the outcome is unknown; PublishError if it stays unknown.
         """
         lost = self._lost_end
         if lost is None:
@@ -451,7 +448,7 @@ class TransactionalProducer:
         self._producer, self._is_version_2 = lost.producer, lost.is_version_2
         try:
             self._end(commit=True)
-        except FencedError:  # the transaction timed out, which aborts it
+        except FencedError:  # the transaction has timed out, and is aborted
             self._lost_end = None
             return None
         self._lost_end = None
@@ -459,10 +456,10 @@ class TransactionalProducer:
         return lost.record_count, lost.byte_count
 
     def check_session(self) -> None:
-        """Check that no other producer has begun with the transactional id, where nothing was sent.
+        """Check that no other producer has begun with the transactional id, if nothing was sent.
 
         After:  `begin` is next.
-        Raises: FencedError where another has; PassingError.
+        Raises: FencedError if another has; PassingError.
         """
         answer = self._ask_for_end(commit=False)
         if answer.error_code != Code.INVALID_TXN_STATE:  # there is nothing to end
@@ -479,11 +476,11 @@ class TransactionalProducer:
 
     def abort(self) -> None:
         """Abort the transaction.
-        Raises: ClientError where that fails: then the transaction's timeout does it.
+        Raises: ClientError on failure: then the transaction's timeout aborts it.
 
-        A Produce that is still under way must not come after the marker: it could open the
-        transaction again. So either all answers are there, or the end comes with a new epoch, to
-        which late requests of the old one are fenced.
+        A Produce that is still in flight must not arrive after the marker: it could open the
+        transaction again. So either all answers are received first, or the abort uses a new epoch,
+        which fences late requests.
         """
         if not self.is_open:
             return
@@ -491,14 +488,14 @@ class TransactionalProducer:
             self._await_answers()
             self._end(commit=False)
         except FencedError:
-            pass  # it is ended
+            pass  # the transaction is ended
         except ClientError:
             self.forget_connections()
             self.begin()
         self._forget_transaction()
 
     def _await_answers(self) -> None:
-        """Receive all responses to Produce, whatever they say."""
+        """Receive all responses to Produce, and ignore their content."""
         for node, leader in self._under_way.items():
             if leader.unanswered:
                 connection = self._connections.of_node(node)
@@ -508,7 +505,7 @@ class TransactionalProducer:
                     leader.unanswered.popleft()
                     connection.receive(self._produce)
 
-    # --- parts of them
+    # --- parts
 
     def _commit_offset(self, topics: Sequence[str], offset: int, texts: Sequence[str]) -> None:
         counts = dict.fromkeys(topics, 1)
@@ -521,11 +518,13 @@ class TransactionalProducer:
         topics: list[TxnOffsetCommitRequestTopic],
         member: tuple[int, str, str | None] = (-1, "", None),
     ) -> None:
-        """member: generation, member id and instance id in the group, by which it fences (KIP-447);
-        as it is, none.
+        """Commit offsets in the transaction.
+
+        member: the generation, member id and instance id by which the group fences (KIP-447); by
+        default none.
         """
         what = f"group {self._group_id!r}"
-        self._has_offsets = True  # before it is sure: an answer may be lost
+        self._has_offsets = True  # set before the request: its answer may be lost
         if not self._is_version_2:
             added = self._coordinator(TRANSACTION).request(
                 ADD_OFFSETS_TO_TXN,
@@ -571,7 +570,7 @@ class TransactionalProducer:
         )
 
     def _send_out(self, node: int, leader: Leader) -> None:
-        """Send the records collected for a leader, once few enough requests to it are under way."""
+        """Send the records collected for a leader, once few enough requests to it are in flight."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
             return
@@ -599,7 +598,7 @@ class TransactionalProducer:
         topics: dict[str, list[int]] = {}
         for name in names:
             topics.setdefault(name.topic, []).append(name.partition)
-            self._added.add(name)  # before it is sure: an answer may be lost
+            self._added.add(name)  # set before the request: its answer may be lost
         if not topics or self._is_version_2:
             return
         answer = self._coordinator(TRANSACTION).request(
@@ -620,7 +619,7 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            # Not attempted: another partition of the request was refused.
+            # Not attempted: another partition was refused.
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
@@ -639,7 +638,7 @@ class TransactionalProducer:
     # --- answers
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has; it is made where the broker makes topics."""
+        """The partition count of a topic, which the broker may create."""
         self._leader_of(TopicPartition(topic, 0))
         return sum(name.topic == topic for name in self._leaders)
 
@@ -664,7 +663,7 @@ class TransactionalProducer:
     def _leader_of(self, name: TopicPartition) -> int:
         """The node that leads a partition.
 
-        Metadata is asked again and again for a while: a topic that was just made has no leader yet.
+        Metadata is requested repeatedly for a while, since a new topic has no leader yet.
         """
         if name in self._leaders:
             return self._leaders[name]
@@ -719,7 +718,7 @@ class TransactionalProducer:
     def forget_connections(self) -> None:
         """Close all connections, and look up leaders and coordinators again.
 
-        After a failure whatever was known may be stale.
+        After a failure cached values may be stale.
         """
         self._connections.close()
         self._coordinators.clear()
@@ -731,8 +730,8 @@ class TransactionalProducer:
 
 
 def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
-    """The offset of partition 0 of each topic, with the texts of those after it that have the same
-    offset.
+    """The offset of partition 0 of each topic, with the texts of the next partitions that have the
+    same offset.
     """
     committed: dict[str, CommittedBatch] = {}
     for topic in answer.topics:
@@ -753,10 +752,10 @@ def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
 def _offset_rows(
     counts: Mapping[str, int], offset: int, texts: Sequence[str]
 ) -> list[TxnOffsetCommitRequestTopic]:
-    """The rows that commit an offset with its texts: all where a topic has so many partitions, the
-    first elsewhere.
+    """The rows that commit an offset with its texts: all texts for a topic with enough partitions,
+    only the first for others.
 
-    Raises: PublishError where no topic has so many.
+    Raises: PublishError if no topic has enough.
     """
     if max(counts.values()) < len(texts):
         raise PublishError(
@@ -779,7 +778,7 @@ def _offset_rows(
 
 
 def _message_of(part: PartitionProduceResponse) -> str:
-    """The broker's message in the response to Produce: of the batch or of its first bad record."""
+    """The broker's message in the response to Produce: for the batch or its first bad record."""
     records = [
         each.batch_index_error_message
         for each in part.record_errors

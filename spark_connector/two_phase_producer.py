@@ -1,6 +1,6 @@
 """A producer for two-phase commit (KIP-939): its transactions end as another system has decided.
 
-The other system, a database say, keeps the decision. Order of use:
+The other system, for example a database, stores the decision. Order of use:
 
     recover()        at the start, and after each error: fences the producer that had the id; gives
                      the state of the transaction that was left open, "" where there is none
@@ -12,9 +12,9 @@ The other system, a database say, keeps the decision. Order of use:
                      any other
 
 A state is the producer's id and epoch as text, "42:7", as the Java client's PreparedTxnState has
-it. No two transactions have the same, else what the database has of one would commit another: in
-version 2 of the protocol each end gives the next epoch, in version 1 a transaction begins with a
-request for it, and one without records has no state. Source: KIP-939, KIP-890.
+it. No two transactions have the same state, otherwise the state of one in the database would commit
+another: in version 2 of the protocol each end gives the next epoch, in version 1 a transaction
+begins with a request for it, and one without records has no state. Source: KIP-939, KIP-890.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from barnabas.spark_connector.transactional_producer import (
 INIT_PRODUCER_ID_6 = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
 NOTHING_OPEN = ""
 BATCH_BYTES = 128 << 10
-RECORD_BYTES = 70  # beside its key and value, as an upper bound, without headers
+RECORD_BYTES = 70  # upper bound of a record's bytes besides key and value, without headers
 RETRY_S = 0.05
 _STATE = re.compile(r"\d{1,19}:\d{1,5}")
 _GONE = frozenset(
@@ -83,7 +83,7 @@ class _Stage(Enum):
 
 
 class GroupMember(NamedTuple):
-    """Who a consumer is in its group, by which its commit is fenced (KIP-447)."""
+    """The identity of a consumer in its group, by which its commit is fenced (KIP-447)."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -94,7 +94,7 @@ class _Session(TransactionalProducer):
     """The requests of a session of two-phase commit."""
 
     def init(self, *, keep: bool) -> Producer | None:
-        """Begin a session. Gives the producer of the open transaction; None where none is open."""
+        """Begin a session. Gives: the producer of the open transaction, or None."""
         request = InitProducerIdRequest(enable2_pc=True, keep_prepared_txn=keep)
         answer = self._init(INIT_PRODUCER_ID_6, request)
         if answer.ongoing_txn_producer_id < 0:
@@ -107,11 +107,11 @@ class _Session(TransactionalProducer):
 
     @property
     def gives_epochs(self) -> bool:
-        """Whether each end gives the next epoch: in version 2 of the protocol."""
+        """Whether each end returns the next epoch, as in version 2 of the protocol."""
         return self._is_version_2
 
     def flush(self) -> None:
-        """Have all that was sent acknowledged."""
+        """Wait until everything sent is acknowledged."""
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
         self._receive_all()
@@ -158,8 +158,8 @@ class TwoPhaseProducer:
     """One transaction after the other, each ended as a database has decided.
 
     Needs a broker with `transaction.two.phase.commit.enable=true`. Belongs to one thread; use it as
-    a context manager, or close it. To close it ends no transaction: what is open stays so, for
-    `recover`.
+    a context manager, or close it. Closing it does not end a transaction: an open one stays open,
+    for `recover`.
 
     An error of a request (ClientError) leaves the transaction as it is, and only `abort` and
     `recover` are possible then. FencedError: another producer has the id.
@@ -173,11 +173,11 @@ class TwoPhaseProducer:
         settings: Mapping[str, str] | None = None,
         patience_ms: int = PublishSettings.delivery_timeout_ms,
     ) -> None:
-        """A producer that has asked for nothing yet.
+        """A producer that has not sent a request yet.
 
         Takes:  bootstrap_servers, "host:port,host:port". settings, of a Kafka client: those of
                 security, client.id, request.timeout.ms. patience_ms, how long `recover`, `complete`
-                and `abort` are tried again where a broker cannot be reached.
+                and `abort` are tried again if a broker cannot be reached.
         Raises: OptionError for a wrong setting.
         """
         if not transactional_id:
@@ -208,7 +208,7 @@ class TwoPhaseProducer:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. What is open stays open."""
+        """Close all connections. An open transaction stays open."""
         self._session.close()
 
     # --- the steps
@@ -216,13 +216,13 @@ class TwoPhaseProducer:
     def recover(self) -> str:
         """Fence the producer that had the id before, and find an open transaction.
 
-        Gives:  the state of the open transaction, "" where none is. If it is open, `complete` it
-                with the state that the database has as decided to be committed.
+        Gives:  the state of the open transaction, or "". Then call `complete` with the state that
+                the database has decided to commit.
         Raises: ClientError.
         """
         self._forget()
         if self._stage is _Stage.FAILED:
-            self._session.forget_connections()  # answers may be under way that no caller waits for
+            self._session.forget_connections()  # answers may arrive for which no caller waits
         self._stage = _Stage.NEW
         ongoing = self._insist(lambda: self._session.init(keep=True))
         self._is_epoch_used = False
@@ -233,7 +233,7 @@ class TwoPhaseProducer:
     def begin(self) -> None:
         """Begin a transaction.
 
-        Raises: TwoPhaseError where one is open, or may be; ClientError.
+        Raises: TwoPhaseError if one is or may be open; ClientError.
         """
         self._expect(_Stage.READY)
         self._forget()
@@ -253,10 +253,10 @@ class TwoPhaseProducer:
         headers: Iterable[tuple[str, bytes]] = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Put a record into the transaction; it is sent with others, by `prepare` at the latest.
+        """Put a record into the transaction; it is sent with others, at the latest by `prepare`.
 
-        Takes:  partition, where it is given; else that of the key, as the Java client chooses it,
-                or, without a key, one after the other. timestamp_ms, else now.
+        Takes:  partition; by default that of the key, as chosen by the Java client, or, without a
+                key, round robin. timestamp_ms, by default now.
         Raises: ClientError.
         """
         self._expect(_Stage.OPEN)
@@ -289,10 +289,11 @@ class TwoPhaseProducer:
         self._try(lambda: self._session.send_offsets(group_id, offsets, member))
 
     def prepare(self) -> str:
-        """Have all records acknowledged: from then on the transaction can be committed or aborted.
+        """Wait until all records are acknowledged: from then on the transaction can be committed or
+        aborted.
 
-        Gives:  the transaction's state, for the database; "" where nothing was sent. Raises:
-                ClientError; then it is not prepared, and is to be aborted.
+        Gives:  the transaction's state, for the database; "" if nothing was sent.
+        Raises: ClientError, after which the transaction is not prepared and has to be aborted.
         """
         self._expect(_Stage.OPEN)
 
@@ -307,12 +308,13 @@ class TwoPhaseProducer:
         return self._state
 
     def complete(self, state: str) -> bool:
-        """End the prepared transaction as was decided: commit it if `state` is its own, else abort.
+        """End the prepared transaction by the decision: commit it if `state` is its own, else abort
+        it.
 
-        Takes:  state, which the database has as decided to be committed; "" for none.
-        Gives:  whether it committed; False also where nothing was open.
-        Raises: FencedError; ClientError where no broker answers in time. Then `recover` says
-                whether it is open still.
+        Takes:  state, the one that the database has decided to commit; "" for none.
+        Gives:  whether it committed; False also without an open transaction.
+        Raises: FencedError; ClientError if no broker answers in time. Then `recover` shows whether
+                it is still open.
         """
         if state and not _STATE.fullmatch(state):
             raise ValueError(f"{state!r} is no state of a transaction, such as '42:7'")
@@ -324,7 +326,7 @@ class TwoPhaseProducer:
         return commit
 
     def commit(self) -> None:
-        """Commit what was prepared by this producer: `complete` with its own state."""
+        """Commit the transaction that this producer prepared: `complete` with its own state."""
         self._expect(_Stage.PREPARED)
         self._end(commit=True)
 
@@ -336,14 +338,14 @@ class TwoPhaseProducer:
         if self._stage in (_Stage.PREPARED, _Stage.LEFT_OPEN):
             self._end(commit=False)
         elif self._stage in (_Stage.OPEN, _Stage.FAILED):
-            # not EndTxn: a Produce may be under way, and comes too late for a new epoch
+            # no EndTxn: a Produce may be in flight, which a new epoch fences
             self._forget()
             self._session.forget_connections()
             self._insist(lambda: self._session.init(keep=False))
             self._is_epoch_used = False
             self._stage = _Stage.READY
 
-    # --- parts of them
+    # --- parts
 
     def _expect(self, *stages: _Stage) -> None:
         if self._stage not in stages:
@@ -372,13 +374,13 @@ class TwoPhaseProducer:
             self._session.send(EncodedRecordBatch(name.topic, name.partition, len(records), batch))
 
     def _end(self, *, commit: bool) -> None:
-        """Ask for the end until it is answered: to ask again does no harm."""
+        """Request the end until it is answered; a repeated request does no harm."""
         if self._state != NOTHING_OPEN:
             self._insist(lambda: self._session.end(commit=commit))
         self._stage, self._state = _Stage.READY, NOTHING_OPEN
 
     def _try(self, step: Callable[[], T]) -> T:
-        """One attempt at what belongs to the transaction; after a failure it can only be ended."""
+        """Run an action of the transaction, which after a failure can only be ended."""
         try:
             return step()
         except ClientError as error:
@@ -389,7 +391,7 @@ class TwoPhaseProducer:
             raise
 
     def _insist(self, step: Callable[[], T]) -> T:
-        """Attempts until one succeeds, or the patience is at its end."""
+        """Repeat attempts until one succeeds, or `patience_ms` has passed."""
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
@@ -407,12 +409,13 @@ class TwoPhaseProducer:
                     ) from error
                 raise
             except BaseException:
-                # KeyboardInterrupt, for one: the answer would be taken for that to the next request
+                # also after a KeyboardInterrupt: otherwise the answer would count as that to the
+                # next request
                 self._session.forget_connections()
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error for the caller; one that passes was tried again until the timeout."""
+        """The error for the caller; a transient one was retried until the timeout."""
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))
         return error

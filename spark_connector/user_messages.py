@@ -4,8 +4,8 @@ Warnings go through `logging`, logger `barnabas.spark`. Without configuration Py
 stderr: in the driver's reader process that is the driver's terminal, in a task the executor's log
 (with master local[*] the same terminal).
 
-PySpark puts a traceback through half of itself before what an exception says, unless it is made
-not to.
+PySpark puts a long traceback of its own code before an exception's message, unless this is
+disabled.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 def hide_traceback() -> None:
     """Let PySpark show the next error without its traceback.
 
-    A worker that reported an error gets no other work, so this holds for no later error of others.
+    A worker that has reported an error gets no other work, so this does not affect later errors.
     """
     os.environ[_HIDE_TRACEBACK] = "1"
 
 
 @contextmanager
 def without_traceback(*kinds: type[Exception]) -> Iterator[None]:
-    """Let PySpark show errors of these kinds without its traceback: they say all there is."""
+    """Let PySpark show errors of these kinds without its traceback: their messages are complete."""
     try:
         yield
     except kinds:

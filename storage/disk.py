@@ -27,15 +27,16 @@ Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
-# For all files: records are confidential, too; and a copy by another user would be useless without
-# the metadata journal, which has the salted passwords.
+# The mode of all files: records are confidential, too. A less strict mode for other files would not
+# help another user, since a copy is useless without the metadata journal, which has the salted
+# passwords.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether a retry may succeed later: space, inodes, a quota, the size that a file may have or
-    descriptors are used up.
+    """Whether a retry may succeed later: space, inodes, a quota, the maximum size of a file, or
+    descriptors are exhausted.
 
     Any other error means a failing disk.
     """
@@ -61,15 +62,16 @@ class FailedFsync(OSError):
 
 
 class NotWrittenError(OSError):
-    """There was no space for something, and nothing of it was written, or it was cut off again.
+    """There was no disk space for a write: nothing of it was written, or the partial write was cut
+    off.
 
-    What raises it has changed no state that depends on the write: the caller refuses the request
-    that needs the write, or does it again later (`broker/logs/unwritten_work.py`).
+    The raising code has changed no state that depends on the write: the caller refuses the request
+    that needs the write, or repeats the write later (`broker/logs/unwritten_work.py`).
     """
 
 
 def not_written(error: OSError) -> OSError:
-    """The error to raise for a write that left nothing: a NotWrittenError if a retry may succeed,
+    """The error to raise for a write that left no bytes: a NotWrittenError if a retry may succeed,
     else `error` itself.
     """
     if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
@@ -87,8 +89,8 @@ def log_lack_of_space(what: str, error: OSError) -> None:
 def cut_back(truncate: Callable[[int], None], size: int) -> None:
     """Cut off what a failed append may have written. Raises: OSError.
 
-    Where even that finds no descriptor, the next append writes over it: it begins at the same
-    position.
+    If no descriptor is free even for that, the next append overwrites the bytes: it begins at the
+    same position.
     """
     try:
         truncate(size)
@@ -100,7 +102,7 @@ def cut_back(truncate: Callable[[int], None], size: int) -> None:
 def may_have_lost_pages(error: OSError) -> bool:
     """Whether written pages may be lost after this error, as after a failed fsync.
 
-    They are not where space, a descriptor or a permission was lacking for new data.
+    They are not if the cause is a lack of space, descriptors or permissions for new data.
     """
     return isinstance(error, FailedFsync) or not (
         is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
@@ -122,11 +124,11 @@ class Syncable(Protocol):
 
 
 REPLACING_SUFFIX = ".new"
-"""Of a file that will replace another one, once it is on the disk."""
+"""The suffix of a file that will replace another one once it is durable."""
 
 SyncSteps = Generator[Sequence[Syncable], None, None]
-"""A change of files in steps: each yields what has to be fsynced before the next one, perhaps by
-another thread. Nothing to fsync: the rest is done later.
+"""A change of files in steps: each step yields the files that have to be fsynced before the next
+one, perhaps by another thread. After a step without files the next step is done later.
 """
 
 
@@ -146,8 +148,8 @@ class File(Protocol):
     def append(self, data: Data) -> int:
         """Write all of `data` at the end. Gives: the position of its first byte.
 
-        A caller may refuse what `is_out_of_resources`; any other OSError is fatal. A part may be
-        written then: `cut_back`.
+        A caller may refuse the request after an error that `is_out_of_resources`; any other OSError
+        is fatal. After an error a part of the data may be written: see `cut_back`.
         """
 
     def pread(self, size: int, position: int) -> bytes:
@@ -219,9 +221,9 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """Replace the whole file or nothing.
+        """Replace the whole file, or nothing.
 
-        Without `sync` a power failure may lose it (then it must be checksummed).
+        Without `sync` a power loss may damage the new file, which then needs a checksum.
         """
 
     def fsync_dir(self, path: str) -> None: ...
@@ -238,13 +240,15 @@ class Disk(Protocol):
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number for connections, which only a disk that can close files uses."""
+        """Set the number of descriptors for connections; only a disk that can close files uses
+        it.
+        """
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where one has it."""
 
     def boot_id(self) -> str | None:
-        """An id that changes with each start of the machine; None where the system has none."""
+        """An id that changes with each start of the machine; None if the system has no such id."""
 
     def mount_id(self, path: str) -> str:
         """A text that identifies the directory among its copies, as far as the system knows.
@@ -289,7 +293,7 @@ class FileSync:
         self.path = path
 
     def fsync(self) -> None:
-        with suppress(FileNotFoundError):  # it was deleted since the flush began
+        with suppress(FileNotFoundError):  # the file was deleted since the flush began
             self.disk.fsync_file(self.path)
 
     def __eq__(self, other: object) -> bool:
@@ -308,7 +312,7 @@ class OsFile:
     __slots__ = ("_fd", "path", "size")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
-        self._fd = -1  # __del__ needs it even if the open fails
+        self._fd = -1  # __del__ needs this attribute even if the open fails
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = os.open(path, flags, OWNERS_ALONE)
@@ -318,7 +322,7 @@ class OsFile:
             self._take_from_others()
 
     def _take_from_others(self) -> None:
-        """Restrict the mode of an existing file, perhaps of an earlier version: it may have
+        """Restrict the mode of an existing file, perhaps of an earlier version, which may contain
         secrets."""
         with suppress(PermissionError):  # another user owns it
             os.fchmod(self._fd, OWNERS_ALONE)
@@ -367,8 +371,8 @@ class OsFile:
 class OsLock:
     """A lock on one file, held until released or until the process ends.
 
-    It takes both locks of the system: flock, which also excludes this process; and that of fcntl,
-    which Java uses, so that Apache Kafka and this broker exclude each other.
+    It takes both kinds of locks: flock, which also excludes this process, and fcntl's, which Java
+    uses, so that Apache Kafka and this broker exclude each other.
     """
 
     __slots__ = ("_fd",)
@@ -453,7 +457,7 @@ class OsDisk:
                     os.fdatasync(fd)
         except OSError:
             with suppress(OSError):
-                os.unlink(temporary)  # otherwise the partial file takes the room that is needed
+                os.unlink(temporary)  # otherwise the partial file occupies the needed space
             raise
         finally:
             os.close(fd)
@@ -511,7 +515,9 @@ class OsDisk:
 
 
 def _unique_mount(path: str) -> int:
-    """statx(2), which Python has no function for: STATX_MNT_ID_UNIQUE; 0 where there is none."""
+    """The result of statx(2), for which Python has no function: STATX_MNT_ID_UNIQUE, or 0 if it is
+    unsupported.
+    """
     statx = getattr(ctypes.CDLL(None), "statx", None)
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer):
@@ -524,7 +530,7 @@ def _unique_mount(path: str) -> int:
 def sync_file_system(path: str) -> None:
     """Make all files of the path's file system durable. Raises: OSError.
 
-    It is one call, where a directory of 10,000 partitions would need 60,000.
+    One call replaces the 60,000 fsyncs of a directory with 10,000 partitions.
     """
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

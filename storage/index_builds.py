@@ -7,8 +7,8 @@ under `IndexCache.puts_off`. If a segment of more than BUILT_AT_ONCE_BYTES needs
 `LogDirectory.build_later`, and reads again when the index is built. For readers that cannot wait
 the index is built at once.
 
-A slice is a step of a generator. Its size is SLICE_COST, where a batch counts as one, plus one for
-each READ_COST_BYTES that are read of it.
+A slice is a step of a generator. Its size is SLICE_COST: a batch counts as one, plus one for each
+READ_COST_BYTES that are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Then = Callable[[int], None]
 
 
 class IndexBuilds:
-    """The current builds, of which the first runs in slices, and the callbacks for each."""
+    """The queue of builds, of which the first one runs in slices, and the callbacks for each."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[SegmentIndexes, bool], list[Then]] = {}

@@ -44,9 +44,10 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How long a segment may be the active one, which is never compacted.
+        """The maximum time for which a segment may be the active one.
 
-        So it is not longer than a record may stay uncompacted.
+        The active segment is never compacted, so this is at most the time that a record may stay
+        uncompacted.
         """
         return (
             min(self.segment_ms, self.max_compaction_lag_ms)
@@ -69,10 +70,10 @@ class LogManagerConfig:
 
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
     indexes, manifest). most_unread_bytes: the bound on `Log.unread_bytes` of all logs together,
-    about the amount that a start after a kill reads.
-    lowest_leader_epoch: of the claim of one of two nodes, above all earlier claims; a start begins
-    no lower one. 0: there are no claims.
-    may_lack_acknowledged: whether the directory is a copy that may lack acknowledged writes.
+    about the amount that a start after a kill reads. lowest_leader_epoch: the epoch of this node's
+    claim, if two nodes share a lease: it is above all earlier claims, and a start begins no lower
+    one. 0: no lease. may_lack_acknowledged: whether the directory is a copy that may lack
+    acknowledged writes.
     """
 
     node_id: int = 1

@@ -35,7 +35,7 @@ from weakref import ReferenceType, ref
 
 from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
-_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # a share of all descriptors, and a number
+_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # the part of all descriptors, and an absolute minimum
 _CLIENTS_SHARE = 4
 _FEWEST_BESIDE = 4
 _CLOSED_TOGETHER = 8  # a share of the open files
@@ -50,8 +50,9 @@ def kept_from_connections(limit: int) -> int:
 
 
 def most_beside_clients(limit: int, part: int, most: int) -> int:
-    """How many connections one port may have that is not for clients: a part of what no client's
-    connection may take, which is small enough to leave some for all else; `most` at the most.
+    """The maximum number of connections of a port that is not for clients: a part of the
+    descriptors that clients' connections cannot take, small enough for other uses, and at most
+    `most`.
     """
     return min(most, max(kept_from_connections(limit) // part, _FEWEST_BESIDE))
 
@@ -72,7 +73,7 @@ class PooledFile:
 
     `append` and `pread` run for each small request, so their common code is not a function.
 
-    size: as of this handle's last change, also while the file is closed.
+    size: the size after this handle's last change, also while the file is closed.
     """
 
     __slots__ = ("__weakref__", "_disk", "_file", "_key", "_touch", "is_removed", "path", "size")
@@ -96,7 +97,7 @@ class PooledFile:
         else:
             try:
                 self._touch(self._key)
-            except KeyError:  # another thread is closing it, or its name was removed
+            except KeyError:  # another thread is closing the file, or its name was removed
                 pass
         position = file.append(data)
         self.size = file.size
@@ -133,12 +134,12 @@ class PooledFile:
         return self._used().sendfile(socket, position, size)
 
     def truncate(self, size: int) -> None:
-        """Cut it, as `File` does."""
+        """Cut the file, as `File` does."""
         self._used().truncate(size)
         self.size = size
 
     def fsync(self) -> None:
-        """Make it durable, as `File` does: any descriptor of the file can do it."""
+        """Make the file durable, as `File` does; any descriptor of the file is sufficient."""
         file = self._file
         if file is not None:
             file.fsync()
@@ -146,7 +147,7 @@ class PooledFile:
             self._disk.fsync_closed(self)
 
     def close(self) -> None:
-        """Close it for good."""
+        """Close the file permanently."""
         self._disk.forget(self)
         self.is_removed = True
         file, self._file = self._file, None
@@ -160,17 +161,17 @@ class PooledFile:
 
     @property
     def key(self) -> int:
-        """Its number in the pool's order."""
+        """The file's key in the pool's order."""
         return self._key
 
     def set_open(self, file: File) -> None:
-        """Use an open file, after cutting it to this handle's size."""
-        if file.size != self.size:  # a failed append that could not be cut off left more
+        """Use an open file, and cut it to this handle's size."""
+        if file.size != self.size:  # a failed append left more bytes, which could not be cut off
             file.size = self.size
         self._file = file
 
     def give_back(self) -> None:
-        """Drop the open file: it is closed when its last user is done."""
+        """Drop the open file: it is closed after its last use."""
         self._file = None
 
 
@@ -189,7 +190,7 @@ class PooledDisk:
         self.below = self._disk = disk
         self.order: OrderedDict[int, _Ref] = OrderedDict()
         self._files: dict[str, dict[str, tuple[_Ref, ...]]] = {}  # by directory and path
-        self._moving: dict[str, str] = {}  # names that are being changed
+        self._moving: dict[str, str] = {}  # paths that are being changed
         self._removed: list[_Ref] = []
         self._keys, self._reserved = count(1), 0
         self.exists, self.is_dir, self.size = disk.exists, disk.is_dir, disk.size
@@ -226,7 +227,7 @@ class PooledDisk:
     def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function that takes a descriptor; without one left, close files and repeat it.
 
-        Below the minimum that files always have only one is closed, whose place the call takes.
+        Below the minimum number of files only one is closed, and the call gets its descriptor.
         """
         has_replaced = False
         while True:
@@ -244,7 +245,7 @@ class PooledDisk:
     # --- files -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A file whose descriptor is closed while other files are used more."""
+        """Open a file, whose descriptor is closed while other files are used more."""
         opened = self._with_room(self._disk.open, path, create=create)
         file = PooledFile(self, next(self._keys), opened, path)
         reference = ref(file)
@@ -275,7 +276,7 @@ class PooledDisk:
                 self.fsync_file(path)
                 return
             except FileNotFoundError:
-                # the loop is renaming it, or its directory, or has done so
+                # the loop is renaming the file or its directory, or has done so
                 moved = self._moving.get(path) or self._moved_with_directory(path) or file.path
                 if moved == path and not file.is_removed:
                     raise
@@ -287,7 +288,7 @@ class PooledDisk:
         return moved and moved + slash + name
 
     def forget(self, file: PooledFile) -> None:
-        """Forget a file that is closed for good."""
+        """Remove a permanently closed file from the pool."""
         self.order.pop(file.key, None)
         paths = self._files.get(file.path.rpartition("/")[0], {})
         left = [other for other in _alive(paths.get(file.path, ())) if other() is not file]
@@ -322,7 +323,7 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Let no file be opened at a path that is removed, or that another file gets."""
+        """Prevent that a pooled file is opened at a path that is removed or gets another file."""
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:
@@ -337,7 +338,7 @@ class PooledDisk:
             try:
                 self.open_again(file)
             except OSError:
-                pass  # reading it raises FileNotFoundError
+                pass  # reading the file raises FileNotFoundError
         file.is_removed = True
         self.order.pop(file.key, None)
 
@@ -359,14 +360,14 @@ class PooledDisk:
         self._with_room(self._disk.write_atomic, path, data, sync=sync)
 
     def free_bytes(self, path: str) -> int:
-        """How many bytes are free, as `Disk` gives it."""
+        """The number of free bytes, as `Disk` gives it."""
         return self._disk.free_bytes(path)
 
     def total_bytes(self, path: str) -> int:
-        """How many bytes there are in all, as `Disk` gives it."""
+        """The total number of bytes, as `Disk` gives it."""
         return self._disk.total_bytes(path)
 
-    # --- what takes a descriptor for the time of a call ------------------------------------------
+    # --- calls that need a descriptor ------------------------------------------------------------
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, as `Disk` gives them."""

@@ -30,7 +30,7 @@ NAMED_MOST = 10  # partitions named in a line
 
 
 class CheckError(Exception):
-    """A step of the check has a bad answer."""
+    """A step of the check has failed."""
 
 
 @click.command(
@@ -120,7 +120,7 @@ class _Run:
         return all(step["ok"] is not False for step in self.steps)
 
     def all(self) -> None:
-        """Run the steps; stop at a failure that makes the later steps pointless."""
+        """Run the steps; stop at a failure after which later steps cannot succeed."""
         with contextlib.ExitStack() as stack:
             clients: list[ClusterClient] = []
 
@@ -168,7 +168,7 @@ class _Run:
 
 
 def _transact(admin: ClusterClient) -> str:
-    """Commit one record and abort another; see that readers get what they should."""
+    """Commit one record and abort another; check the records that readers get."""
     from barnabas.cli.client.records import Transactions, read_records
     from barnabas.cli.client.topic_changes import create_topics, delete_topics
 
@@ -231,7 +231,7 @@ def _partitions(admin: ClusterClient) -> str:
 
 
 def _stuck(admin: ClusterClient, stuck_after_s: float) -> str:
-    """Refuse partitions that a transaction has held for too long."""
+    """Fail if a transaction has blocked a partition for too long."""
     now_ms = round(time.time() * 1000)
     stuck = stuck_partitions(admin)
     if not stuck:

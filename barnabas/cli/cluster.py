@@ -1,8 +1,9 @@
 """Connections to a cluster, made from the options that commands share.
 
-They work with any Kafka broker, over TLS and SASL too, and negotiate versions. What administrates a
-cluster uses the small client of `barnabas.cli.client`; what moves records uses kafka-python's
-consumer and producer, which are imported when one is created: that takes a fifth of a second.
+They work with any Kafka broker, over TLS and SASL too, and negotiate versions. Administrative
+commands use the small client of `barnabas.cli.client`; commands that read and write records use
+kafka-python's consumer and producer, which are imported when one is created, in a fifth of a
+second.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from barnabas import TwoPhaseProducer
 
 DELIVERY_TIMEOUT_MS = 120_000
-MAX_IDLE_MS = 540_000  # kafka-python demands that it is above its request timeout
+MAX_IDLE_MS = 540_000  # kafka-python requires a value above its request timeout
 CONSUMER_AT_ONCE = frozenset({"poll", "position", "assign", "seek", "pause", "resume", "last_read"})
 PRODUCER_AT_ONCE = frozenset({"send", "begin_transaction"})
 _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
@@ -60,7 +61,8 @@ SETTING_NAMES = frozenset(
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
-OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")  # of a schema registry
+# prefix of the settings of a schema registry
+OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
 
@@ -113,7 +115,7 @@ def _check_files(properties: Mapping[str, str]) -> None:
 
 
 def _token_url(url: str) -> str:
-    """The URL of the file with an OAUTHBEARER token. Raises: CommandError for another one."""
+    """The URL of the file with an OAUTHBEARER token. Raises: CommandError for any other URL."""
     if not url.removeprefix("file://").startswith("/"):
         raise CommandError(
             f"--client-config: {TOKEN_FILE}={url} must be file:///PATH, a file with the token: get "
@@ -159,8 +161,8 @@ class Connection:
         timeout_s: float,
         more_settings: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
     ) -> None:
-        """more_settings: those that the file of --client-config goes before, and those that go
-        before the file.
+        """Takes: more_settings, those that the file of --client-config overrides, and those that
+        override the file.
         """
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
@@ -192,7 +194,7 @@ class Connection:
         return addresses
 
     def properties(self) -> dict[str, str]:
-        """The client's settings, by Kafka's names, from all places that have some."""
+        """The client's settings, by Kafka's names, from all sources."""
         below, above = self._more_settings
         return {**below, **self._of_file(), **above}
 
@@ -206,7 +208,7 @@ class Connection:
         return {name: properties[name] for name in properties if name.startswith(OF_REGISTRY)}
 
     def principal(self) -> str:
-        """The principal as which the client logs in, as far as its settings say."""
+        """The principal as which the client logs in, if its settings show it."""
         settings = client_settings(self.properties())
         if settings.get("security_protocol", "PLAINTEXT") == "SSL" and "ssl_certfile" in settings:
             return "User:CN=NAME"
@@ -239,11 +241,11 @@ class Connection:
         client.close()
 
     def _make(self, kind: Any, **settings: Any) -> Any:
-        """A client of kafka-python, connected. Its settings were found to be right before."""
+        """A client of kafka-python, connected. Its settings have already been checked."""
         return self.waiting.call("its answer to a new client", kind, **settings)
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
-        """What is wrong with the security settings for the first address that answers."""
+        """The error in the security settings for the first address that answers."""
         from barnabas.cli.probe import mistake, probe
 
         protocol = str(settings.get("security_protocol", "PLAINTEXT"))
@@ -264,7 +266,7 @@ class Connection:
             client.close()
 
     def _prepare(self) -> dict[str, Any]:
-        """Settings for kafka-python's clients, of which the connection was tried."""
+        """Settings for kafka-python's clients, after a successful test of the connection."""
         import logging
 
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -284,7 +286,7 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaConsumer
 
-        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # above its group's timeouts
+        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # longer than its group's timeouts
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
         consumer = self._make(
             KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}
@@ -320,7 +322,7 @@ class Connection:
         from kafka import KafkaProducer
 
         bounds = {
-            "max_block_ms": 2 * self.timeout_ms,  # `Waiting` ends before
+            "max_block_ms": 2 * self.timeout_ms,  # `Waiting` ends earlier
             "delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, 2 * self.timeout_ms),
         }
         producer = self._make(KafkaProducer, **{**own, **bounds, **settings})

@@ -1,4 +1,4 @@
-"""Which commands there are: their names, what each is for, and the help of `barnabas` itself.
+"""The list of commands: their names, their purpose, and the help of `barnabas` itself.
 
 It imports neither click nor the commands, so that `barnabas --help` is fast, and works where the
 extra `cli` is missing.
@@ -54,7 +54,7 @@ INDENT = 2
 def broker_commands(
     parser: argparse.ArgumentParser,
 ) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
-    """The commands of the broker's parser: name, own parser, what it is for."""
+    """The commands of the broker's parser: name, own parser, purpose."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -96,7 +96,7 @@ def _definitions(rows: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def no_such_command(name: str) -> str:
-    """The error for an unknown command, with the command that may be meant."""
+    """The error for an unknown command, with the most similar command."""
     import difflib
 
     near = difflib.get_close_matches(name, [*BROKER_COMMANDS, *COMMANDS], n=1)

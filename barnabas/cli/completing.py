@@ -1,8 +1,8 @@
-"""Names that a shell completes: profiles; topics, groups, transactional ids and users, of which the
-cluster is asked.
+"""Names that a shell completes: profiles; topics, groups, transactional ids and users, which are
+requested from the cluster.
 
 The cluster is the one that the command would use: options before the word, the environment, the
-profile. It has a second to answer; where it does not, or refuses, there are no names.
+profile. It has a second to answer; otherwise, or if it refuses, no names are completed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_NAMES = 1000
 
 
 def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of profiles that begin so."""
+    """The names of profiles with that beginning."""
     try:
         return _beginning(read_profiles().by_name, incomplete)
     except Exception:
@@ -29,7 +29,7 @@ def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of topics that begin so; internal ones where a beginning is given."""
+    """The names of topics with that beginning; internal ones only for a non-empty beginning."""
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.topics import describe_topics, name_of
@@ -40,7 +40,7 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The names of groups that begin so."""
+    """The names of groups with that beginning."""
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.groups import list_groups
@@ -53,7 +53,7 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_transactional_id(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str]:
-    """The transactional ids that begin so."""
+    """The transactional ids with that beginning."""
 
     def names(admin: ClusterClient) -> Iterable[str]:
         from barnabas.cli.client.transactions import list_transactions
@@ -66,7 +66,7 @@ def complete_transactional_id(
 def _asked(
     ctx: click.Context, incomplete: str, names: Callable[[ClusterClient], Iterable[str]]
 ) -> list[str]:
-    """The names that the cluster gives; none where it does not answer."""
+    """The names that the cluster returns; none without an answer."""
     from barnabas.cli.options import DEFAULT_ADDRESS, make_connection
 
     try:
@@ -80,7 +80,7 @@ def _asked(
             connection.timeout_s = PATIENCE_S
             with connection.admin() as admin:
                 return _beginning(names(admin), incomplete)
-    except Exception:  # a shell shows nothing of it but a broken line
+    except Exception:  # a shell would only show a broken line
         return []
 
 

@@ -237,9 +237,9 @@ def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
 
 
 class _Printer:
-    """Writes records to standard output. count: how many.
+    """Writes records to standard output. count: the number of written records.
 
-    Takes: write, which gives a record's bytes; flushed, whether each is shown at once.
+    Takes: write, which gives a record's bytes; flushed, whether each record is flushed.
     """
 
     def __init__(self, write: Callable[[Any], bytes], *, flushed: bool) -> None:
@@ -250,7 +250,9 @@ class _Printer:
     def print_last(
         self, tails: dict[TopicPartition, list[Any]], count: int, per_partition: bool
     ) -> None:
-        """Print the last records of partitions in order of time; `count` of all, or of each."""
+        """Print the last records of partitions in order of time; `count` records of all, or of
+        each.
+        """
         records = in_order_of_time(tails)
         for record in records if per_partition else records[-count:]:
             self._print(record)
@@ -272,7 +274,9 @@ class _Printer:
 
 
 class _Span(NamedTuple):
-    """What is read of partitions: --from and --to; follow: on at the end; is_tail: --last."""
+    """The part of partitions to read: --from and --to; follow: whether to continue at the end;
+    is_tail: --last.
+    """
 
     start: Place | None
     end: Place | None
@@ -287,7 +291,7 @@ def _bounds(
     group: str | None,
     isolation_level: str,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """Where to begin in each partition, and where to stop: None to read on."""
+    """The start and the end of reading in each partition; an end of None: no end."""
     with connection.admin() as admin:
         partitions = sorted({row for name in names for row in topic_or_partition(admin, name)})
         first = span.start or (LATEST if span.follow and not span.is_tail else EARLIEST)
@@ -302,7 +306,7 @@ def _bounds(
 
 
 def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
-    """Say where partitions end before an offset. Raises: CommandError where all of them do."""
+    """Report partitions that end before an offset. Raises: CommandError if all of them do."""
     ends = [
         f"{row} ends at offset {start}" for row, start in sorted(starts.items()) if start < wanted
     ]
@@ -322,7 +326,7 @@ def _end_early(
     name: str,
     group: str | None,
 ) -> None:
-    """After Ctrl-C, or where the broker does not answer: commit, and write what was printed."""
+    """After Ctrl-C, or without an answer of the broker: commit, and report what was printed."""
     sys.stdout.buffer.flush()
     text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
     if group is None or not reader.moved():
@@ -333,7 +337,7 @@ def _end_early(
         _commit(
             functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
         )
-    except Exception:  # what was printed is printed; the group will read it again
+    except Exception:  # the printed records stay printed; the group will read them again
         note(f"{text}, and not committed for the group {group}", "warning")
     else:
         note(f"{text} and committed for the group {group}", "warning")
@@ -365,7 +369,7 @@ def _commit(commit: Callable[..., Any], positions: dict[TopicPartition, int]) ->
 def _ends(
     admin: Any, partitions: Sequence[TopicPartition], end: Place | None, isolation_level: str
 ) -> dict[TopicPartition, int]:
-    """Where to stop in each partition: at its current end, or before."""
+    """The end of reading in each partition: its current end, or an earlier offset."""
     is_committed = isolation_level == ISOLATION_LEVELS[0]
     bounds = list_offsets(admin, partitions)
     key = "last_stable_offset" if is_committed else "high_watermark"
@@ -387,7 +391,7 @@ def _ends(
 def _writer(
     output: Output, key_separator: str | None, template: str | None
 ) -> Callable[[Any], bytes]:
-    """The function that gives what is printed of a record. Raises: click.UsageError."""
+    """The function that gives the printed form of a record. Raises: click.UsageError."""
     asked = {
         "--json": output.as_json,
         "--key-separator": key_separator is not None,

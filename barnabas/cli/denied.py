@@ -1,4 +1,4 @@
-"""Refusals by ACLs: which operation on which resource a user lacks, and the command that allows it.
+"""Refusals by ACLs: the missing operation on a resource, and the command that allows it.
 
 Kafka's answer names the kind of the resource by its code, and no operation. The operation follows
 from the request that was refused, the principal from the client's settings.
@@ -25,12 +25,12 @@ _KINDS = {
     "Cluster": "cluster",
     "TransactionalId": "transactional-id",
 }
-# What kafka-python's clients are refused, by command.
+# The operations that kafka-python's clients need, by command.
 NEEDS: dict[str, dict[str, str]] = {
     "consume": {"topic": "read", "group": "read"},
     "produce": {"topic": "write", "transactional-id": "write", "cluster": "idempotent-write"},
 }
-# What is asked for a request, by the kind of the resource that the refusal names.
+# The operation that a request needs, by the kind of the resource in the refusal.
 _CONFIGS = ("topic", "cluster", "group")
 OF_REQUEST: dict[str, dict[str, str]] = {
     "AddPartitionsToTxn": {"transactional-id": "write", "topic": "write"},
@@ -73,11 +73,12 @@ OF_REQUEST: dict[str, dict[str, str]] = {
     "StreamsGroupDescribe": {"group": "describe", "topic": "describe"},
     "WriteTxnMarkers": {"cluster": "alter"},
 }
-CHECK_PREFIX = "barnabas-check-"  # of topics and ids of `barnabas check`, which end by chance
+# prefix of the topics and ids of `barnabas check`, which have random ends
+CHECK_PREFIX = "barnabas-check-"
 
 
 def denied_kind(error: Exception) -> str:
-    """The kind of the resource that an error says was refused; empty for another error."""
+    """The kind of the refused resource in an error; empty for other errors."""
     if isinstance(error, RefusedError):
         return _KINDS.get(CODES.get(error.code, ""), "")
     text = f"{type(error).__name__}: {error}"
@@ -89,7 +90,7 @@ def denied_kind(error: Exception) -> str:
 
 
 def denied_by(error: Exception, subject: str = "") -> str:
-    """What is missing, and the command that allows it; empty where no ACL is the reason.
+    """The missing permission, and the command that allows it; empty if no ACL is the reason.
 
     Takes: subject, the resource's name, if it is known.
     """

@@ -1,9 +1,9 @@
 """Exit codes, and errors as one line that says what is wrong and what to do.
 
-0    done, or the answer is good
+0    done, or a positive answer
 1    an error, which the line on standard error names
 2    wrong usage: an option or an argument
-3    the answer is not good: stuck, faults found, not healthy
+3    a negative answer: stuck, faults found, not healthy
 130  ended by Ctrl-C
 141  standard output was closed, as `| head` does
 """
@@ -20,7 +20,7 @@ class CommandError(Exception):
 
 
 def code_name(code: int) -> str:
-    """The name of an error code as Kafka's clients have it, such as UnknownTopicOrPartition."""
+    """The name of an error code in Kafka's clients, such as UnknownTopicOrPartition."""
     try:
         return "".join(word.capitalize() for word in Code(code).name.split("_"))
     except ValueError:
@@ -30,7 +30,7 @@ def code_name(code: int) -> str:
 class RefusedError(Exception):
     """A broker answered with an error code.
 
-    code: Kafka's. name: of the code. resource: what the code is about, if that is known.
+    code: Kafka's error code. name: the code's name. resource: the resource of the error, if known.
     request: the request that was refused, which is the last one that the command has sent.
     """
 
@@ -99,7 +99,7 @@ _OTHER_NAMES = {"MessageSizeTooLarge": "MessageTooLarge"}  # kafka-python's
 
 
 def explain(error: Exception, subject: str = "") -> str:
-    """What a client's error means and what to do, as one line.
+    """The explanation of a client's error and a remedy, in one line.
 
     Takes: subject, the resource of the request, if it is known.
     """

@@ -228,7 +228,7 @@ def _node_id(data_dir: str) -> str | None:
         with open(f"{data_dir}/{META_PROPERTIES_NAME}", "rb") as file:
             return decode_properties(file.read()).get("node.id")
     except (FileNotFoundError, CorruptCheckpoint):
-        return None  # the survey says what is wrong
+        return None  # the survey reports the error
 
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
@@ -268,7 +268,7 @@ def _check_decided(survey: Survey) -> None:
 
 
 def _verify(data_dir: str, survey: Survey) -> None:
-    """Read every batch. Raises: CommandError where something is wrong."""
+    """Read every batch. Raises: CommandError if there are faults."""
     compacted = log_verify.compacted_partitions(data_dir)
     faults: list[log_verify.Fault] = []
     names = survey.directories

@@ -121,7 +121,9 @@ def reset_offsets(
 
 
 def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
-    """Where a share group starts, by partition; those where it has not read yet are left out."""
+    """The start offsets of a share group, by partition, without partitions that it has not read
+    yet.
+    """
     return {
         partition: start
         for partition, (start, _) in sorted(requests.share_offsets(admin, group).items())
@@ -156,7 +158,7 @@ def _plan(
 ) -> list[dict[str, Any]]:
     """A row for each partition: its current offset, and the new one.
 
-    Takes: wanted, the new offsets of a file; None where there is none.
+    Takes: wanted, the new offsets from a file, or None.
     """
     if wanted is not None:
         return _planned(committed, _in_range(admin, wanted))
@@ -192,8 +194,8 @@ def _planned(
 def parse_offsets(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
     """The offsets of a file of lines TOPIC,PARTITION,OFFSET.
 
-    Lines that are empty or begin with # are passed over. A first column with the group's name, as
-    Kafka's own tool writes it for several groups, is accepted.
+    Empty lines and lines that begin with # are ignored. A first column with the group's name, which
+    Kafka's own tool writes for several groups, is accepted.
 
     Raises: CommandError that names the line.
     """
@@ -220,7 +222,7 @@ def parse_offsets(lines: Iterable[str], group: str) -> dict[TopicPartition, int]
 def _in_range(
     admin: ClusterClient, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Offsets of a file, of partitions that exist, each within its partition's range."""
+    """The offsets from a file for existing partitions, each limited to its partition's range."""
     topics = describe_topics(admin, sorted({partition.topic for partition in wanted}))
     missing = sorted(set(wanted) - set(partitions_of(topics)))
     if missing:
@@ -358,7 +360,7 @@ def delete_offsets(
 def _delete(
     admin: ClusterClient, group: str, wanted: Sequence[TopicPartition], *, is_share: bool
 ) -> dict[TopicPartition, int]:
-    """Gives: the code of each partition."""
+    """Delete offsets by the request of the group's kind. Gives: the code of each partition."""
     if not is_share:
         return requests.delete_offsets(admin, group, wanted)
     codes = requests.delete_share_offsets(admin, group, sorted({row.topic for row in wanted}))

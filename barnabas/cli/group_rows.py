@@ -1,10 +1,9 @@
-"""Groups as rows: state, members, and how far each is behind; and a sentence that says what is true
-of a group's lag.
+"""Groups as rows: state, members, and lag; and a phrase that describes a group's lag.
 
 The lag of a partition is the number of offsets between the committed one and the partition's end.
-A member without a committed offset that waits behind an open transaction is behind by what the
-transaction holds back. The offset that a Spark sink commits is the number of its micro-batch, which
-has no lag.
+The lag of a member without a committed offset, which waits for an open transaction, is the number
+of records that the transaction holds back. The offset that a Spark sink commits is the number of
+its micro-batch, which has no lag.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ def describe_groups(
 ) -> list[dict[str, Any]]:
     """State, members, partitions, lag and status of groups.
 
-    Takes:  trend_s, where above 0: look twice, so long apart, to see whether the lag grows.
-            empty, groups that are known to have no members, and are not asked for any.
-            missing_ok: leave out groups that do not exist, or not any more.
+    Takes:  trend_s, if above 0, the time between two measurements, which show whether the lag
+            grows. empty, groups that are known to have no members, which are not requested.
+            missing_ok, whether to leave out groups that do not exist.
     Raises: CommandError for an unknown group.
     """
     rows = _describe_groups(admin, names, empty, missing_ok)
@@ -113,9 +112,9 @@ def _group_row(
 
 
 def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
-    """What is true of a group's lag, as one phrase.
+    """The description of a group's lag, as one phrase.
 
-    Takes: row, of `describe_groups`; trend_s, the time over which its `lag_change` was seen.
+    Takes: row, a row of `describe_groups`; trend_s, the time over which its `lag_change` was seen.
     """
     partitions, lag = row["partitions"], row["lag"]
     if not partitions:
@@ -153,7 +152,7 @@ def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
 
 
 def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
-    """A row for a share group: where it starts, and how many records it has not finished.
+    """A row for a share group: its start offset, and the number of its unfinished records.
 
     Several members may have a partition.
     """

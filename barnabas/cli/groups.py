@@ -177,7 +177,7 @@ def _print_members(output: Output, row: dict[str, Any]) -> None:
 
 
 def _note_on(name: str, row: dict[str, Any]) -> None:
-    """Say what the numbers of a partition do not."""
+    """Add a note to the numbers of a partition."""
     if row["micro_batch"]:
         number = row["committed_offset"]
         note(f"{name}: {number} is the number of a micro-batch of a Spark sink, and no offset")

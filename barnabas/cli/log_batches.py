@@ -61,12 +61,12 @@ def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlac
 
 
 def _rest(data: bytes) -> bytes:
-    """The data without zeros at either end; empty where all is zero."""
+    """The data without zeros at either end; empty if all bytes are zero."""
     return data.strip(b"\0")
 
 
 def _what_is_wrong(head: bytes, position: int, size: int) -> BadPlace | None:
-    """Why no complete batch begins with these bytes; None where one may."""
+    """Why no complete batch begins with these bytes; None if one may."""
     if len(head) < HEADER_SIZE:
         return BadPlace(position, f"{len(head)} bytes are left, too few for a batch", True)
     header = read_header(head)

@@ -75,7 +75,7 @@ def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
 
 
 def segment_rows(path: str, *, records: bool, position: int = 0) -> Iterator[Row]:
-    """A row for each batch, with its records if they are asked for."""
+    """A row for each batch, with its records if they are requested."""
     topic = topic_of(path)
     for batch in read_batches(path, position):
         if isinstance(batch, BadPlace):
@@ -225,7 +225,7 @@ def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
     whole = len(data) - len(data) % offset_index.ENTRY_SIZE
     for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole]):
         if (relative, position) == (0, 0):
-            return  # allocated ahead: the first batch of a segment has no entry
+            return  # allocated in advance: the first batch of a segment has no entry
         yield {"offset": base + relative, "position": position}
 
 
@@ -233,7 +233,7 @@ def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
     base = _base_of(name)
     whole = len(data) - len(data) % time_index.ENTRY_SIZE
     if whole > time_index.ENTRY_SIZE and not any(data):
-        return  # allocated ahead, and empty
+        return  # empty, allocated in advance
     for number, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
         if number and (timestamp, relative) == (0, 0):
             return  # allocated ahead

@@ -21,11 +21,11 @@ Findings = Iterator[tuple[int, str]]
 
 
 class SegmentFacts:
-    """What a walk through a segment's batches finds: a row for each batch, in order.
+    """The facts from a walk through a segment's batches: a row for each batch, in order.
 
-    highest_times: of all batches up to that one, inclusive. markers: offset -> (producer id,
-    whether it is a commit). is_sound: whether all batches have a correct CRC; is_whole: whether
-    they fill the file.
+    highest_times: the highest time of all batches up to that one, inclusive. markers: offset ->
+    (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC;
+    is_whole: whether they fill the file.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -49,7 +49,7 @@ class SegmentFacts:
 
 
 def check_offset_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findings:
-    """Each entry has to point to a batch that does not begin after the entry's offset."""
+    """Check that each entry points to a batch that does not begin after the entry's offset."""
     entries, rest = _entries(data, _OFFSET_ENTRY, offset_index.ENTRY_SIZE)
     if rest:
         yield len(data) - rest, f"{rest} bytes are no whole entry"
@@ -81,7 +81,7 @@ def _is_last_offset(facts: SegmentFacts, offset: int) -> bool:
 
 
 def check_time_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findings:
-    """Each entry has to have the highest time of the batches up to its offset."""
+    """Check that each entry has the highest time of the batches up to its offset."""
     entries, rest = _entries(data, _TIME_ENTRY, time_index.ENTRY_SIZE)
     if rest:
         yield len(data) - rest, f"{rest} bytes are no whole entry"
@@ -105,10 +105,10 @@ def check_time_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findi
 def check_aborted(
     data: bytes | None, facts: SegmentFacts, *, knows_all: bool, in_use: bool
 ) -> Findings:
-    """The entries have to be the aborted transactions that markers of the segment ended.
+    """Check that the entries are the aborted transactions that markers of the segment ended.
 
-    Takes: knows_all, whether all batches before the segment were seen: else a transaction may have
-           begun before the log does.
+    Takes: knows_all, whether all batches before the segment were read: otherwise a transaction may
+           have begun before the log's start.
     """
     try:
         written = TxnIndex.decode(data or b"").entries
@@ -153,7 +153,7 @@ def _entries(data: bytes, form: struct.Struct, size: int) -> tuple[list[tuple[in
     """The entries of an index without zeros at the end, and the number of remaining bytes."""
     rest = len(data) % size
     whole = data[: len(data) - rest]
-    used = len(whole.rstrip(b"\0"))  # of ten million bytes, as Apache Kafka allocates them ahead
+    used = len(whole.rstrip(b"\0"))  # Kafka allocates 10 MB in advance
     used += -used % size
     entries: list[tuple[int, int]] = list(form.iter_unpack(whole[:used]))
     return entries, 0 if not any(data[len(whole) :]) else rest

@@ -219,7 +219,9 @@ class _Verifier:
         )
 
     def _note_end(self, name: str, bad: BadPlace, *, is_active: bool) -> None:
-        """Note where the batches end before the file: no fault while a broker appends there."""
+        """Record the place where the batches end before the file does: it is no fault while a
+        broker appends there.
+        """
         if bad.unfinished and is_active and self.in_use:
             return
         hint = "; the next start cuts it off" if bad.unfinished and is_active else ""
@@ -318,7 +320,8 @@ class _Verifier:
             if header.is_transactional:
                 self.fault(name, batch.position, "a transactional batch without a producer")
             return
-        if self.topic != OFFSETS_TOPIC:  # its batches come from the coordinator, all of sequence 0
+        # its batches are written by the coordinator, all with sequence 0
+        if self.topic != OFFSETS_TOPIC:
             self._check_sequence(name, batch)
         self.state.on_batch(
             header.producer_id,
@@ -434,8 +437,8 @@ class _Verifier:
         """Check the three indexes of a segment against its batches.
 
         A segment whose batches have faults is skipped, since nothing can be checked against them.
-        Its index of aborted transactions is also skipped where the log may have gaps, or the state
-        of its producers is not reliable.
+        Its index of aborted transactions is also skipped if the log may have gaps, or the state of
+        its producers is not reliable.
         """
         if not facts.is_sound:
             return  # the batches are not reliable
@@ -499,7 +502,7 @@ class _Verifier:
                     self.fault(f"{base:020}.log", -1, text)
 
     def _log_start_offset(self, manifest: Manifest | None) -> int:
-        """The recorded start of the log; its first segment may begin before."""
+        """The recorded start of the log; its first segment may begin earlier."""
         data = _read_or_none(f"{os.path.dirname(self.directory)}/{checkpoints.LOG_START_NAME}")
         noted = 0
         if data:
@@ -512,8 +515,8 @@ class _Verifier:
         """Check that each leader epoch of the batches is recorded, and begins at or before its
         batch.
 
-        Batches before the log's start, which DeleteRecords has moved, may still be there; their
-        epochs are not recorded.
+        Batches before the log's start, which DeleteRecords has moved, may still exist; their epochs
+        are not recorded.
         """
         before = -1
         ends = [*(offset for _, offset, _, _ in self.epochs[1:]), self.next_offset]
@@ -528,7 +531,7 @@ class _Verifier:
             before = offset
 
     def _range(self) -> tuple[int, int]:
-        """From the first segment's base offset to the log's end."""
+        """The range from the first segment's base offset to the log's end."""
         return (self.bases[0] if self.bases else 0, max(self.next_offset, 1))
 
     def _decoded(self, name: str, decode: Callable[[bytes], Decoded]) -> Decoded | None:
@@ -553,7 +556,7 @@ class _Verifier:
 
 
 def verify_data_files(data_dir: str, *, in_use: bool) -> Iterator[Fault]:
-    """The faults of the files beside the partitions."""
+    """The faults of the files besides the partitions."""
     for name in (
         checkpoints.RECOVERY_POINT_NAME,
         checkpoints.LOG_START_NAME,

@@ -155,9 +155,9 @@ def connection_options(command: Command) -> Command:
 def make_connection(
     bootstrap_server: str, client_config: str | None, profile_name: str | None, timeout_s: float
 ) -> Connection:
-    """The connection of a command, by its options, the environment and a profile.
+    """The connection of a command, from its options, the environment and a profile.
 
-    `barnabas.cli.profiles` says what goes before what.
+    `barnabas.cli.profiles` defines their precedence.
 
     Raises: CommandError for a profile that does not exist.
     """
@@ -284,7 +284,7 @@ class PlaceType(click.ParamType[Place]):
 
 
 def parse_place(text: str, now_ms: int) -> Place | None:
-    """The place that a text names, None where it names none."""
+    """The place that a text names, or None."""
     lowered = text.strip().lower()
     if lowered in ("earliest", "beginning", "start"):
         return EARLIEST

@@ -19,7 +19,7 @@ from barnabas.texts import time_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPE_WIDTH = 100_000  # a line in a pipe is never broken
+PIPE_WIDTH = 100_000  # lines in a pipe are never wrapped
 STYLES = {"good": "green", "bad": "bold red", "warning": "yellow", "name": "cyan", "dim": "dim"}
 
 
@@ -106,7 +106,7 @@ class Output:
 
 
 def _is_plain(stream: TextIO) -> bool:
-    """Whether a stream takes plain text, for which rich is not loaded: it takes long to import."""
+    """Whether a stream gets plain text, for which rich, whose import takes long, is not loaded."""
     return not stream.isatty() and "FORCE_COLOR" not in os.environ
 
 
@@ -132,7 +132,7 @@ def plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) ->
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The width of a text in columns of a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -194,7 +194,7 @@ class Progress:
 def progress(label: str, total: int | None, *, hidden: bool = False) -> Iterator[Progress]:
     """A progress bar while the block runs; it is removed at the end.
 
-    Takes: total, None where it is unknown; hidden, where standard output is the same terminal.
+    Takes: total, None if it is unknown; hidden, whether standard output is the same terminal.
     """
     if hidden or not sys.stderr.isatty():
         yield Progress()

@@ -1,4 +1,4 @@
-"""What a port speaks, found out by trying: for the error of a client that cannot connect.
+"""Determines the protocol of a port by trial, for the error of a client that cannot connect.
 
 A Kafka broker does not say to a client which security protocol it expects: it closes the
 connection. The probe connects without the client's settings and sends two requests that need no
@@ -28,7 +28,7 @@ CLIENT_CONFIG = "in the file of --client-config"
 
 
 class Spoken(NamedTuple):
-    """What a port speaks. mechanisms: of SASL; none where no login is expected."""
+    """The protocol of a port. mechanisms: those of SASL; empty if no login is expected."""
 
     is_kafka: bool
     has_tls: bool = False
@@ -36,14 +36,14 @@ class Spoken(NamedTuple):
 
     @property
     def security_protocol(self) -> str:
-        """The value of security.protocol that fits."""
+        """The matching value of security.protocol."""
         if self.mechanisms:
             return "SASL_SSL" if self.has_tls else "SASL_PLAINTEXT"
         return "SSL" if self.has_tls else "PLAINTEXT"
 
 
 def probe(host: str, port: int) -> Spoken | None:
-    """What the port speaks; None where it does not answer."""
+    """The protocol of the port; None without an answer."""
     for has_tls in (False, True):
         try:
             with _connect(host, port, has_tls=has_tls) as sock:
@@ -58,7 +58,7 @@ def probe(host: str, port: int) -> Spoken | None:
 
 
 def _speaks_http(host: str, port: int) -> bool:
-    """Whether it is a server of HTTP, which waits for the end of a line before it answers."""
+    """Whether the port is an HTTP server, which waits for the end of a line before it answers."""
     try:
         with _connect(host, port, has_tls=False) as sock:
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -82,7 +82,7 @@ def _connect(host: str, port: int, *, has_tls: bool) -> socket.socket:
 
 
 def _ask(sock: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
-    """The answer to a request, from its correlation id on; empty where it is no answer."""
+    """The answer to a request, from its correlation id on; empty if it is invalid."""
     client_id = b"barnabas-probe"
     header = struct.pack(">hhih", api_key, version, CORRELATION_ID, len(client_id)) + client_id
     sock.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
@@ -122,7 +122,7 @@ def _mechanisms(sock: socket.socket) -> tuple[str, ...]:
 
 
 def mistake(spoken: Spoken, address: str, protocol: str, mechanism: str | None) -> str:
-    """What is wrong with a client's settings for a port; empty where nothing is.
+    """The error in a client's settings for a port; empty if they are right.
 
     Takes: protocol, mechanism, the client's security.protocol and sasl.mechanism.
     """

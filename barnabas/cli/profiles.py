@@ -11,7 +11,7 @@
     [profiles.staging.settings]
     "security.protocol" = "SASL_SSL"
 
-What is given closer to the command wins, setting by setting, from the first row to the last:
+For each setting the first of these sources that has it counts:
 
     option                    -b, --timeout; the file of --client-config
     environment               BARNABAS_BOOTSTRAP_SERVER, BARNABAS_TIMEOUT; a variable for each
@@ -35,13 +35,13 @@ from barnabas.cli.errors import CommandError
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
-NO_PROFILE = ""  # as --profile: none, also not the current one
+NO_PROFILE = ""  # value of --profile: no profile, not even the current one
 SECRETS = ("sasl.jaas.config",)
 _OF_SECRETS = ("password", "secret", "token", "user.info", "keystore.key")
 
 
 class Profile(NamedTuple):
-    """The way to a cluster. bootstrap_server, timeout_s: None for what is there without one."""
+    """The way to a cluster. bootstrap_server, timeout_s: None: the value without a profile."""
 
     bootstrap_server: str | None = None
     timeout_s: float | None = None
@@ -49,7 +49,7 @@ class Profile(NamedTuple):
 
 
 class Profiles(NamedTuple):
-    """All profiles, and the name of the current one; None where there is none."""
+    """All profiles, and the name of the current one; or None."""
 
     current: str | None
     by_name: Mapping[str, Profile]
@@ -123,7 +123,7 @@ def _profile(name: str, table: Mapping[str, object]) -> Profile:
 
 
 def write_profiles(profiles: Profiles) -> None:
-    """Write the file, whole or not at all, readable by its user alone. Raises: CommandError."""
+    """Write the file, completely or not at all, readable only by its user. Raises: CommandError."""
     path = profiles_file()
     new = path.with_name(f"{path.name}.new")
     try:
@@ -166,7 +166,7 @@ def _escaped(letter: str) -> str:
 
 
 def exposure() -> str:
-    """What is wrong with who may read the file of profiles; empty where nothing is."""
+    """The error in the permissions of the file of profiles; empty if they are right."""
     path = profiles_file()
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -177,7 +177,7 @@ def exposure() -> str:
     return f"others may read {path} (mode {mode:04o}): `chmod 600 {path}`"
 
 
-# --- what holds for a command -------------------------------------------------------------------
+# --- the settings of a command ------------------------------------------------------------------
 
 
 def chosen_profile(name: str | None) -> Profile:

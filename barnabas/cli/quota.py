@@ -179,7 +179,7 @@ def remove(
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
-    """An entity's name of a type; None where it has none."""
+    """An entity's name of a type; or None."""
     name = names.get(kind)
     return DEFAULT_SHOWN if kind in names and name is None else name
 

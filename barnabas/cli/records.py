@@ -26,7 +26,7 @@ class Decoded(NamedTuple):
 
 
 class InputRecord(NamedTuple):
-    """A record to send. partition, timestamp_ms: None where the client chooses."""
+    """A record to send. partition, timestamp_ms: None if the client chooses."""
 
     key: bytes | None
     value: bytes | None
@@ -36,9 +36,9 @@ class InputRecord(NamedTuple):
 
 
 class InputValue(NamedTuple):
-    """What the input says of a record, before it is encoded.
+    """A record of the input, before it is encoded.
 
-    place: where it says so, as in "orders.csv line 3". key, value: bytes as they are sent, or a
+    place: its place in the input, such as "orders.csv line 3". key, value: the bytes to send, or a
     JSON value.
     """
 
@@ -51,7 +51,7 @@ class InputValue(NamedTuple):
 
 
 def shown_bytes(data: bytes | Decoded | None) -> bytes | None:
-    """What is printed of a key or value: its bytes, or its JSON where a schema decoded it."""
+    """The printed form of a key or value: its bytes, or its JSON if a schema decoded it."""
     if isinstance(data, Decoded):
         return json.dumps(data.data, ensure_ascii=False).encode()
     return data

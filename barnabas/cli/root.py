@@ -160,7 +160,7 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
 
 
 def is_client_error(error: Exception) -> bool:
-    """Whether a broker's answer is the reason, or a connection."""
+    """Whether the error is caused by a broker's answer or a connection."""
     if isinstance(error, OSError | RefusedError):
         return True
     errors = sys.modules.get("kafka.errors")  # where kafka-python is in use

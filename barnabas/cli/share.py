@@ -177,7 +177,7 @@ class _Member:
         return bool(self._assigned)
 
     def _beat(self) -> None:
-        """Send a heartbeat, if it is time for one, and follow the assignment."""
+        """Send a heartbeat, if one is due, and apply the assignment."""
         if time.monotonic() < self._next_beat:
             return
         answer = self._heartbeat(self._epoch)
@@ -225,7 +225,7 @@ class _Member:
     # --- records ---------------------------------------------------------------------------------
 
     def fetch(self, most: int) -> Iterator[Shared]:
-        """Acquire up to so many records."""
+        """Acquire records, up to a number."""
         self._beat()
         if not self._assigned:
             time.sleep(WAIT_MS / 5000)
@@ -284,7 +284,7 @@ class _Member:
                     )  # fmt: skip
 
     def acknowledge(self) -> None:
-        """Acknowledge all that was acquired."""
+        """Acknowledge all acquired records."""
         for node_id in [node_id for node_id, rows in self._acquired.items() if rows]:
             self._acknowledge(node_id, self._sessions[node_id])
             self._sessions[node_id] += 1

@@ -1,10 +1,10 @@
-"""`barnabas support-bundle`: what somebody who helps wants to see, in a zip without secrets.
+"""`barnabas support-bundle`: information for support, in a zip without secrets.
 
-The cluster says what is in it by its own protocol, and files that are named are read. A part that
-cannot be had is a line in errors.txt: a bundle is made of a broken cluster, too. Secrets are
-removed three times: settings that Kafka calls sensitive have no value, settings of the client with
-a name of a secret are replaced, and all texts are searched for the client's own secrets and for
-what looks like one (passwords in lines of settings, tokens, keys in PEM form).
+The cluster's part is read by Kafka's protocol, and named files are read. A part that is not
+available is a line in errors.txt: a bundle can be made of a broken cluster, too. Secrets are
+removed in three ways: settings that Kafka calls sensitive have no value, settings of the client
+with a secret's name are replaced, and all texts are searched for the client's own secrets and for
+similar ones (passwords in lines of settings, tokens, keys in PEM form).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REMOVED = "(removed)"
 FILE_MODE = 0o600
 MOST_METRICS_BYTES = 8 << 20
 MOST_FILES = 10_000
-SHORTEST_SECRET = 4  # a shorter text is found everywhere
+SHORTEST_SECRET = 4  # a shorter text would be found everywhere
 _NAME = (
     r"[\w.\-]*(?:password|passwd|secret|token|credential|jaas|private[_.\-]?key|keystore\.key)"
     r"[\w.\-]*"
@@ -60,7 +60,7 @@ class Cleaner:
         self._known = re.compile("|".join(escaped)) if escaped else None
 
     def text(self, text: str) -> str:
-        """The text without what is, or looks like, a secret."""
+        """The text without secrets and texts that look like secrets."""
         text = _PEM.sub(REMOVED, text)
         text = _SETTING.sub(lambda match: f"{match[1]}{REMOVED}", text)
         text = _IN_URL.sub(rf"\1{REMOVED}@", text)
@@ -68,7 +68,7 @@ class Cleaner:
         return text if self._known is None else self._known.sub(REMOVED, text)
 
     def data(self, value: Any) -> Any:
-        """A JSON document with all its texts cleaned, but for the names of its fields."""
+        """A JSON document with all its texts cleaned, except the names of its fields."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -134,9 +134,9 @@ def support_bundle(
 ) -> int:
     """Write a zip for support: settings, state, log lines, metrics; no secrets.
 
-    Records are not in it. Names of topics, groups, users and hosts are: look into it before you
-    give it away. Where the cluster does not answer, the bundle has what can be had without it, and
-    the exit code is 1.
+    It contains no records. It contains names of topics, groups, users and hosts: check it before
+    you send it to others. Without an answer of the cluster it has the other parts, and the exit
+    code is 1.
     """
     target = target or Path(time.strftime("barnabas-support-%Y%m%d-%H%M%S.zip"))
     if target.exists():
@@ -167,7 +167,7 @@ def support_bundle(
 
 
 class _Bundle:
-    """The parts of a bundle, cleaned of secrets. errors: of parts that could not be had."""
+    """The parts of a bundle, cleaned of secrets. errors: those of missing parts."""
 
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
@@ -180,7 +180,7 @@ class _Bundle:
         return list(self._parts)
 
     def add(self, name: str, make: Callable[[], Any]) -> None:
-        """Make a part and add it, or the error that it met."""
+        """Make a part and add it, or its error."""
         try:
             made = make()
         except (CommandError, RefusedError, OSError, ValueError) as error:
@@ -256,7 +256,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
-    """Add what the cluster says of itself, until it does not answer any more."""
+    """Add the cluster's description of itself, until it no longer answers."""
     parts: tuple[tuple[str, Callable[[ClusterClient], Any]], ...] = (
         ("cluster.json", _cluster),
         ("settings.json", _settings),
@@ -375,7 +375,7 @@ def _transactions(admin: ClusterClient) -> dict[str, Any]:
     }
 
 
-# --- what is read elsewhere ---------------------------------------------------------------------
+# --- other sources ------------------------------------------------------------------------------
 
 
 def _last_lines(name: str, count: int) -> str:
@@ -387,7 +387,7 @@ def _last_lines(name: str, count: int) -> str:
 
 
 def _metrics(url: str, timeout_s: float) -> str:
-    """What a broker says at its port of metrics."""
+    """The metrics from a broker's metrics port."""
     import urllib.request
 
     if not url.startswith(("http://", "https://")):

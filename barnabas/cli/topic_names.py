@@ -28,7 +28,7 @@ def regex_option(command: Command) -> Command:
 
 
 def has_pattern(names: Sequence[str], *, regex: bool) -> bool:
-    """Whether one of the names may stand for several topics."""
+    """Whether one of the names may match several topics."""
     return regex or any(_GLOB.search(name) for name in names)
 
 
@@ -39,10 +39,10 @@ def select_topics(
     regex: bool = False,
     internal: bool = False,
 ) -> list[MetadataResponseTopic]:
-    """The topics that names and patterns stand for, by name; without names all.
+    """The topics that match names and patterns, by name; without names all.
 
-    Takes:  internal, whether patterns stand for internal topics, too.
-    Raises: CommandError for a topic that does not exist, and a pattern that no topic has.
+    Takes:  internal, whether patterns match internal topics, too.
+    Raises: CommandError for a topic that does not exist, and a pattern that matches no topic.
     """
     if names and not has_pattern(names, regex=regex):
         return describe_topics(admin, list(dict.fromkeys(names)))
@@ -74,9 +74,10 @@ def _matcher(name: str, *, regex: bool) -> re.Pattern[str]:
 
 
 def confirm_topics(topics: Sequence[str], question: str, *, yes: bool, by_pattern: bool) -> None:
-    """Ask before something is done with topics. Raises: click.Abort.
+    """Ask before an operation on topics. Raises: click.Abort.
 
-    Where a pattern chose several topics, their number has to be typed: a `y` is typed too easily.
+    If a pattern matched several topics, their number has to be typed, since a `y` is typed too
+    easily.
     """
     if not by_pattern or len(topics) == 1:
         confirm(question, yes=yes)

@@ -292,7 +292,7 @@ def _abort_on(
     force: bool,
     yes: bool,
 ) -> OpenTransaction:
-    """Write the marker that a hanging transaction lacks; gives the transaction."""
+    """Write the missing marker of a hanging transaction. Gives: the transaction."""
     with connection.admin() as admin:
         transaction = _choose(find_open_transactions(admin, partition), partition, start_offset)
         if not transaction.is_hanging and not force:

@@ -102,7 +102,7 @@ def _alter(
     deletions: Sequence[ScramCredentialDeletion] = (),
     upsertions: Sequence[ScramCredentialUpsertion] = (),
 ) -> str | None:
-    """Change credentials of one user. Gives: the error, None where there is none."""
+    """Change credentials of one user. Gives: the error, or None."""
     from barnabas.protocol.messages.alter_user_scram_credentials import (
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
@@ -193,7 +193,7 @@ def _upsertion(
 
 
 def _password(name: str, file: TextIO | None) -> str:
-    """The password. Raises: CommandError where there is none."""
+    """The password. Raises: CommandError without one."""
     if file is None and sys.stdin.isatty():
         prompt = f"Password of {name}"
         typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)

@@ -2,15 +2,15 @@
 that says what a command waits for, and Ctrl-C.
 
 Some calls of kafka-python block for longer than any timeout, and some cannot be interrupted. So a
-call runs in a thread of its own, and the command's thread waits for its result. The command stops
-to wait when the timeout is over, or at Ctrl-C. The other thread is a daemon thread, and ends with
-the process.
+call runs in a separate thread, and the command's thread waits for its result. The command stops
+waiting at the timeout, or at Ctrl-C. The other thread is a daemon thread, and ends with the
+process.
 
     what happens                        what the command does
     ----------------------------------  -----------------------------------------------
     no answer for NOTE_AFTER_S          writes a line that says what it waits for
     no answer for --timeout             raises TimeoutOver: exit code 1
-    a reason why it is hopeless         raises CommandError with that reason at once
+    a reason why no answer can come     raises CommandError with that reason at once
     Ctrl-C                              KeyboardInterrupt: exit code 130
 """
 
@@ -48,7 +48,7 @@ class Silence:
         self._since = time.monotonic()
 
     def end(self) -> None:
-        """There was an answer: the wait that follows is another."""
+        """An answer has arrived: a later wait starts from zero."""
         self._since = time.monotonic()
         self._is_noted = False
 
@@ -67,8 +67,8 @@ class Silence:
             note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
 
     def over(self, what: str) -> TimeoutOver:
-        """The error of a wait that was too long. The line comes before it also where this thread
-        did not run between the two bounds: a busy machine shows the same output.
+        """The error of a wait that was too long. The line is written first even if this thread did
+        not run between the two bounds, so that a busy machine gives the same output.
         """
         self._maybe_note(what)
         return TimeoutOver(
@@ -80,7 +80,7 @@ class Silence:
 class Waiting:
     """Calls that wait for the cluster.
 
-    Takes: hopeless, which returns why no answer can come; an empty text while one may come.
+    Takes: hopeless, a function that returns why no answer can come; an empty text while one may.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Waiting:
     def call(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of a call that may block.
 
-        Raises: TimeoutOver; CommandError where it is hopeless; what the call raises.
+        Raises: TimeoutOver; CommandError if no answer can come; the errors of the call.
         """
         call = _Call(function, args, kwargs)
         silence = self.silence()
@@ -113,13 +113,15 @@ class Waiting:
             raise
 
     def close(self, function: Callable[[], Any], *, soon: bool) -> None:
-        """Close a client, whatever comes of it. soon: after a failure or Ctrl-C."""
+        """Close a client, and ignore its errors. soon: whether to close it quickly, after a failure
+        or Ctrl-C.
+        """
         call = _Call(function, (), {})
         call.done.wait(CLOSE_S if soon else self.timeout_s)
 
 
 class _Call:
-    """A call in a thread of its own. done: it has a result."""
+    """A call in a separate thread. done: set when it has a result."""
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self.done = threading.Event()

@@ -1,4 +1,4 @@
-"""What holds the last stable offset of a partition, found by Kafka's protocol.
+"""Finds the transactions that hold back the last stable offset of a partition, by Kafka's protocol.
 
 The values, and the sentence made from them, are in `barnabas.why_stuck`. The requests:
 
@@ -76,7 +76,7 @@ def open_transactions(
 
 
 class StuckPartition(NamedTuple):
-    """A partition that open transactions hold. holder: the first of them; None if it has ended."""
+    """A partition that open transactions block. holder: the first of them; None if it has ended."""
 
     partition: TopicPartition
     last_stable_offset: int
@@ -85,11 +85,11 @@ class StuckPartition(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many offsets a read_committed reader does not get."""
+        """The number of offsets that a read_committed reader cannot read yet."""
         return self.high_watermark - self.last_stable_offset
 
     def age_ms(self, now_ms: int) -> int:
-        """How long it has been stuck, as far as is known."""
+        """How long the partition has been stuck, if known."""
         if self.holder is None:
             return 0
         return max(now_ms - self.holder.since_ms, 0) if self.holder.since_ms >= 0 else 0
@@ -116,7 +116,7 @@ def stuck_partitions(admin: ClusterClient) -> list[StuckPartition]:
 
 
 def owner_text(transaction: OpenTransaction | None) -> str:
-    """Whose transaction it is: the transactional id, and the client's address if it is known."""
+    """The owner of a transaction: the transactional id, and the client's address if it is known."""
     if transaction is None:
         return ""
     name = transaction.transactional_id or f"producer {transaction.producer_id}"
@@ -125,7 +125,7 @@ def owner_text(transaction: OpenTransaction | None) -> str:
 
 
 def state_text(transaction: OpenTransaction | None) -> str:
-    """The state for people: also whether it hangs."""
+    """The state as text, including whether the transaction hangs."""
     if transaction is None:
         return ""
     return "hangs" if transaction.is_hanging else str(transaction.state)
@@ -134,10 +134,10 @@ def state_text(transaction: OpenTransaction | None) -> str:
 def join(
     producer: ActiveProducer, described: Transaction | None, partition: TopicPartition
 ) -> OpenTransaction:
-    """Join what partition and coordinator know of one transaction.
+    """Join the information of partition and coordinator on one transaction.
 
-    It hangs where the coordinator has no open transaction of that producer on the partition: no
-    marker will ever be written.
+    The transaction hangs if the coordinator has no open transaction of that producer on the
+    partition: then no marker will ever be written.
     """
     transaction = OpenTransaction(
         producer.producer_id,

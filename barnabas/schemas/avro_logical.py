@@ -51,7 +51,7 @@ def to_json(schema: Schema, datum: Any) -> Any:
 
 
 def from_json(schema: Schema, value: Any) -> Any:
-    """A JSON value of a logical type as what is stored; NotImplemented for other types and values.
+    """A JSON value of a logical type in its stored form; NotImplemented for other types and values.
 
     Raises: SerdeError for a text of another form.
     """
@@ -116,7 +116,7 @@ def _scale(schema: Schema) -> int:
 
 
 def _context(data: bytes) -> decimal.Context:
-    """A context in which no digit of so many bytes is lost."""
+    """A decimal context in which no digit of a number of bytes is lost."""
     return decimal.Context(prec=len(data) * 3 + 1)
 
 

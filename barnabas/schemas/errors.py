@@ -12,7 +12,7 @@ INSTALL_NAMES = {"google": "protobuf", "grpc_tools": "grpcio-tools"}
 
 
 class SerdeError(ValueError):
-    """A value or bytes that do not fit a schema: the text says where, and what fits."""
+    """A value or bytes do not fit a schema; the text names the place and what fits."""
 
 
 class SchemaError(Exception):

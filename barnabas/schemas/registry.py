@@ -33,7 +33,7 @@ NOT_FOUND, SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND = 404, 40403, 40401
 
 
 class RegistrySettings(NamedTuple):
-    """Where a registry is, and how a client logs in. Files are PEM files."""
+    """The address of a registry, and a client's login. Files are PEM files."""
 
     url: str
     user_info: str = ""
@@ -268,7 +268,7 @@ class SchemaRegistry:
         return f"{where}: {reason}: is the registry running there?"
 
     def _answer(self, url: str, what: str, status: int, data: bytes) -> dict[str, Any]:
-        """What an answer has. Raises: RegistryError."""
+        """The content of an answer. Raises: RegistryError."""
         try:
             found = json.loads(data)
         except ValueError:

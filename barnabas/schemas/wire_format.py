@@ -1,4 +1,4 @@
-"""The wire format of schema registries: which schema a key or value was written with.
+"""The wire format of schema registries: identifies the schema of a key or value.
 
     byte     content
     -------  ------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ from barnabas.schemas.errors import SerdeError
 
 MAGIC = 0
 _HEAD = struct.Struct(">bI")
-INDEXES_MOST = 100  # how deep messages are within messages
+INDEXES_MOST = 100  # maximum nesting depth of messages
 VARINT_BYTES_MOST = 5
 
 
@@ -31,7 +31,7 @@ def header(schema_id: int, indexes: Sequence[int] | None = None) -> bytes:
 
 
 def split(data: bytes) -> tuple[int, bytes]:
-    """The schema's id, and what follows it. Raises: SerdeError where there is none."""
+    """The schema's id, and the bytes after it. Raises: SerdeError without an id."""
     if len(data) < _HEAD.size or data[0] != MAGIC:
         start = data[: _HEAD.size].hex(" ") or "nothing"
         raise SerdeError(
@@ -49,7 +49,7 @@ def encode_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The indexes of a Protobuf message, and what follows them. Raises: SerdeError."""
+    """The indexes of a Protobuf message, and the bytes after them. Raises: SerdeError."""
     count, at = _read_varint(data, 0)
     if count == 0:
         return (0,), data[at:]

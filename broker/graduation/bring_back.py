@@ -186,7 +186,7 @@ def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
 
 
 def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
-    """Refuse a metadata log of which a part was lost, by the mark of Kafka's clean stop.
+    """Refuse a metadata log that has lost a part, which the mark of a clean stop shows.
 
     Kafka removes our mark when it opens its logs, after its metadata are begun. At a clean stop it
     leaves a mark of its own; after that no file is torn.

@@ -183,7 +183,7 @@ class TransactionalBatches:
         self._without_space = endings.without_space
 
     def check_connection(self, produce: _Produce) -> None:
-        """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
+        """Refuse a delayed request, see `TransactionCoordinator.check_connection`."""
         name = produce.request.transactional_id
         if name is None:
             return

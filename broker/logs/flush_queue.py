@@ -171,7 +171,7 @@ class FlushQueue:
         """Flush soon the effects of a journal's record, which were appended to `logs`.
 
         No request waits for them. They become durable before any record of a later frame, since
-        the author of that record may have read them. The journal stays until they are in the logs'
+        that record may depend on them. The journal stays until they are in the logs'
         own files.
         """
         journal = self._journal
@@ -496,7 +496,7 @@ class FlushQueue:
             self._take_files(next(iter(self._to_checkpoint)), tokens, files)
 
     def _delete_journals(self) -> None:
-        """Delete the older journals if no log is left to checkpoint. No flush is running."""
+        """Delete the older journals if no log is left to checkpoint. Called while no flush runs."""
         if self._to_checkpoint or self._holder_count:
             return
         if self._journal is not None and self._journal.has_older:

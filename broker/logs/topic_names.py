@@ -16,7 +16,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises: KafkaError INVALID_TOPIC_EXCEPTION where the topic name is not valid."""
+    """Check a topic's name. Raises: KafkaError INVALID_TOPIC_EXCEPTION."""
     if not name:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, "The topic's name is empty: give it one.")
     if name in (".", ".."):
@@ -49,8 +49,8 @@ class TakenNames:
         self._by_unified[_unified(name)] = name
 
     def check(self, name: str) -> None:
-        """Raises: KafkaError INVALID_TOPIC_EXCEPTION where another topic's name differs only by '.'
-        and '_'.
+        """Check a new name. Raises: KafkaError INVALID_TOPIC_EXCEPTION if a taken one differs only
+        by '.' and '_'.
         """
         other = self._by_unified.get(_unified(name))
         if other is not None and other != name:

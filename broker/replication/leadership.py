@@ -464,7 +464,7 @@ class Leadership:
             )
 
     def _check_name_is_unique(self, record: LeaseRecord | None) -> None:
-        """Raises: LeaseRecordError where another process keeps leading as this node."""
+        """Check that no other process leads with this node's id. Raises: LeaseRecordError."""
         if self.role is not Role.WATCHING or record is None or record.leader != self.node_id:
             return
         name = f"{self.node_id}-{record.session}-"

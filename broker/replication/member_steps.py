@@ -42,7 +42,7 @@ CONNECT_PARTS = 4  # shorter than the time after which this node could lead
 def node_of(
     disk: Disk, data_dir: str, node_id: int, addresses: NodeAddresses, session: str
 ) -> Node:
-    """This node, for the lease, from the notes of its directory. Raises: OSError."""
+    """The value of this node for the lease, read from its directory. Raises: OSError."""
     return Node(
         node_id,
         addresses,

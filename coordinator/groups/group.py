@@ -1,9 +1,9 @@
 """One group: its members, its offsets, its record, and the retention of its offsets.
 
-A group is one of the consumer protocol (KIP-848), a share group (KIP-932) or a streams group
-(KIP-1071) while it has a record of such a group; else it is a classic one, also without members.
+A group is a consumer group (KIP-848), a share group (KIP-932) or a streams group (KIP-1071) while
+it has a record of that kind; else it is a classic group, also without members.
 
-How long an offset is retained, and from when on (KIP-211):
+When the retention of an offset begins (KIP-211):
 
     group                                          retained since
     never had members                              the commit of the offset
@@ -12,7 +12,7 @@ How long an offset is retained, and from when on (KIP-211):
     consumer groups (KIP-848)                      the commit, for topics that no member reads
     any other group with members                   without limit
 
-An offset whose commit had a retention time of its own is retained for that time since its commit
+An offset whose commit named a retention time is retained for that time after its commit
 (offsets/group_offsets.py), except in the last kind of group.
 """
 
@@ -42,10 +42,10 @@ PartitionCodes = dict[str, dict[int, Code]]
 class Group:
     """One group: `classic`, `consumer` or `typed` has its members, `offsets` its offsets.
 
-    partition: of the internal topic. consumer: None, or without an epoch, for a group of another
-    kind. typed: of a share group or a streams group; None, or one that does not exist, for others.
-    metadata_value: the value of its last group record, None where it has none; it stays encoded,
-    since only a restart reads it.
+    partition: the group's partition of the internal topic. consumer: None, or without an epoch, for
+    a group of another kind. typed: the share group or streams group; None, or one that does not
+    exist, for others. metadata_value: the value of its last group record, or None; it stays
+    encoded, since only a restart reads it.
     """
 
     __slots__ = (
@@ -76,11 +76,11 @@ class Group:
 
     @property
     def has_member_epochs(self) -> bool:
-        """Whether its members have epochs: it is not a classic group."""
+        """Whether its members have epochs, which those of a classic group have not."""
         return self.is_consumer or self.is_typed
 
     def require_consumer(self) -> ConsumerGroup:
-        """The consumer group that it is, or is about to be."""
+        """The consumer group of this group, which exists or is being created."""
         assert self.consumer is not None, f"group {self.group_id} is a classic one"
         return self.consumer
 
@@ -90,7 +90,7 @@ class Group:
         return self.typed is not None and self.typed.exists
 
     def require_typed(self) -> TypedGroup:
-        """The share group or streams group that it is."""
+        """The share group or streams group of this group."""
         assert self.typed is not None, f"group {self.group_id} has no type of its own"
         return self.typed
 
@@ -109,7 +109,7 @@ class Group:
 
     @property
     def protocol_type(self) -> str:
-        """The type of its members' protocol; empty where it never had members."""
+        """The type of its members' protocol; empty if it never had members."""
         if self.is_typed:
             return self.require_typed().protocol_type
         return (
@@ -137,7 +137,9 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members, which are not classic ones, read on from positions of their own."""
+        """Whether its members, which are not classic ones, continue from their own positions after
+        a restart.
+        """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -165,7 +167,7 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has no members, and no id for one that joins is pending."""
+        """Whether it has neither members nor pending member ids."""
         if self.is_typed:
             return self.require_typed().is_unused
         if self.is_consumer:
@@ -198,8 +200,8 @@ class Group:
     def next_retention_check_ms(self, settings: GroupSettings, now_ms: int) -> int:
         """The time of the next retention check.
 
-        Without members it is when the next offset expires; members may change their subscriptions
-        at any time.
+        Without members it is the time when the next offset expires; with members it is at regular
+        intervals, since members may change their subscriptions at any time.
         """
         next_check_ms = now_ms + settings.offsets_retention_check_interval_ms
         if self.has_members:

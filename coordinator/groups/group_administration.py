@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-ROWS_AT_ONCE = 500  # groups of a list that are read in one slice
+ROWS_AT_ONCE = 500  # groups of a list that one slice reads
 _FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 
 
@@ -122,7 +122,7 @@ class GroupAdministration:
     def on_delete_groups(
         self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete groups without members, with all their offsets. Each is answered once."""
+        """Delete groups without members, with all their offsets. Each group is answered once."""
         results = ResultsByPartition()
         codes: dict[str, Code] = {}
         for group_id in request.groups_names:
@@ -149,7 +149,7 @@ class GroupAdministration:
 def _described(group: Group) -> DescribedGroup:
     """The row of a classic group.
 
-    Assignments of the former generation are listed until there are new ones.
+    Assignments of the previous generation are listed until there are new ones.
     """
     rebalance = group.classic.rebalance
     selected = rebalance.protocol_name if rebalance.state is State.STABLE else None

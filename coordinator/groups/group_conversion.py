@@ -7,12 +7,12 @@
     the last consumer leaves, and         the group becomes a classic one of these members, with
     classic members remain                their current assignments, and rebalances
 
-It takes the current assignments, not the targets: if another consumer joins before the members know
-of the change, none of their partitions is given away. The record of such a group has no leader, by
-which a start recognises that the rebalance is still to come; with Apache Kafka a restart at this
-point may leave the partitions of the consumers that left without an owner.
+The conversion uses the current assignments, not the targets: if another consumer joins before the
+members know of the change, it gets none of their partitions. The record of such a group has no
+leader, by which a start recognises that the rebalance is still pending; with Apache Kafka a restart
+at this point may leave the partitions of the consumers that left without an owner.
 
-`group.consumer.migration.policy` allows one or both of the two. An empty group is not converted: a
+`group.consumer.migration.policy` allows one or both conversions. An empty group is not converted: a
 group of the other kind replaces it.
 """
 
@@ -66,14 +66,16 @@ NO_LEADER = None
 
 
 class Upgrade(NamedTuple):
-    """A consumer group that is to replace a classic one, and the records that make it."""
+    """A consumer group that will replace a classic one, and the records that create it."""
 
     consumer: ConsumerGroup
     records: list[CoordinatorRecord]
 
 
 class ClassicGroups(NamedTuple):
-    """The makers of classic groups. load: of the value of a group's record, and the time."""
+    """The constructors of classic groups. load: takes the value of a group's record, and the
+    time.
+    """
 
     new: Callable[[str], ClassicGroup]
     load: Callable[[str, GroupMetadataValue, int], ClassicGroup]
@@ -100,8 +102,9 @@ class GroupConversion:
     def upgraded(self, group: Group) -> Upgrade | None:
         """The consumer group that a group with classic members becomes; None without members.
 
-        Raises: KafkaError GROUP_ID_NOT_FOUND where it may not become one. The group itself does not
-                change.
+        The group itself does not change.
+
+        Raises: KafkaError GROUP_ID_NOT_FOUND if the conversion is not allowed.
         """
         classic = group.classic
         if not classic.members:
@@ -175,7 +178,7 @@ class GroupConversion:
     def downgrade(
         self, group: Group, remaining: Sequence[str], result: Result, now_ms: int
     ) -> None:
-        """Make the group a classic one of these members, which rebalances."""
+        """Make the group a classic one with these members, and begin a rebalance."""
         consumer = group.require_consumer()
         for member_id in consumer.members:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
@@ -263,7 +266,7 @@ def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) 
 def _upgrade(
     group_id: str, epoch: int, values: dict[str, MemberValue], targets: dict[str, Assignment]
 ) -> Upgrade:
-    """The group whose members all have their targets, with its records."""
+    """The consumer group, in which all members have their target assignments, with its records."""
     made = [records.member_record(group_id, *row) for row in values.items()]
     made.append(records.group_epoch_record(group_id, epoch, NO_HASH))
     made += [records.member_target_record(group_id, *row) for row in targets.items()]

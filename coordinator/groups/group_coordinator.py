@@ -98,8 +98,8 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 MOST_DECODED = 100_000  # decoded topic partitions that are cached
-DUE_AT_ONCE = 100  # deadlines that are handled by one tick
-RETENTION_CHECK_COST = 10  # of one group, in records, besides its offsets
+DUE_AT_ONCE = 100  # deadlines that one tick handles
+RETENTION_CHECK_COST = 10  # size of one group in records, besides its offsets
 
 
 class GroupCoordinator:
@@ -110,9 +110,9 @@ class GroupCoordinator:
 
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
             offsets; topics, for subscriptions of consumer groups; new_member_suffix, a source of
-            unique texts for member ids, and new_member_id, of whole ids; overrides, the settings
-            that a group has of its own; setting_of, the value of a group's setting. Twelve
-            parameters, by name: each is one thing that the host provides.
+            unique suffixes of member ids, and new_member_id, a source of whole ids; overrides, the
+            settings that are set for a group; setting_of, the value of a group's setting. Twelve
+            parameters, by name: each is one function or value that the host provides.
     """
 
     def __init__(
@@ -151,9 +151,10 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        self._topic_partitions: dict[bytes, TopicPartition] = {}  # by their encoding in keys
+        # decoded topic partitions by their encoding in keys
+        self._topic_partitions: dict[bytes, TopicPartition] = {}
 
-    # A part is imported and made by the first request to it: a start loads none of them, nor their
+    # The first request to a part imports and makes it: a start loads neither these parts nor their
     # messages.
 
     @functools.cached_property
@@ -195,14 +196,14 @@ class GroupCoordinator:
 
     @functools.cached_property
     def share_offsets(self) -> ShareOffsets:
-        """The requests about where share groups read."""
+        """The requests about the offsets of share groups."""
         from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
 
         return ShareOffsets(self._table, self._context.topics)
 
     @functools.cached_property
     def streams_requests(self) -> StreamsRequests:
-        """The requests of streams groups' members, and of administrators that describe them."""
+        """The requests of streams groups' members, and of administrators who describe groups."""
         from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 
         return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
@@ -219,7 +220,8 @@ class GroupCoordinator:
     ) -> None:
         """Apply the record at `offset`.
 
-        Takes:  producer, (producer_id, producer_epoch) where the record is part of its transaction.
+        Takes:  producer, (producer_id, producer_epoch) if the record is part of a transaction, else
+                None.
         """
         if is_offset_key(key):
             group_id, encoded = split_offset_key(key)
@@ -293,7 +295,8 @@ class GroupCoordinator:
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
-            if not group.classic.pending_ids:  # else it is about to become a classic one
+            # otherwise the group is about to become a classic one
+            if not group.classic.pending_ids:
                 self._table.maybe_forget(group)
 
     def _replay_typed_group(
@@ -359,7 +362,7 @@ class GroupCoordinator:
                     group.classic.rebalance.prepare(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)
-            # spread over one interval, so that thousands of groups are not due at one time
+            # spread over one interval, so that thousands of groups are not due at the same time
             due_ms = now_ms + interval_ms * number // len(self._groups)
             self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
@@ -367,8 +370,8 @@ class GroupCoordinator:
     def on_power_loss(self, now_ms: int) -> Result:
         """Remove all members after a power loss, so that they join again.
 
-        They may have read beyond the end that the logs have now. Only a member that joins continues
-        from its committed offset; few clients compare their position with the log by its leader
+        Members may have read beyond the present ends of the logs. Only a member that joins restarts
+        at its committed offset; few clients compare their position with the log by its leader
         epochs (KIP-320).
 
         Called after `on_loaded`.
@@ -385,7 +388,7 @@ class GroupCoordinator:
     def offsets_beyond_log_end(
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
-        """The committed offsets beyond the end of their logs, and what replaces them."""
+        """The committed offsets beyond the end of their logs, and the offsets that replace them."""
         from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
@@ -413,13 +416,15 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
-        """Handle what is due: sessions that are over, rebalances, the retention of offsets.
+        """Handle due deadlines: expired sessions, rebalances, the retention of offsets.
 
-        At most DUE_AT_ONCE of them: the next tick continues, and requests come in between.
+        One tick handles at most DUE_AT_ONCE deadlines: the next tick continues, and requests are
+        served in between.
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # retention first: it must see no group that has a record of this tick, not replayed yet
+        # retention first: it must not see a group that has a record of this tick, which is not
+        # replayed yet
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -428,7 +433,7 @@ class GroupCoordinator:
             if group is None or kind == RETENTION:
                 continue
             if self._timers.deadline_ms(key) is not None:
-                continue  # an earlier one of this tick has moved it
+                continue  # an earlier deadline of this tick has moved it
             if group.is_consumer or group.is_typed:
                 due_of_groups.setdefault(group_id, []).append(key)
                 continue
@@ -437,21 +442,21 @@ class GroupCoordinator:
                 group.classic.on_session_timeout(member_id, result, now_ms)
             elif (
                 kind == JOIN and not member_id
-            ):  # with a member it is a timer of before a conversion
+            ):  # a timer with a member is left from before a conversion
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
-            # in one call: none of them sees what the records of another change
+            # in one call: none of the checks sees the changes by the records of another
             machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of the groups that are due for it, as many as one tick may."""
+        """Check the retention of the groups whose check is due, as many as one tick may handle."""
         cost = 0
         for key in due:
             kind, group_id, _ = key
@@ -474,11 +479,11 @@ class GroupCoordinator:
     def on_sync_group(
         self, request: SyncGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Take the leader's assignments. The answer may be in the Result of a later event."""
+        """Store the leader's assignments. The answer may be in the Result of a later event."""
         return self._membership.on_sync_group(request, context, now_ms)
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's, with the assignments that the group waits for."""
+        """Whether a SyncGroup is the leader's, with the assignments for which the group waits."""
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
@@ -491,7 +496,7 @@ class GroupCoordinator:
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart the session of a member; REBALANCE_IN_PROGRESS where it must join again."""
+        """Restart the session of a member; REBALANCE_IN_PROGRESS if it must join again."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -522,7 +527,7 @@ class GroupCoordinator:
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Store a compiled pattern for the heartbeat that it came with."""
+        """Store a compiled pattern for the heartbeat that contains it."""
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
@@ -566,8 +571,8 @@ class GroupCoordinator:
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets of topics that were deleted, by their names, and what share groups
-        keep of them, by their ids, a part at a time.
+        """Delete all offsets of deleted topics, by name, and the states that share groups have of
+        them, by id, in parts.
         """
         return self._removal.on_topics_deleted(names, topic_ids)
 

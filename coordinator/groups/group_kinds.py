@@ -1,7 +1,7 @@
-"""The kinds of groups: how classic groups are made, and the machines of the other kinds.
+"""The kinds of groups: the constructors of classic groups, and the machines of the other kinds.
 
-All that one of these needs is imported and made when the first group of the kind is met: at a start
-it would take a tenth of the broker's time.
+The modules of a kind are imported, and its machine is made, with the first group of that kind: at a
+start this would take a tenth of the broker's time.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class GroupsContext(NamedTuple):
-    """What groups of every kind use of the broker.
+    """The parts of the broker that groups of every kind use.
 
-    overrides: the settings that a consumer group has of its own. setting_of: the value of a group's
-    setting, its own or the broker's. new_member_suffix: a source of unique texts for the ids of
+    overrides: the settings that are set for a consumer group. setting_of: the value of a group's
+    setting, its own or the broker's. new_member_suffix: a source of unique suffixes for the ids of
     classic members. new_member_id: a source of whole member ids.
     """
 
@@ -63,7 +63,7 @@ class GroupKinds:
     def __init__(self, context: GroupsContext) -> None:
         self._context = context
 
-    # --- by the kind of a group ------------------------------------------------------------------
+    # --- machines by kind ------------------------------------------------------------------------
 
     def machine_of(self, group: Group) -> GroupMachine:
         """The machine for the members of a group, which is not a classic one."""
@@ -72,7 +72,7 @@ class GroupKinds:
         return self.shares if group.kind == SHARE_TYPE else self.streams
 
     def typed_kind(self, kind: str) -> TypedKind | None:
-        """What reads the records of share groups or streams groups; None: the kind is unknown."""
+        """The reader of the records of share groups or streams groups; None for an unknown kind."""
         if kind == SHARE_TYPE:
             from barnabas.coordinator.groups.share.share_group import ShareKind
 
@@ -104,7 +104,7 @@ class GroupKinds:
 
     @functools.cached_property
     def consumer_records(self) -> types.ModuleType:
-        """The module of their records."""
+        """The module of consumer groups' records."""
         from barnabas.coordinator.groups.consumer import consumer_group_records
 
         return consumer_group_records

@@ -7,8 +7,8 @@ null, bytes are int32 length and content.
     2      a group           group string
     others belong to groups of other types (KIP-848) and are skipped
 
-The value of an offset (int16 version, then); written as version 3, or 1 where the request named a
-retention time of its own:
+The value of an offset (int16 version, then); written as version 3, or as version 1 if the request
+named a retention time:
 
     0      offset int64, metadata string, commit_timestamp int64
     1      offset int64, metadata string, commit_timestamp int64, expire_timestamp int64
@@ -54,7 +54,8 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _KEY_START = struct.Struct(">hh")  # version, size of the group's id
-_OFFSET_START = struct.Struct(">hqi")  # of a value of version 3: version, offset, leader_epoch
+# the start of a value of version 3: version, offset, leader_epoch
+_OFFSET_START = struct.Struct(">hqi")
 _OFFSET_HEAD = struct.Struct(">hqih")  # the same with the size of the metadata
 _VERSIONS_OF_OFFSET_KEYS = frozenset((b"\0\0", b"\0\1"))
 
@@ -76,7 +77,8 @@ class GroupKey(NamedTuple):
 class MemberMetadata(NamedTuple):
     """A member in the value of its group's record.
 
-    subscription: its metadata for the group's protocol; the metadata of others is not stored.
+    subscription: its metadata for the group's protocol; metadata for other protocols are not
+    stored.
     """
 
     member_id: str
@@ -147,7 +149,7 @@ class _Reader:
         return self.varint() - 1 if self.flexible else self.number(_INT32)
 
     def tags(self) -> None:
-        """Skip the tagged fields, of which none has a meaning here."""
+        """Skip the tagged fields, none of which is used here."""
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
@@ -330,7 +332,7 @@ def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
     session_timeout_ms = reader.number(_INT32)
     subscription, assignment = reader.bytes_field(), reader.bytes_field()
     reader.tags()
-    if rebalance_timeout_ms < 0:  # before version 1 the one timeout served for both
+    if rebalance_timeout_ms < 0:  # before version 1 one timeout served both purposes
         rebalance_timeout_ms = session_timeout_ms
     return MemberMetadata(
         member_id,

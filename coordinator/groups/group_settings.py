@@ -13,7 +13,7 @@ class GroupSettings:
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 0  # group.initial.rebalance.delay.ms
     max_size: int = 2**31 - 1  # group.max.size
-    # not configurable: how long the JoinGroup of a new member may wait
+    # not configurable: the maximum wait of a new member's JoinGroup
     new_member_join_timeout_ms: int = 300_000
     offset_metadata_max_size: int = 4_096  # offset.metadata.max.bytes
     # message.max.bytes of __consumer_offsets

@@ -26,8 +26,7 @@ class GroupTable:
     """All groups by their ids, and their deadlines.
 
     A group is in `by_id` as soon as it has hard state, or a member that joins. It is removed when
-    it has none of both: by the record that removes the last of its state, or by its retention
-    check.
+    it has neither: by the record that removes the last of its state, or by its retention check.
     """
 
     def __init__(
@@ -41,11 +40,11 @@ class GroupTable:
         self._partition_count, self._new_classic_group = partition_count, new_classic_group
 
     def new_group(self, partition: int, group_id: str) -> Group:
-        """A group without state, which is not in the table yet."""
+        """Make a group without state, which is not in the table yet."""
         return Group(group_id, partition, self._new_classic_group(group_id))
 
     def get_or_create(self, partition: int, group_id: str) -> Group:
-        """The group with that id; a new one where there was none."""
+        """The group with that id; it is created if it does not exist."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = self.new_group(partition, group_id)
@@ -57,10 +56,12 @@ class GroupTable:
             return
         if group.consumer is not None or group.typed is not None:
             return
-        if group.classic.members:  # it has just become a classic one, whose record comes next
+        # the group has just become a classic one, whose record is replayed next
+        if group.classic.members:
             return
         del self.by_id[group.group_id]
-        # they may be due in days: timers of ids that are used once and deleted would accumulate
+        # these timers may be due in days: those of ids that are used once and deleted would
+        # accumulate
         self.timers.cancel((RETENTION, group.group_id, ""))
         group.classic.rebalance.cancel_timers()
         for member_id in group.classic.pending_ids:

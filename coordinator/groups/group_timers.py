@@ -18,7 +18,9 @@ OF_TYPED_GROUPS = (FIRST_TARGET, ASSIGNING)
 
 
 def one_slice(timers: Timers[TimerKey], due: list[TimerKey], now_ms: int) -> list[TimerKey]:
-    """The keys that are due, with one slice of an assignment: the next tick has the next one."""
+    """The due keys, with at most one that computes a slice of an assignment: the others wait for
+    the next tick.
+    """
     slices = [key for key in due if key[0] == ASSIGNING][1:]
     for key in slices:
         timers.schedule(key, now_ms)

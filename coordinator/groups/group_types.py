@@ -11,7 +11,7 @@ _BY_VERSION = {
 
 
 def type_of_version(version: int) -> str | None:
-    """The type of group, of share and streams groups, that has records with keys of this version;
-    None where it is none of the two.
+    """The type of group whose records have keys of this version: share or streams; None for other
+    types.
     """
     return _BY_VERSION.get(version)

@@ -1,7 +1,7 @@
 """Requests of members: joining, syncing and leaving a group of any kind.
 
-Each request is checked as far as the kind of the group does not matter, and then passed to the
-machine of its kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member of the
+The checks that do not depend on the kind of the group are made here; then the request is passed to
+the machine of its kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member of the
 classic protocol in a consumer group.
 
 Source: KIP-345, KIP-394, KIP-848.
@@ -89,7 +89,8 @@ class Membership:
             return Code.INVALID_SESSION_TIMEOUT
         size = sum(len(protocol.metadata) for protocol in request.protocols)
         if len(request.protocols) > MAX_PROTOCOLS or size > settings.max_record_bytes:
-            # Apache Kafka answers so when the group's record is refused, and keeps all until then
+            # Apache Kafka sends this answer when the group's record is refused, and keeps the
+            # members until then
             return Code.UNKNOWN_SERVER_ERROR
         if request.group_id in self._table.by_id:
             return Code.NONE
@@ -101,7 +102,7 @@ class Membership:
     def on_sync_group(
         self, request: SyncGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Take the leader's assignments, and return the member's own.
+        """Store the leader's assignments, and return the member's assignment.
 
         The answer may be in the Result of a later event.
         """
@@ -124,7 +125,7 @@ class Membership:
         return result
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's, with the assignments that the group waits for."""
+        """Whether a SyncGroup is the leader's, with the assignments for which the group waits."""
         group = self._table.by_id.get(request.group_id)
         return (
             group is not None and not group.is_consumer and group.classic.is_completed_by(request)
@@ -149,7 +150,7 @@ class Membership:
         if not request.group_id:
             code, leaving = Code.INVALID_GROUP_ID, []
         elif group is None or group.is_typed:
-            pass  # its members do not leave by this request
+            pass  # members of such a group do not leave by this request
         elif group.is_consumer:
             codes = self._kinds.classic_members.on_leave(group, leaving, result, now_ms)
         else:
@@ -185,7 +186,7 @@ class Membership:
                 raise KafkaError(
                     Code.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}': join it."
                 )
-            if group is None:  # it is in the table only when nothing more is refused
+            if group is None:  # the group enters the table only after all checks
                 group = self._table.new_group(result.partition, group_id)
             if request.member_epoch < JOINING:
                 response = consumers.on_leave(group, request, result, now_ms)

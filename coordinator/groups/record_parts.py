@@ -1,4 +1,4 @@
-"""What the records of consumer, share and streams groups have in common: the form of their keys,
+"""The common parts of the records of consumer, share and streams groups: the form of their keys,
 and parts of their values. Source: Apache Kafka 4.3, the schemas of the group coordinator's records.
 """
 
@@ -13,7 +13,9 @@ _INT16 = struct.Struct(">h")
 
 
 def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
-    """A key. Takes: member_id, or what else the record is about; None where it is of the group."""
+    """Encode a key. Takes: member_id, the member or other subject of the record; None for a record
+    of the group itself.
+    """
     out = bytearray(_INT16.pack(version))
     write_string(out, group_id, False)
     if member_id is not None:
@@ -22,9 +24,9 @@ def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
 
 
 def value_start(value: bytes, kind: str) -> int:
-    """The position after the version of a value. Takes: kind, of the group, for the error.
+    """The position after the version of a value. Takes: kind, the kind of the group, for the error.
 
-    Raises: ValueError where the version is not known.
+    Raises: ValueError where the version is unknown.
     """
     (version,) = _INT16.unpack_from(value)
     if version != 0:
@@ -33,6 +35,8 @@ def value_start(value: bytes, kind: str) -> int:
 
 
 def read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
-    """A topic id and the position after it. An id of zeros, which means none, is read as such."""
+    """A topic id and the position after it. A zero id, which means no topic, is returned as a zero
+    UUID.
+    """
     topic_id, at = read_uuid(data, at)
     return topic_id or uuid.UUID(int=0), at

@@ -1,4 +1,6 @@
-"""The topics of the broker, as the coordinator of groups sees them, and how it notices changes."""
+"""The topics of the broker, as the coordinator of groups sees them, with a version that shows
+changes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
-IsVisible = Callable[[str], bool]  # a topic, by its name
-NO_HASH = 0  # of topics none of which exists
+IsVisible = Callable[[str], bool]  # the hash of one topic, by name
+NO_HASH = 0  # the hash of topics none of which exists
 
 
 class TopicDirectory(Protocol):
@@ -27,18 +29,20 @@ class TopicDirectory(Protocol):
         """The name of the topic with that id; None where it is unknown."""
 
     def names(self) -> Iterable[str]:
-        """All topics that a pattern may match: not the internal ones."""
+        """All topics that a pattern may match, which are all but the internal ones."""
 
     def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """The check whether the client of a request may describe a topic; None: it may all."""
+        """A check of whether the client of a request may describe a topic; None: it may describe
+        all.
+        """
 
 
 def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
     """A number that changes when one of the topics is created, grows, or is deleted.
 
-    NO_HASH where none of them exists.
+    It is NO_HASH if none of them exists.
     """
-    from hashlib import blake2b  # here, since a start without such groups does not need it
+    from hashlib import blake2b  # imported here, since a start without such groups does not need it
 
     digest = blake2b(digest_size=8)
     is_any_there = False

@@ -1,5 +1,5 @@
-"""What the coordinator needs of a kind of group with a protocol of its own: share groups (KIP-932)
-and streams groups (KIP-1071).
+"""The interfaces of kinds of groups with a special protocol: share groups (KIP-932) and streams
+groups (KIP-1071).
 
 A `TypedGroup` is the hard state of one such group. A `TypedKind` reads its records; a
 `GroupMachine` answers its members. Both are loaded with the first group of the kind.
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class TypedGroup(Protocol):
-    """One group. kind: as in ListGroups. protocol_type: of its members, as in ListGroups."""
+    """One group. kind, protocol_type: the group's type, and its members' protocol type, as in
+    ListGroups.
+    """
 
     kind: str
     protocol_type: str
@@ -44,8 +46,8 @@ class TypedGroup(Protocol):
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members read on from a position of their own: after a power loss, which may
-        have taken the records before it, they have to join again.
+        """Whether its members continue from their own positions. If so they have to join again
+        after a power loss, which may have removed the records before these positions.
         """
 
     @property
@@ -54,7 +56,7 @@ class TypedGroup(Protocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is removed with the last of its offsets."""
+        """Whether the group is removed together with its last offset."""
 
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
@@ -64,7 +66,7 @@ class TypedGroup(Protocol):
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member of a commit in an earlier epoch has had the partition since then."""
+        """Whether a member has had the partition since the earlier epoch of its commit."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
         """NONE where offsets may be fetched, else the code."""
@@ -73,7 +75,9 @@ class TypedGroup(Protocol):
         """NONE where offsets may be deleted, else the code."""
 
     def decide_again(self) -> None:
-        """Let the next heartbeat decide again what the last one has: its records are dropped."""
+        """Let the next heartbeat repeat the decision of the last one, whose records were
+        dropped.
+        """
 
     def replay(self, key: Any, value: bytes | None) -> None:
         """Apply one record."""
@@ -84,7 +88,9 @@ class TypedGroup(Protocol):
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The records after which it keeps nothing of deleted topics but its members' wishes."""
+        """The records that remove deleted topics from the group, except from its members'
+        subscriptions.
+        """
 
 
 class TypedKey(Protocol):
@@ -95,7 +101,7 @@ class TypedKey(Protocol):
 
 
 class TypedKind(Protocol):
-    """How the records of a kind of group are read."""
+    """The reader of the records of a kind of group."""
 
     def decode_key(self, key: bytes) -> TypedKey | None:
         """The key of a record; None where it is unknown."""

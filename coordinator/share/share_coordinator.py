@@ -1,13 +1,13 @@
 """The share coordinator: the durable state of share partitions, by the records of
 `__share_group_state`.
 
-A share partition is a partition as one share group reads it. Its state is the start offset, before
+A share partition is a partition that one share group reads. Its state is the start offset, before
 which every record is acknowledged or archived, and the delivery state of runs of offsets after it.
 The broker that leads the partition reads the state once, then writes each change; the group's
 coordinator initialises and deletes it.
 
-A change is an update record. After so many updates a snapshot with the whole state follows, and
-what is before the oldest of the last snapshots of all share partitions is deleted from the log.
+A change is an update record. After a number of updates a snapshot with the whole state follows.
+Records before the oldest of the last snapshots of all share partitions are deleted from the log.
 Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
 """
 
@@ -74,7 +74,7 @@ NEGATIVE_PARTITION = "the request has a negative partition"
 NAMED_TWICE = "the request names the share partition twice"
 UNINITIALIZED = "the share partition is not initialized"
 
-# (topic id, partition): whether there is such a partition
+# (topic id, partition): whether the partition exists
 PartitionExists = Callable[[bytes, int], bool]
 LogEnd = Callable[[bytes, int], int | None]
 
@@ -91,20 +91,24 @@ class ShareCoordinator:
         updates_per_snapshot: int = DEFAULT_UPDATES_PER_SNAPSHOT,
         cold_snapshot_interval_ms: int = COLD_SNAPSHOT_INTERVAL_MS,
     ) -> None:
-        """No states. Takes: partition_count, of the internal topic. updates_per_snapshot, after
-        which a snapshot follows. cold_snapshot_interval_ms, after which a share partition gets a
-        snapshot if others have changed, so that the log's start can move.
+        """A coordinator without states.
+
+        Takes: partition_count, the partition count of the internal topic. updates_per_snapshot, the
+               number of updates after which a snapshot follows. cold_snapshot_interval_ms, the time
+               after which an unchanged share partition gets a snapshot if others have changed, so
+               that the log's start can move.
         """
         self._partition_count = partition_count
         self._partition_exists, self._wall = partition_exists, wall
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_snapshot_interval_ms
         self._states: dict[SharePartitionKey, ShareState] = {}
-        # of each partition of the internal topic, the offset of the last snapshot of each share
-        # partition, in the order of these offsets
+        # for each partition of the internal topic, the offsets of the last snapshots of its share
+        # partitions, in order
         self._snapshots: dict[int, dict[SharePartitionKey, int]] = {}
         self._redundant: dict[int, int] = {}
-        self._changed: set[int] = set()  # partitions with a record since their cold snapshots
+        # partitions of the internal topic with records since the last cold snapshots
+        self._changed: set[int] = set()
         self._next_cold_ms: int | None = None
 
     def __len__(self) -> int:
@@ -121,7 +125,7 @@ class ShareCoordinator:
         return iter(self._states)
 
     def summary(self, key: SharePartitionKey) -> Summary:
-        """The start offset of a share partition, and what goes with it."""
+        """The start offset of a share partition, with its epochs."""
         state = self._states.get(key)
         if state is None:
             return NO_SUMMARY
@@ -133,14 +137,16 @@ class ShareCoordinator:
         )
 
     def partition_of(self, key: SharePartitionKey) -> int:
-        """The partition of the internal topic that a share partition's records go to."""
+        """The partition of the internal topic that has a share partition's records."""
         state = self._states.get(key)
         if state is not None:
             return state.log_partition
         return partition_for(coordinator_key(key), self._partition_count)
 
     def redundant_offset(self, log_partition: int) -> int:
-        """The offset before which no record of the internal topic's partition is needed."""
+        """The offset before which all records of a partition of the internal topic are
+        redundant.
+        """
         return self._redundant.get(log_partition, 0)
 
     # --- one share partition ---------------------------------------------------------------------
@@ -148,8 +154,8 @@ class ShareCoordinator:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
     ) -> Change:
-        """Begin a state, or begin it again. Takes: start_offset, -1: by the group's setting when a
-        member first reads.
+        """Initialize a state, or initialize it again. Takes: start_offset; -1: the group's setting
+        decides when a member first reads.
         """
         state = self._states.get(key)
         if state is not None and ANY_EPOCH != state_epoch < state.highest_state_epoch:
@@ -170,9 +176,11 @@ class ShareCoordinator:
         return Change(self.partition_of(key), snapshot_record(key, snapshot))
 
     def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Change:
-        """Let a leader of the partition read the state. A new leader's epoch fences earlier ones.
+        """Let a leader of the partition read the state. The epoch of a new leader fences earlier
+        leaders.
 
-        Without an error `state` has the state. Takes: leader_epoch, -1: no leader reads.
+        Without an error `state` returns the state. Takes: leader_epoch; -1: the reader is no
+        leader.
         """
         state = self._states.get(key)
         if state is None:
@@ -203,7 +211,7 @@ class ShareCoordinator:
         return Change(state.log_partition, record)
 
     def delete(self, key: SharePartitionKey) -> Change:
-        """Delete a state; one that does not exist is deleted already."""
+        """Delete a state; a missing state counts as deleted."""
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         state = self._states.get(key)
@@ -217,7 +225,7 @@ class ShareCoordinator:
         leader_epoch: int,
         now_ms: int,
     ) -> CoordinatorRecord:
-        """An update; or a snapshot, where there are as many updates as the settings allow."""
+        """An update, or a snapshot if the maximum number of updates is reached."""
         if state.updates < self._updates_per_snapshot:
             batches: list[StateBatch] = []
             combine(batches, written.state_batches, written.start_offset)
@@ -337,7 +345,8 @@ class ShareCoordinator:
                     rows.append(share_messages.row(request, row, change, None))
                     continue
                 key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
-                if key in seen:  # a second decision about it would not know the first one's record
+                # a second decision about the same state would not see the record of the first one
+                if key in seen:
                     change = Change(error_code=Code.INVALID_REQUEST, error_message=NAMED_TWICE)
                 else:
                     seen.add(key)
@@ -359,11 +368,11 @@ class ShareCoordinator:
         return results.as_one()
 
     def on_records_lost(self, log_end: LogEnd, now_ms: int) -> Result:
-        """Set states back to the end of their partitions, whose last records a power loss took.
+        """Set states back to the ends of their partitions, whose last records a power loss removed.
 
-        Otherwise the records that are written there next would count as acknowledged.
+        Otherwise the next records at these offsets would count as acknowledged.
 
-        Takes: log_end, which gives the end of a partition's log by topic id and index.
+        Takes: log_end, a function from topic id and index to the end of the partition's log.
         """
         results = ResultsByPartition()
         for key, state in self._states.items():
@@ -390,12 +399,12 @@ class ShareCoordinator:
         return results.as_one()
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has something to do; None: no state has changed."""
+        """The time at which `on_tick` has work next; None: no state has changed."""
         return self._next_cold_ms if self._changed else None
 
     def on_tick(self, now_ms: int) -> Result:
-        """Snapshots of share partitions that have not changed for long, while others have: up to
-        COLD_AT_ONCE; the next tick continues.
+        """Make snapshots of share partitions that have not changed for long while others have. A
+        tick makes at most COLD_AT_ONCE; the next tick continues.
         """
         results = ResultsByPartition()
         if self._next_cold_ms is None or self._next_cold_ms > now_ms:
@@ -413,7 +422,7 @@ class ShareCoordinator:
         return results.as_one()
 
     def _cold(self, log_partition: int, before_ms: int, most: int) -> Iterator[CoordinatorRecord]:
-        """Snapshots of the share partitions whose last one is older than that wall time."""
+        """Snapshots of the share partitions whose last snapshot is older than a wall time."""
         for key in self._snapshots.get(log_partition, ()):
             state = self._states[key]
             if not most or state.write_timestamp > before_ms:
@@ -426,7 +435,7 @@ class ShareCoordinator:
     # --- the records -----------------------------------------------------------------------------
 
     def replay(self, log_partition: int, offset: int, key: bytes, value: bytes | None) -> None:
-        """Take over one record: the only writer of the states."""
+        """Apply one record. Only this method changes the states."""
         decoded = decode_key(key)
         if decoded is None:
             return
@@ -456,17 +465,18 @@ class ShareCoordinator:
                 state = self._states[key] = ShareState(log_partition)
             state.replace(decode_snapshot(value))
             snapshots[key] = offset
-            if state.create_timestamp == state.write_timestamp:  # else it is a cold snapshot
+            # otherwise the record is a cold snapshot
+            if state.create_timestamp == state.write_timestamp:
                 self._changed.add(log_partition)
         self._redundant[log_partition] = next(iter(snapshots.values()), offset)
 
     def on_loaded(self, now_ms: int) -> None:
-        """All records are replayed: cold snapshots are made from now on."""
+        """Called after all records are replayed: from now on cold snapshots are made."""
         self._next_cold_ms = now_ms + self._cold_interval_ms
 
 
 def complete_count(batches: Iterable[StateBatch]) -> int:
-    """The offsets of runs that are acknowledged or archived."""
+    """The number of offsets in acknowledged or archived runs."""
     return sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
 
 

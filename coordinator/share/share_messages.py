@@ -1,4 +1,4 @@
-"""The answers to the requests about the state of share partitions, by the request that they answer.
+"""The answers to the requests about the state of share partitions.
 
 The five requests have the same form: topics by id, and their partitions; so have their answers.
 """
@@ -61,7 +61,7 @@ _RESPONSES: dict[int, Any] = {
 def row(request: StateRequest, asked: Any, change: Change, state: ShareState | None) -> Message:
     """The row of one share partition.
 
-    Takes: asked, the row of the request; state, before the change.
+    Takes: asked, the row of the request; state, the state before the change.
     """
     answer: Message = _ROWS[request.API_KEY](
         partition=asked.partition,

@@ -3,7 +3,7 @@
 Keys: int16 version, then group_id (int16 length and UTF-8), topic_id (uuid), partition int32:
 
     0      a snapshot: the whole state of the share partition
-    1      an update: what has changed since
+    1      an update: the changes since the last record
 
 Values: int16 version (0), then, in compact forms and with tagged fields at the end of each struct:
 
@@ -58,8 +58,8 @@ _COUNT_TAG = b"\x01\x00\x04"  # one tagged field: number 0, of four bytes
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition as one share group reads it. topic_id: its 16 bytes, which are faster to hash
-    than the object.
+    """A partition that one share group reads. topic_id: its 16 bytes, which are faster to hash than
+    the UUID object.
     """
 
     group_id: str
@@ -80,8 +80,8 @@ def coordinator_key(key: SharePartitionKey) -> str:
 
 
 class Snapshot(NamedTuple):
-    """The value of a snapshot. delivery_complete_count: of the offsets from the start offset on,
-    those that are acknowledged or archived; -1: unknown.
+    """The value of a snapshot. delivery_complete_count: how many offsets from the start offset on
+    are acknowledged or archived; -1: unknown.
     """
 
     snapshot_epoch: int
@@ -105,7 +105,7 @@ class Update(NamedTuple):
 
 
 def decode_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
-    """(version, share partition); None for a version that is unknown.
+    """(version, share partition); None for an unknown version.
 
     Raises: ValueError, struct.error, IndexError where the key is damaged.
     """
@@ -118,7 +118,7 @@ def decode_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
 
 
 def decode_snapshot(value: bytes) -> Snapshot:
-    """Decode the value of a snapshot. Raises: as `decode_key`."""
+    """Decode the value of a snapshot. Raises: see `decode_key`."""
     _check_version(value)
     _, snapshot_epoch, state_epoch, leader_epoch, start_offset, created, written = (
         _SNAPSHOT.unpack_from(value)
@@ -137,7 +137,7 @@ def decode_snapshot(value: bytes) -> Snapshot:
 
 
 def decode_update(value: bytes) -> Update:
-    """Decode the value of an update. Raises: as `decode_key`."""
+    """Decode the value of an update. Raises: see `decode_key`."""
     _check_version(value)
     _, snapshot_epoch, leader_epoch, start_offset = _UPDATE.unpack_from(value)
     batches, at = _read_batches(value, _UPDATE.size)

@@ -1,4 +1,4 @@
-"""What the share coordinator stores of one share partition, and what is decided about it."""
+"""The state of one share partition in the share coordinator, and the decisions about it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ANY_EPOCH = -1
 
 
 class ShareState:
-    """The state of one share partition, as its records say.
+    """The state of one share partition from its records.
 
     highest_leader_epoch, highest_state_epoch: requests with a lower epoch are refused. updates: the
-    update records since the last snapshot. log_partition: of the internal topic. beginning: a
-    higher number each time that the state is begun again or deleted, since what a leader has read
-    of it does not hold any more.
+    number of update records since the last snapshot. log_partition: the partition of the internal
+    topic. beginning: a number that rises each time that the state is initialized again or deleted,
+    which invalidates the state that a leader has read.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class ShareState:
         )
 
     def replace(self, one: Snapshot) -> None:
-        """Take over a snapshot."""
+        """Apply a snapshot."""
         if self._is_begun_again_by(one):
             self.beginning += 1
         self.snapshot_epoch, self.state_epoch = one.snapshot_epoch, one.state_epoch
@@ -66,7 +66,7 @@ class ShareState:
         self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
 
     def _is_begun_again_by(self, one: Snapshot) -> bool:
-        """Whether a snapshot does not follow from the state, but replaces it."""
+        """Whether a snapshot initializes the state again instead of continuing it."""
         has_lost_batches = (
             bool(self.batches)
             and not one.state_batches
@@ -76,7 +76,7 @@ class ShareState:
         return one.state_epoch != self.state_epoch or is_earlier or has_lost_batches
 
     def add(self, one: Update) -> None:
-        """Take over an update."""
+        """Apply an update."""
         if one.leader_epoch != UNCHANGED:
             self.leader_epoch = one.leader_epoch
         if one.start_offset != UNCHANGED:
@@ -98,8 +98,8 @@ class Written(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is decided about one share partition: a record for the partition of the internal topic,
-    or none; or an error.
+    """The decision about one share partition: a record for the partition of the internal topic, or
+    no record, or an error.
     """
 
     log_partition: int = -1
@@ -109,7 +109,7 @@ class Change(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What DescribeShareGroupOffsets needs. start_offset of -1: not read yet."""
+    """The values for DescribeShareGroupOffsets. start_offset of -1: the group has not read yet."""
 
     start_offset: int
     delivery_complete_count: int

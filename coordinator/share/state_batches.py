@@ -1,8 +1,8 @@
 """Runs of offsets with the same delivery state, as the records of share partitions contain them.
 
-A list of runs is sorted by offset, and no two runs overlap. A run that is added wins where it
-overlaps with others if its delivery count is higher, or its state where the counts are equal:
-a record's deliveries are only counted up, and the states are ordered from available to archived.
+A list of runs is sorted by offset, and no two runs overlap. An added run replaces overlapping parts
+of others if its delivery count is higher, or, with equal counts, its state: delivery counts only
+rise, and the states are ordered from available to archived.
 Source: KIP-932, "Share group state".
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
-"""The numbers of delivery states. A record that is acquired is stored as none of them: after a
-start it is available again."""
+"""The numbers of delivery states. The state of an acquired record is not stored: after a start the
+record is available again."""
 
 _END = sys.maxsize
 
@@ -30,10 +30,10 @@ class StateBatch(NamedTuple):
 
 
 def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Add runs to a list, in place, and remove what is before the start offset; -1: nothing is.
+    """Add runs to a list, in place, and remove the runs before the start offset; -1: remove none.
 
-    The cost depends on the runs that are added or removed, and not on the length of the list, but
-    for moving its memory.
+    The cost depends on the added and removed runs, and not on the length of the list, except for
+    moving its memory.
     """
     for run in added:
         if run.last_offset >= start_offset:
@@ -57,7 +57,7 @@ def _add(batches: list[StateBatch], run: StateBatch) -> None:
 def _overlaid(earlier: list[StateBatch], run: StateBatch) -> list[StateBatch]:
     """The runs of a part of the list and of `run`, which overlaps or touches each of them."""
     made: list[StateBatch] = []
-    at = run.first_offset  # up to which `run` has been placed
+    at = run.first_offset  # the offset up to which `run` is placed
     for one in earlier:
         if one.first_offset < at:
             before = one._replace(last_offset=min(one.last_offset, at - 1))
@@ -83,7 +83,7 @@ def _rank(run: StateBatch) -> tuple[int, int]:
 
 
 def _append(made: list[StateBatch], run: StateBatch) -> None:
-    """Append a run, as a part of the last one where both have the same state and count."""
+    """Append a run; it is joined to the last one if both have the same state and count."""
     if made and made[-1][2:] == run[2:] and made[-1].last_offset + 1 == run.first_offset:
         made[-1] = made[-1]._replace(last_offset=run.last_offset)
     else:

@@ -1,8 +1,8 @@
 """The answers to EndTxn, by the state of the transaction: tables, and functions that read them.
 
-None as a code means that the request decides the transaction. In version 1 an EndTxn of a
-transaction that is not open is a retry or a mistake. In version 2 each end raises the epoch, so
-that the two are distinguished by the producer.
+None as a code means that the request decides the transaction. In version 1 an EndTxn for a
+transaction that is not open may be a retry or a mistake. In version 2 each end raises the epoch, so
+that the producer's epoch distinguishes the two.
 
 Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
 """
@@ -36,7 +36,7 @@ repeats a request whose answer it did not receive. None: the request decides.
 def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
     """The answer to an EndTxn of version 1 from the current producer.
 
-    Where no transaction is open, NONE if the same end is complete: the request is a retry.
+    Without an open transaction it is NONE if the same end is complete: the request is a retry.
     """
     if state is TransactionState.ONGOING:
         return None
@@ -48,5 +48,7 @@ def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
 
 
 def code_of_version_2(state: TransactionState, commit: bool, *, is_again: bool) -> Code | None:
-    """The answer to an EndTxn of version 2; is_again: from the producer that ended it before."""
+    """The answer to an EndTxn of version 2. is_again: whether the producer that ended the
+    transaction repeats the request.
+    """
     return ENDS_OF_VERSION_2[state][2 * commit + (not is_again)]

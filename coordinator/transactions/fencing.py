@@ -1,7 +1,7 @@
-"""Which producer may act on a transactional id, and the error for every other one.
+"""Decides which producer may act on a transactional id, and the error for every other one.
 
 Pure functions. Modules call them as `fencing.require_current(...)`, so that a test can replace a
-rule in one place.
+rule at one place.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
 """
@@ -51,7 +51,7 @@ def require_current_or_last(
 ) -> tuple[TransactionMetadata, bool]:
     """The transaction, and whether `producer` has ended it before: see `ENDS_OF_VERSION_2`.
 
-    Raises: KafkaError as `require_current`.
+    Raises: KafkaError, see `require_current`.
     """
     if transaction is not None and transactional_id and transaction.was_ended_by(producer):
         return transaction, True
@@ -65,9 +65,9 @@ def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAn
 
 
 def code_for_version(code: Code, context: RequestContext, first_version: int) -> Code:
-    """The code as the request's version knows it.
+    """The error code in the form of the request's version.
 
-    Takes: first_version, the first that knows PRODUCER_FENCED; before it, the code is
+    Takes: first_version, the first version with PRODUCER_FENCED; earlier versions get
            INVALID_PRODUCER_EPOCH.
     """
     if code is Code.PRODUCER_FENCED and context.api_version < first_version:

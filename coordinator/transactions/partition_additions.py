@@ -1,4 +1,4 @@
-"""The partitions of open transactions: how they are added, and how a write verifies them.
+"""The partitions of open transactions: their addition, and their verification by writes.
 
 A transaction begins with the Ongoing record of its first partition. Three requests add partitions:
 AddPartitionsToTxn, AddOffsetsToTxn (the partition of __consumer_offsets of a group), and in version
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     )
     from barnabas.protocol.request_context import RequestContext
 
-# The first version of a request that adds partitions by itself (KIP-890, part two).
+# The first version of each request that adds partitions by writing (KIP-890, part two).
 PRODUCE_ADDS, OFFSETS_ADD = 12, 5
-# The first version that knows TRANSACTION_ABORTABLE, for a partition that was not added; before it
-# the code is INVALID_TXN_STATE.
+# The first version with TRANSACTION_ABORTABLE, for a partition that was not added; earlier versions
+# get INVALID_TXN_STATE.
 _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE, _ADD_KNOWS_ABORTABLE = 11, 4, 5
-_ADD_KNOWS_FENCED = 2  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
+_ADD_KNOWS_FENCED = 2  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
 _ADD_KNOWS_BATCHES = 4
 
 
 class PartitionAdditions:
-    """Decides which partitions the open transactions have."""
+    """Decides on the partitions of open transactions."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class PartitionAdditions:
     ) -> Result:
         """Add the partitions that a producer is about to write to.
 
-        From version 4 on a request is for many transactions, and may only verify.
+        From version 4 on a request names many transactions, and may ask for verification only.
 
-        Gives:  an Ongoing record and the answer; no record where all of them are added already.
-                Errors: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED for internal topics and
+        Gives:  an Ongoing record and the answer; no record if all are already added. Errors:
+                INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED for internal topics and
                 UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the others of that
-                transaction), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-                CONCURRENT_TRANSACTIONS; if only verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE
-                before version 5) where a partition is not in the transaction.
+                transaction), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS;
+                if only verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a
+                partition is not in the transaction.
         """
         if context.api_version >= _ADD_KNOWS_BATCHES:
             return self._add_in_batch(request, context, now_ms)
@@ -158,7 +158,7 @@ class PartitionAdditions:
         """The partitions that no transaction may have, with their codes.
 
         Apache Kafka cannot load a partition of __transaction_state that has a marker, so no version
-        may add those. The partitions of __consumer_offsets are added for clients by
+        may add its partitions. The partitions of __consumer_offsets are added for clients by
         AddOffsetsToTxn, and for brokers (version 4 on) like any other.
         """
         internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
@@ -179,13 +179,13 @@ class PartitionAdditions:
         now_ms: int,
         client_transaction_version: int = 0,
     ) -> TransactionMetadata | None:
-        """The transaction with `pairs`; None where it has them already. Raises: KafkaError."""
+        """The transaction with `pairs` added; None if it already has them. Raises: KafkaError."""
         transaction = fencing.require_current(transaction, transactional_id, producer)
         if self._table.is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if transaction.is_kept:
             raise KafkaError(Code.INVALID_TXN_STATE)
-        # no pairs, too, end here: a transaction does not begin without a partition
+        # an empty list ends here, too: a transaction does not begin without a partition
         if all(pair in transaction.partitions for pair in pairs):
             return None
         return transaction.with_partitions(
@@ -228,8 +228,8 @@ class PartitionAdditions:
     ) -> Result:
         """Add the partitions that a producer of version 2 is about to write to.
 
-        Gives:  an Ongoing record, which is appended before the first batch; none where they may not
-                be added: `verify` then returns the code.
+        Gives:  an Ongoing record, which is appended before the first batch; no record if they may
+                not be added: then `verify` returns the code.
         """
         transaction = self._table.by_id.get(transactional_id)
         try:
@@ -248,7 +248,9 @@ class PartitionAdditions:
         return self.on_writing(transactional_id, producer, [pair], now_ms)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
-        """The partition that stores the group's offsets. It is not looked up: it always exists."""
+        """The partition that stores the group's offsets. It is not looked up, since it always
+        exists.
+        """
         return TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
 
     # --- verification ----------------------------------------------------------------------------
@@ -284,13 +286,13 @@ class PartitionAdditions:
     ) -> Code:
         """Whether offsets of a group may be appended: NONE, or the code for TxnOffsetCommit.
 
-        For the first offsets the group must be in the transaction, as a partition for its first
-        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is
-        accepted, and fences the producer: Apache Kafka 3.9 does so, as recorded, and 4.3 does not.
-        The highest epoch is refused, since no producer can have it.
+        For the first offsets the group must be in the transaction, like a partition for its first
+        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is accepted
+        and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not. The highest
+        epoch is refused, since no producer can have it.
 
         Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
-                partition; None where it has none there.
+                partition; None without an open transaction there.
         """
         table = self._table
         if producer in table.kept_from:

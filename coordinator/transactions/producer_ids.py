@@ -11,7 +11,7 @@ class ProducerIdAllocator:
     """Allocates each producer id once.
 
     A block is reserved by `persist(end)`: after its return, `end` is the first id that a later run
-    may reserve. Only then the ids of the block are allocated. So a crash loses the rest of one
+    may reserve. Only then the ids of the block are allocated. So a crash wastes the rest of one
     block, and no id is ever allocated twice. Source: KIP-730.
     """
 
@@ -20,7 +20,7 @@ class ProducerIdAllocator:
     ) -> None:
         """Begin after the last reserved block.
 
-        Takes:  next_id, the last argument of `persist`, 0 at first: no id at or above it was ever
+        Takes:  next_id, the last argument of `persist`, initially 0: no id at or above it was ever
                 allocated.
         """
         assert block_size > 0
@@ -32,7 +32,8 @@ class ProducerIdAllocator:
     def skip_used(self, next_id: int) -> None:
         """Allocate no id below `next_id`.
 
-        Another broker has allocated some of them, or the record of the reserved block is lost.
+        Another broker may have allocated some of these ids, or the record of the reserved block was
+        lost.
         """
         if next_id > self._next_id:
             self._next_id = self._block_end = max(next_id, self._block_end)
@@ -51,7 +52,7 @@ class ProducerIdAllocator:
     def allocate(self) -> int:
         """An unused id.
 
-        Raises: what `persist` raises; no id is allocated then.
+        Raises: the errors of `persist`, after which no id is allocated.
         """
         if self._next_id == self._block_end:
             self._block_end = self._reserve_after(self._block_end)

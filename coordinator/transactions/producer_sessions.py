@@ -1,13 +1,13 @@
 """The sessions of transactional producers: InitProducerId, and the end of all sessions after a
 power loss.
 
-A session is a producer id and epoch. InitProducerId begins one; where a transaction is open it
-first fences the producer and aborts, and the session begins when that is complete
-(`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead, for the
-producer of the next session alone.
+A session is a producer id and epoch. InitProducerId begins one. If a transaction is open, it first
+fences the producer and aborts the transaction, and the session begins when the abort is complete
+(`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead, only for
+the producer of the next session.
 
-Source: KIP-98, KIP-360 (a producer requests its next epoch), KIP-890, KIP-939; README.md names what
-        differs from Apache Kafka.
+Source: KIP-98, KIP-360 (a producer requests its next epoch), KIP-890, KIP-939; README.md lists the
+        differences from Apache Kafka.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.request_context import RequestContext
 
-_FIRST_VERSION_WITH_FENCED = 4  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
+_FIRST_VERSION_WITH_FENCED = 4  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
 
 
 class ProducerSessions:
-    """Decides which producer id and epoch a transactional id has next."""
+    """Decides the next producer id and epoch of a transactional id."""
 
     def __init__(
         self, table: TransactionTable, allocate_producer_id: Callable[[], int], wall: WallClock
@@ -60,12 +60,12 @@ class ProducerSessions:
     ) -> Result:
         """The first request of a producer, or its request for the next epoch (KIP-360).
 
-        Gives:  an Empty record and its answer; where a transaction is open, its abort, and the
-                answer when that is complete; where it is to be kept (KIP-939), an Ongoing record
+        Gives:  an Empty record and its answer; with an open transaction its abort, and the answer
+                when the abort is complete; if the transaction is kept (KIP-939), an Ongoing record
                 and the answer. Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
                 PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (markers are being written);
-                TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit where it is not enabled;
-                INVALID_TXN_STATE where an open transaction of two-phase commit is to be kept in a
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit if it is not enabled;
+                INVALID_TXN_STATE for a request to keep an open transaction of two-phase commit in a
                 session without it.
         """
         transactional_id = request.transactional_id
@@ -147,9 +147,10 @@ class ProducerSessions:
         context: RequestContext,
         now_ms: int,
     ) -> Result:
-        """Fence the producer of an open transaction, which only the requester may end from now on.
+        """Fence the producer of an open transaction; from now on only the requester may end the
+        transaction.
 
-        The timeout is never shortened: it must not abort a transaction that was prepared.
+        The timeout is never shortened: it must not abort a prepared transaction.
         Raises: KafkaError INVALID_TXN_STATE, see `on_init_producer_id`.
         """
         if transaction.is_two_phase and timeout_ms != NO_TIMEOUT_MS:
@@ -185,9 +186,10 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """The record of the next session of a transactional id that has no open transaction.
 
-        A retry keeps the epoch that the first request led to. Not so where that request led to an
-        abort in version 1 and a crash prevented the answer: the epoch that fenced is given to no
-        producer, since it may be the last. In version 2 the abort's epoch is the requested one.
+        A retry gets the epoch that the first request led to. The exception is a first request that
+        led to an abort in version 1 and whose answer a crash prevented: no producer gets the
+        fencing epoch, since it may be the last one. In version 2 the abort's epoch is the requested
+        one.
         """
         is_retry = (
             init.requester != NO_PRODUCER
@@ -205,9 +207,9 @@ class ProducerSessions:
         )
 
     def _once_durable(self, session: TransactionMetadata, replies: list[Reply]) -> Result:
-        """The result of a session, which waits for the disk before it is answered.
+        """The result that begins a session; its answer waits for the disk.
 
-        Otherwise an epoch that a power loss removed could be given to a second producer.
+        Otherwise a second producer could get an epoch whose record a power loss removed.
         """
         result = self._table.result(session.transactional_id, [session], replies)
         result.durable = True
@@ -220,8 +222,8 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """The Prepare record by which the coordinator aborts an open transaction.
 
-        At level 2 that alone does not fence the producer: its epoch is one behind, and it receives
-        the new one when it requests the abort itself, or its next epoch.
+        At level 2 the record alone does not fence the producer: its epoch is one behind, and it
+        receives the new epoch when it requests the abort itself, or its next epoch.
 
         Takes: requester, the producer itself where its request is the reason, else NO_PRODUCER.
         """
@@ -233,18 +235,18 @@ class ProducerSessions:
     def on_power_loss(self, now_ms: int, *, spares_two_phase: bool) -> Result:
         """Give every transactional id another producer id, at a start after a power loss.
 
-        A producer on another machine continues its session, of which the broker may have lost what
-        was not yet on the disk: a batch that was acknowledged, the record that a partition is in
-        the transaction, an abort. So no session may continue: open transactions are aborted, and
-        every producer is fenced once. One that requests its next epoch (KIP-360) gets it.
+        A producer on another machine continues its session, but the broker may have lost unflushed
+        data of it: an acknowledged batch, the record that a partition is in the transaction, an
+        abort. So no session may continue: open transactions are aborted, and every producer is
+        fenced once. A producer that requests its next epoch (KIP-360) gets it.
 
-        Each id gets another producer id, since its next epoch may be in use already: an abort of
-        version 2 gives one and is not flushed. Such aborts may have come at any level of
-        transaction.version, and the level may have changed since.
+        Each id gets another producer id, since its next epoch may already be in use: an abort of
+        version 2 assigns one and is not flushed. Such aborts are possible at any level of
+        transaction.version, which may have changed since.
 
         An open transaction of two-phase commit stays open with its producer, since every answer
-        about it was durable. Not so where answers do not wait for the disk, nor in the copy of a
-        leader whose answers did not (`spares_two_phase` is false).
+        about it was durable. The exceptions are a broker whose answers do not wait for the disk,
+        and the copy of such a leader (`spares_two_phase` is false).
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -260,7 +262,7 @@ class ProducerSessions:
             )
             session = WaitingInit(NO_TICKET, requester, transaction.timeout_ms, takes_new_id=True)
             if is_open:
-                # whatever the level: an abort of version 2 would give the producer an epoch
+                # at every level: an abort of version 2 would assign the producer an epoch
                 fence = transaction.fenced(requester, now_ms + self._wall.ahead_ms)
                 effects.append(self._table.decision(fence, session))
             elif transaction.state in PREPARED:

@@ -6,8 +6,8 @@ writers. The parts share one `TransactionTable`, which they read:
     this module             the writers, deadlines, connections, and the end of a transaction
     producer_sessions.py    InitProducerId, aborts by the coordinator, the start after a power loss
     partition_additions.py  AddPartitionsToTxn, AddOffsetsToTxn, writes that add, verification
-    fencing.py              which producer may act on a transactional id
-    end_txn_answers.py      what EndTxn is answered, as tables
+    fencing.py              the producer that may act on a transactional id
+    end_txn_answers.py      the answers to EndTxn, as tables
 
 A transaction begins with an Ongoing record. It ends with a `Decision`: of its producer (EndTxn), or
 of the coordinator (a new session, or the timeout), which raises the epoch. From the decision until
@@ -16,15 +16,15 @@ CONCURRENT_TRANSACTIONS. The order in which the host carries out a decision is t
 broker/transactions/transaction_end.py. The host also keeps the requests that wait for the end.
 
 In version 2 (KIP-890, part two) the first write begins a transaction and each end raises the epoch;
-so does each abort of a coordinator whose transaction.version is at level 2. The version of each
-request decides, so one transactional id may change between the versions.
+so does each abort by a coordinator whose transaction.version is at level 2. The version of each
+request decides, so a transactional id may switch between the versions.
 
 In a session of two-phase commit (KIP-939) another system decides. Its transactions have no timeout,
 and the producer of the next session may keep the open one, to end it as that system decided. Such
-an open transaction outlives a power loss: every answer about it waits for the disk.
+an open transaction survives a power loss: every answer about it waits for the disk.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 implement them, and
-        KIP-939; README.md names what differs.
+        KIP-939; README.md lists the differences.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-END_GIVES_EPOCH = 5  # the first version of EndTxn that is of version 2 of the protocol
-_END_KNOWS_FENCED = 2  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
-DUE_AT_ONCE = 32  # deadlines of one tick, and markers of these: a third of a ms each
+END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
+_END_KNOWS_FENCED = 2  # earlier versions get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED
+DUE_AT_ONCE = 32  # deadlines handled by one tick, together with their markers: a third of a ms each
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -101,10 +101,10 @@ def _trace(metadata: TransactionMetadata) -> None:
 class TransactionCoordinator(TransactionDeadlines):
     """The coordinator of all transactional ids of this broker.
 
-    Each id has one TransactionMetadata and at most one deadline: the timeout of the transaction
-    while it is open, the expiration of the id while none is, nothing while markers are written.
-    Deadlines follow from the hard state, so replay sets them too. Soft state: the latest connection
-    over which each producer added to its transaction.
+    Each id has one TransactionMetadata and at most one deadline: the timeout of an open
+    transaction, or the expiration of an id without one; there is no deadline while markers are
+    written. Deadlines follow from the hard state, so replay sets them too. Soft state: the latest
+    connection over which each producer added to its transaction.
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
     debug level. two_phase, kept_from: see TransactionTable.
@@ -122,13 +122,13 @@ class TransactionCoordinator(TransactionDeadlines):
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """A coordinator without ids. Its eight parameters are all that it knows of the broker.
+        """A coordinator without ids. Its eight parameters are its whole interface to the broker.
 
-        Takes: partition_count, of __transaction_state. group_partition, the partition of
-               __consumer_offsets that stores a group. coordinator_epoch, the leader epoch of a
-               partition of __transaction_state, which markers contain as in Kafka. is_ending,
-               whether a transactional id's transaction is decided and not complete; its Prepare
-               record may not be appended yet.
+        Takes: partition_count, the partition count of __transaction_state. group_partition, the
+               partition of __consumer_offsets that stores a group. coordinator_epoch, the leader
+               epoch of a partition of __transaction_state, which markers contain as in Kafka.
+               is_ending, a test of whether a transactional id's transaction is decided and not
+               complete; its Prepare record may not be appended yet.
         """
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
@@ -141,7 +141,8 @@ class TransactionCoordinator(TransactionDeadlines):
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
-    # A part is imported and made by its first request: a start loads none, nor their messages.
+    # The first request to a part imports and makes it: a start loads neither these parts nor their
+    # messages.
 
     @functools.cached_property
     def _sessions(self) -> ProducerSessions:
@@ -171,7 +172,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def replay(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
         """Apply one record of __transaction_state; keys of later versions are skipped.
 
-        Raises: ValueError where the value cannot be read: the broker must not go on without it.
+        Raises: ValueError where the value cannot be read: the broker must not continue without it.
         """
         transactional_id = decode_key(key)
         if transactional_id is None:
@@ -184,7 +185,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.
 
-        Takes: now_ms, when it was appended; None at a start, where its age is the wall clock's.
+        Takes: now_ms, the time of its append; None at a start: then its age is that of its
+               timestamp.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -207,7 +209,7 @@ class TransactionCoordinator(TransactionDeadlines):
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
-            # else its deadline stays, whatever the wall clock did since it began
+            # otherwise the deadline stays, whatever changes the wall clock has had since
         elif metadata.state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
@@ -234,7 +236,7 @@ class TransactionCoordinator(TransactionDeadlines):
             self.two_phase.discard(metadata.transactional_id)
 
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
-        """The content of the last record of a transactional id; None where there is none."""
+        """The content of the last record of a transactional id; None without a record."""
         return self._transactions.get(transactional_id)
 
     def snapshot(self) -> dict[str, TransactionMetadata]:
@@ -248,7 +250,7 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- a start ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Decision]:
-        """The decisions in the log that are not complete: the host carries them out (again).
+        """The decisions in the log that are not complete: the host carries them out, perhaps again.
 
         Called once, after the log was replayed.
         """
@@ -264,7 +266,7 @@ class TransactionCoordinator(TransactionDeadlines):
         return None if decided is None else self._table.decision(decided)
 
     def on_journaled_decision(self, key: bytes, value: bytes) -> Result:
-        """The Prepare record of a flush journal, as a result if the log does not have it."""
+        """The Prepare record of a flush journal, as a Result, if the log does not have it."""
         decided = decode_record(key, value)
         if decided is None:
             return Result()
@@ -273,8 +275,8 @@ class TransactionCoordinator(TransactionDeadlines):
             {transaction.producer, transaction.current_producer}
             & {decided.producer, decided.last_producer}
         ):
-            # the id has expired, or a later session has begun: its record is durable before any
-            # answer of it
+            # the id has expired, or a later session has begun: its record was durable before its
+            # answer
             return Result()
         if transaction.order_ms >= decided.order_ms:
             return Result()  # a decision is later than all records before it
@@ -384,19 +386,20 @@ class TransactionCoordinator(TransactionDeadlines):
         """Refuse a request that was delayed on a connection that its producer has abandoned.
 
         In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"): the client has
-        repeated it over a new connection and begun its next transaction there, which the late one
-        would end. A late Produce would join the next transaction in the same way, if its sequence
-        happens to be the next. In version 2 a late request has an older epoch, except where the
-        last transaction was of version 1.
+        repeated it over a new connection and begun its next transaction there, which the late
+        request would end. A late Produce would join the next transaction in the same way, if its
+        sequence happens to be the next. In version 2 a late request has an older epoch, except
+        where the last transaction was of version 1.
 
-        Connections are numbered as they are accepted. One is abandoned when the producer adds to
-        its transaction over a later one, and for ends when it ends one. It is closed, not answered:
-        a client that uses two at once connects again and is served.
+        Connections are numbered in the order of acceptance. A connection is abandoned when the
+        producer adds to its transaction over a later one; for ends, when it ends a transaction over
+        a later one. An abandoned connection is closed without an answer: a client that uses two
+        connections at the same time connects again and is served.
 
         Takes:  channels, the purposes of the connection: it must not be abandoned for any of them,
-                and the earlier ones are abandoned for the last one. is_noted: false where earlier
-                connections stay valid. node_id, of the broker that received it: a client returns to
-                an older connection when a leader is moved.
+                and the earlier ones are abandoned for the last one. is_noted: false if earlier
+                connections stay valid. node_id, the id of the broker that received it: a client
+                returns to an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -412,8 +415,8 @@ class TransactionCoordinator(TransactionDeadlines):
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
             if of_producer != producer:
-                # an InitProducerId came since, over any connection: a late request from before it
-                # has the earlier epoch
+                # an InitProducerId was processed since, over any connection: an older request has
+                # the earlier epoch
                 latest = 0
             if connection_id < latest:
                 raise DelayedRequest(
@@ -433,7 +436,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """The open transaction whose producer requests its commit; None where it has none.
+        """The open transaction whose producer requests its commit; None without one.
 
         The host flushes its data before the commit is decided. Until `on_data` there is no
         deadline: the timeout measures the producer, not the disk, nor a process that is suspended
@@ -454,8 +457,8 @@ class TransactionCoordinator(TransactionDeadlines):
     ) -> Decision | None:
         """Commit the transaction that `on_commit_requested` returned: its data are on the disk.
 
-        None where it has changed since: partitions were added to it, or it has ended. If it is open
-        its timeout starts again.
+        None if the transaction has changed since: partitions were added, or it has ended. If it is
+        open its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -489,7 +492,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
 
-        Gives:  the decision, which the request waits for; else an answer. Errors: INVALID_REQUEST,
+        Gives:  the decision, for which the request waits; else an answer. Errors: INVALID_REQUEST,
                 INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
                 INVALID_TXN_STATE.
         """
@@ -517,7 +520,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
         """The content of a decision's Complete record, once its markers are written.
 
-        None where the transaction does not wait for markers: a second report does no harm.
+        None if the transaction does not wait for markers, so that a second call does no harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (
@@ -529,13 +532,13 @@ class TransactionCoordinator(TransactionDeadlines):
             return None
         return transaction.completed(now_ms + self._wall.ahead_ms)
 
-    # --- time ------------------------------------------------------------------------------------
+    # --- timers ----------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> Result:
-        """Abort the transactions whose timeout is over, and remove the ids that have expired.
+        """Abort the transactions whose timeout has passed, and remove expired ids.
 
-        About DUE_AT_ONCE of them, markers included: the next tick continues, and requests come in
-        between.
+        One tick handles about DUE_AT_ONCE of these, markers included: the next tick continues, and
+        requests are served in between.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -545,7 +548,7 @@ class TransactionCoordinator(TransactionDeadlines):
             transaction = self._transactions[due[0]]
             budget -= 1
             if self._table.is_ending(transaction):
-                continue  # it ended in time; replaying that sets its next deadline
+                continue  # the transaction ended in time; replaying its end sets the next deadline
             budget -= len(transaction.partitions)
             if transaction.state is TransactionState.ONGOING:
                 fence = self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
@@ -583,7 +586,7 @@ class TransactionCoordinator(TransactionDeadlines):
     ) -> Generator[None, int, Rows]:
         """The transactions that pass the request's filters except its pattern, in slices.
 
-        Takes: is_visible, whether the client may see an id.
+        Takes: is_visible, a test of whether the client may see an id.
         """
         from barnabas.coordinator.transactions import transaction_listing
 
@@ -602,7 +605,7 @@ def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMet
 def end_txn_response(code: Code, producer: ProducerIdAndEpoch = NO_PRODUCER) -> EndTxnResponse:
     """The answer to an EndTxn.
 
-    Takes: producer, the identity that the producer has next, in version 2.
+    Takes: producer, the next identity of the producer, in version 2.
     """
     return EndTxnResponse(
         error_code=code,

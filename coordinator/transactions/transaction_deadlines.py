@@ -1,4 +1,4 @@
-"""The deadlines of transactional ids, and what becomes of them where the disk has no space."""
+"""The deadlines of transactional ids, also without disk space."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class TransactionDeadlines:
         return self._timers.next_deadline_ms()
 
     def on_not_ended(self, transactional_id: str, now_ms: int, *, is_requested: bool) -> None:
-        """A decision to end a transaction was dropped: there was no space for it.
+        """A decision to end a transaction was dropped, since there was no disk space.
 
-        Takes: is_requested, whether by its producer, which requests it again: its timeout restarts.
-               A timeout is tried again after a while.
+        Takes: is_requested, whether the producer requested the end: it will request it again, and
+               its timeout restarts. An abort by timeout is tried again after a while.
         """
         transaction = self._transactions.get(transactional_id)
         if (
@@ -51,7 +51,9 @@ class TransactionDeadlines:
             self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
-        """There was no space for what the last `on_tick` decided: it is decided again later."""
+        """There was no disk space for the decisions of the last `on_tick`: they are made again
+        later.
+        """
         for transactional_id in self._last_due:
             transaction = self._transactions.get(transactional_id)
             if (

@@ -1,7 +1,7 @@
 """ListTransactions and DescribeTransactions: pure functions over the transactional ids.
 
-ListTransactions works in two steps, since there may be a hundred thousand ids with any letters of
-Unicode, and a pattern may be costly to compile and to run:
+ListTransactions works in two steps, since there may be a hundred thousand ids with any Unicode
+characters, and a pattern may be costly to compile and run:
 
     rows       in slices: the ids that the client may see, and that pass the other filters
     matching   in a thread, where there are many rows or the pattern is long: the rows that the
@@ -33,8 +33,8 @@ from barnabas.protocol.messages.list_transactions import TransactionState as Lis
 from barnabas.protocol.primitives import Writable
 
 ROWS_AT_ONCE = 500
-LONGEST_PATTERN_BYTES = (1 << 15) - 1  # as of a heartbeat's
-MOST_PAUSES = 200  # of a pattern that is run: some 2 s
+LONGEST_PATTERN_BYTES = (1 << 15) - 1  # pattern length: as for a heartbeat
+MOST_PAUSES = 200  # steps of a running pattern: some 2 s
 
 Rows = list[ListedTransaction]
 
@@ -52,7 +52,7 @@ class EncodedRows:
         return iter((self,))
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append the encoded rows. They are of one version, which `version` must be."""
+        """Append the encoded rows. They are encoded in one version, which `version` must equal."""
         out += self._data
 
 
@@ -93,7 +93,7 @@ def rows(
 ) -> Generator[None, int, Rows]:
     """The rows of the ids that pass the filters and that the client may see, in slices.
 
-    Ids that are created between two slices are not listed, those that expire are left out.
+    Ids that are created or expire between two slices are not listed.
     """
     found = []
     for number, name in enumerate(list(transactions)):
@@ -106,9 +106,10 @@ def rows(
 
 
 def matching(found: Rows, pattern: str | None) -> Rows | None:
-    """The rows whose whole id matches the pattern; all rows where there is none, or an empty one.
+    """The rows whose whole id matches the pattern; all rows without a pattern, or with an empty
+    one.
 
-    None where the text is not a pattern, or where running it would take too long.
+    None if the text is not a pattern, or if running it would take too long.
     """
     if not pattern:
         return found
@@ -147,7 +148,7 @@ def takes_long(found: Rows, pattern: str | None) -> bool:
 
 
 def is_too_long(pattern: str | None) -> bool:
-    """Whether the pattern is refused for its length."""
+    """Whether the pattern is too long."""
     return pattern is not None and (
         len(pattern) > LONGEST_PATTERN_BYTES or len(pattern.encode()) > LONGEST_PATTERN_BYTES
     )

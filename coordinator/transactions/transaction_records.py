@@ -25,8 +25,8 @@ too, byte for byte, except where a field has a value that version 0 cannot store
     refused;
   - while the wall clock is behind an earlier record.
 
-Kafka 3.9 has no tag for last_producer_epoch, epoch_is_a_fence and latest_ms: our numbers are far
-from those that it assigns, and readers skip unknown tags.
+Kafka 3.9 has no tags for last_producer_epoch, epoch_is_a_fence and latest_ms: our tag numbers are
+far from Kafka's, and readers skip unknown tags.
 
 Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9, and its tag 3 of KIP-939.
 """
@@ -129,7 +129,7 @@ def producer_id_of(value: bytes) -> int:
 
 
 def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
-    """The record with this content: a tombstone where the id has expired."""
+    """The record with this content: a tombstone if the id has expired."""
     value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
     return CoordinatorRecord(encode_key(metadata.transactional_id), value)
 
@@ -224,7 +224,7 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.partitions:
         topics.setdefault(topic, []).append(partition)
-    if not compact:  # without calls: every transaction comes here twice
+    if not compact:  # without calls: every transaction needs this function twice
         out += _INT32.pack(len(topics))
         for topic, indexes in topics.items():
             name, count = topic.encode(), len(indexes)

@@ -2,7 +2,7 @@
 
 `TransactionMetadata` is immutable. A transition is a method that returns the next value, or fails
 an assertion where LEGAL_PREDECESSORS does not have the step; it decides nothing and writes nothing.
-A `Decision` is what the host carries out when a transaction ends.
+A `Decision` is the effect that the host carries out at the end of a transaction.
 
 Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout), KIP-939 (two-phase
         commit).
@@ -26,11 +26,11 @@ NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_TIMEOUT_MS = 2**31 - 1
-"""The timeout of a session of two-phase commit, in requests and in the log (KIP-939): never."""
+"""The timeout of a session of two-phase commit, in requests and in the log (KIP-939): unlimited."""
 VERSION_2 = 2
 """The second version of the transaction protocol; level 2 of transaction.version (KIP-890)."""
 NO_TICKET = -1
-"""The ticket of a `WaitingInit` that no client waits for."""
+"""The ticket of a `WaitingInit` for which no client waits."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -78,8 +78,8 @@ class TransactionState(KeyEnum):
     ONGOING = "Ongoing"
     """Init: fences the producer, aborts, answers after the abort; with keepPreparedTxn: Ongoing,
     for the next epoch. AddPartitions, AddOffsets: one more partition; INVALID_TXN_STATE where the
-    transaction was kept. EndTxn: Prepare*, answered as the table of
-    broker/transactions/transaction_end.py says.
+    transaction was kept. EndTxn: Prepare*, answered according to the table of
+    broker/transactions/transaction_end.py.
     """
 
     PREPARE_COMMIT = "PrepareCommit"
@@ -93,10 +93,10 @@ class TransactionState(KeyEnum):
     """
 
     COMPLETE_COMMIT = "CompleteCommit"
-    """As Empty, except that EndTxn(commit), which must be a retry, is NONE."""
+    """As Empty, but EndTxn(commit), which must be a retry, is answered with NONE."""
 
     COMPLETE_ABORT = "CompleteAbort"
-    """As Empty, except that EndTxn(abort), which must be a retry, is NONE."""
+    """As Empty, but EndTxn(abort), which must be a retry, is answered with NONE."""
 
     DEAD = "Dead"
     """Expired: the tombstone follows at once, so no request ever finds this state."""
@@ -123,7 +123,7 @@ LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.PREPARE_ABORT: (
         _S.ONGOING,
         _S.PREPARE_EPOCH_FENCE,
-        # an abort of version 2 without an open transaction, which still gives the next epoch
+        # an abort of version 2 without an open transaction, which still assigns the next epoch
         _S.EMPTY,
         _S.COMPLETE_COMMIT,
         _S.COMPLETE_ABORT,
@@ -151,22 +151,20 @@ class TransactionMetadata(NamedTuple):
     All times are wall-clock times, as in the record.
 
     partitions: the partitions of the open transaction, topic by topic (a mapping without values: it
-        keeps its order and has fast lookups).
-    start_ms: the begin of the open or last transaction; NO_TIMESTAMP before the first of a session.
-    previous_producer_id, last_producer_epoch: the producer whose InitProducerId (KIP-360), or
-        EndTxn of version 2, led to the current epoch; by it a retry of that request is recognised.
-        Cleared when a transaction begins, since its producer must have received the answer;
-        NO_PRODUCER where no producer requested the epoch.
-    epoch_is_a_fence: the coordinator raised the epoch to abort; no producer has it.
-    next_producer_id: in a Prepare of version 2 whose epochs are exhausted: the id that Complete
-        gives.
-    next_producer_id, next_producer_epoch: of a transaction that an InitProducerId has kept
-        (KIP-939): in Ongoing the one producer that may end it, in Prepare the one that Complete
-        gives. producer_id and producer_epoch stay those of the producer that wrote it.
-    client_transaction_version: VERSION_2 where the transaction is of that version, else 0.
-    latest_ms: the latest time of all records of this transactional id, where the wall clock was
-        more than MOST_LEAD_MS behind it at the last record; else NO_TIMESTAMP, and last_update_ms
-        is the latest.
+        keeps its order and has fast lookups). start_ms: the beginning of the open or last
+        transaction; NO_TIMESTAMP before the first of a session. previous_producer_id,
+        last_producer_epoch: the producer whose InitProducerId (KIP-360), or EndTxn of version 2,
+        led to the current epoch, by which a retry of that request is recognised. Cleared when a
+        transaction begins, since its producer must have received the answer; NO_PRODUCER where no
+        producer requested the epoch. epoch_is_a_fence: whether the coordinator raised the epoch to
+        abort, so that no producer has it. next_producer_id: in a Prepare of version 2 with
+        exhausted epochs, the id after Complete. next_producer_id, next_producer_epoch: for a
+        transaction that an InitProducerId has kept (KIP-939), in Ongoing the only producer that may
+        end it, in Prepare the producer after Complete. producer_id and producer_epoch stay those of
+        the producer that wrote it. client_transaction_version: VERSION_2 for a transaction of that
+        version, else 0. latest_ms: the latest time of all records of this transactional id, if the
+        wall clock was more than MOST_LEAD_MS behind it at the last record; else NO_TIMESTAMP, and
+        last_update_ms is the latest time.
     """
 
     transactional_id: str
@@ -188,7 +186,7 @@ class TransactionMetadata(NamedTuple):
     @property
     def order_ms(self) -> int:
         """The time that orders decisions: no earlier record of this transactional id has a later
-        time, and no earlier decision has the same.
+        time, and no earlier decision has an equal one.
         """
         return self.last_update_ms if self.latest_ms < 0 else self.latest_ms
 
@@ -198,7 +196,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether its session is one of two-phase commit: its transactions have no timeout."""
+        """Whether its session uses two-phase commit, so that its transactions have no timeout."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
@@ -210,8 +208,8 @@ class TransactionMetadata(NamedTuple):
     def kept_from(self) -> ProducerIdAndEpoch | None:
         """The producer that wrote a kept transaction and must not write to it any more.
 
-        It holds until the end is complete, when all partitions have their markers. None where the
-        transaction was not kept.
+        The rule applies until the end is complete and all partitions have their markers. None if
+        the transaction was not kept.
         """
         if self.next_producer_epoch < 0:
             return None
@@ -222,11 +220,13 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def current_producer(self) -> ProducerIdAndEpoch:
-        """The producer whose requests are accepted; of a kept transaction, the one that kept it."""
+        """The producer whose requests are accepted; for a kept transaction the producer that kept
+        it.
+        """
         return self.next_producer if self.is_kept else self.producer
 
     def is_current(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this is the producer whose requests are accepted, and it has its epoch."""
+        """Whether this is the producer whose requests are accepted, with the current epoch."""
         if self.epoch_is_a_fence or self.producer_epoch >= MAX_PRODUCER_EPOCH:
             return False
         if self.next_producer_epoch < 0:  # no session has kept the transaction (KIP-939)
@@ -237,15 +237,15 @@ class TransactionMetadata(NamedTuple):
     def is_epoch_given_out(self) -> bool:
         """Whether a producer has the current epoch.
 
-        An epoch that fences, and always the highest one, belongs to the coordinator.
+        A fencing epoch, and always the highest one, belongs to the coordinator.
         """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
-        """The producer that requested the current epoch; NO_PRODUCER where it is not stored.
+        """The producer that requested the current epoch; NO_PRODUCER if it is not stored.
 
-        Apache Kafka stores only the previous id, and only where the id changed.
+        Apache Kafka stores only the previous id, and only if the id has changed.
         """
         if self.last_producer_epoch == NO_PRODUCER_EPOCH:
             if self.previous_producer_id != NO_PRODUCER_ID and self.producer_epoch == 0:
@@ -255,7 +255,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def next_producer(self) -> ProducerIdAndEpoch:
-        """The identity that the producer has after the prepared end."""
+        """The identity of the producer after the prepared end."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
@@ -274,9 +274,9 @@ class TransactionMetadata(NamedTuple):
     def _moved(
         self, state: TransactionState, wall_ms: int, step_ms: int = 0, **changes: Any
     ) -> TransactionMetadata:
-        """The value with the next state, at the time of the clock.
+        """The value with the next state and the clock's time.
 
-        Takes: step_ms, the least step of the time that orders (`order_ms`): 1 for a decision.
+        Takes: step_ms, the minimum increase of `order_ms`: 1 for a decision.
         """
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
@@ -293,9 +293,10 @@ class TransactionMetadata(NamedTuple):
         return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
 
     def _next_start_ms(self, wall_ms: int) -> int:
-        """The begin of a transaction: now, or 1 ms after the previous one's where that is later.
+        """The beginning of a transaction: now, or 1 ms after the previous one's beginning if that
+        is later.
 
-        Records of two transactions are distinguished by it.
+        It distinguishes the records of two transactions.
         """
         next_ms = self.start_ms + 1
         return next_ms if 0 < next_ms - wall_ms <= MOST_LEAD_MS else wall_ms
@@ -307,9 +308,9 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The value Empty, for `producer`, which is the current one where the request is a retry.
+        """The value Empty, for `producer`, which is the current producer if the request is a retry.
 
-        requester: the producer that requested the session, NO_PRODUCER if unnamed.
+        requester: the producer that requested the session; NO_PRODUCER if the request names none.
         """
         assert (
             producer.producer_id != self.producer_id
@@ -334,7 +335,9 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
     ) -> TransactionMetadata:
-        """The value Ongoing, with `added` behind its partitions; begun now if it was not open."""
+        """The value Ongoing, with `added` after its partitions; the transaction begins now if it
+        was not open.
+        """
         return self._moved(
             TransactionState.ONGOING,
             wall_ms,
@@ -356,7 +359,7 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         """The open transaction, which only `producer` may end from now on (KIP-939).
 
-        requester: the producer that requested that, NO_PRODUCER if unnamed.
+        requester: the producer that requested this; NO_PRODUCER if the request names none.
         """
         return self._moved(
             TransactionState.ONGOING,
@@ -369,8 +372,8 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself, in version 1: a producer that kept the transaction
-        continues with its epoch.
+        """The decision of the producer itself, in version 1. A producer that kept the transaction
+        keeps its epoch afterwards.
 
         Its `order_ms` is later than that of any earlier decision.
         """
@@ -380,12 +383,12 @@ class TransactionMetadata(NamedTuple):
     def prepared_with_next_epoch(
         self, commit: bool, wall_ms: int, allocate_producer_id: Callable[[], int]
     ) -> TransactionMetadata:
-        """The decision in version 2: of the producer, or of a coordinator of that level.
+        """The decision in version 2, by the producer, or by a coordinator of that level.
 
-        It raises the epoch, which the markers have; where the epochs are exhausted it chooses the
-        next id. The producer with the previous epoch may repeat its request. Of a kept transaction
-        the markers have the epoch after that of its writer, and the producer that kept it continues
-        with its own next epoch.
+        It raises the epoch, which the markers contain; if the epochs are exhausted it chooses the
+        next id. The producer with the previous epoch may repeat its request. For a kept transaction
+        the markers contain the epoch after that of its writer, and the producer that kept it
+        continues with its own next epoch.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
@@ -413,11 +416,11 @@ class TransactionMetadata(NamedTuple):
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
         """The coordinator's decision to abort, which raises the producer's epoch and so fences it.
 
-        The highest epoch stays: no producer has it, so there is none to fence. (Old logs may have a
+        The highest epoch stays: no producer has it, so none has to be fenced. (Old logs may have a
         transaction that a producer began with it.)
 
-        requester: the producer itself where it requested a new epoch during its transaction, else
-        NO_PRODUCER. Of a kept transaction the producer that kept it is fenced.
+        requester: the producer itself if it requested a new epoch during its transaction, else
+        NO_PRODUCER. For a kept transaction the producer that kept it is fenced.
         """
         next_epoch = self.next_producer_epoch
         raised = self._moved(
@@ -437,7 +440,7 @@ class TransactionMetadata(NamedTuple):
     def completed(self, wall_ms: int) -> TransactionMetadata:
         """The value of the Complete record, when all markers are written.
 
-        start_ms stays, so that operators see when the last transaction began.
+        start_ms is kept, so that operators can see when the last transaction began.
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
@@ -482,11 +485,13 @@ class TransactionMetadata(NamedTuple):
         )
 
 
-# --- what the host carries out -------------------------------------------------------------------
+# --- effects for the host ------------------------------------------------------------------------
 
 
 class WaitingEndTxn(NamedTuple):
-    """The EndTxn that gets `response` when the row of its transaction's end says so."""
+    """The EndTxn that gets `response` at the step of its transaction's end that the table
+    defines.
+    """
 
     ticket: int
     response: EndTxnResponse
@@ -495,7 +500,8 @@ class WaitingEndTxn(NamedTuple):
 class WaitingInit(NamedTuple):
     """The InitProducerId that is carried out when the transaction that it aborts is complete.
 
-    requester: the identity in the request. takes_new_id: it gets a new producer id in any case.
+    requester: the identity in the request. takes_new_id: whether it gets a new producer id in any
+    case.
     """
 
     ticket: int
@@ -513,8 +519,8 @@ class Decision(NamedTuple):
     coordinator_epoch: written into the markers. partitions: each gets a marker, in the order in
     which they were added. decided_ms: the time that orders the decision, which no other decision of
     this transactional id has; the base timestamp of its markers. prepare: the content of the
-    Prepare record. log_partition: of __transaction_state. waiting: the request that is answered at
-    the end.
+    Prepare record. log_partition: the partition of __transaction_state. waiting: the request that
+    is answered at the end.
     """
 
     transactional_id: str
@@ -530,7 +536,7 @@ class Decision(NamedTuple):
 
 
 class SessionAtEnd(NamedTuple):
-    """Effect: a new session begins when the transaction that is ending is complete."""
+    """Effect: a new session begins when the ending transaction is complete."""
 
     transactional_id: str
     init: WaitingInit

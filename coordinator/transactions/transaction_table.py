@@ -24,11 +24,11 @@ from barnabas.coordinator.transactions.transaction_state import (
 class TxnSettings:
     """The broker's settings of transactions.
 
-    transaction.max.timeout.ms, transactional.id.expiration.ms,
-    transaction.two.phase.commit.enable, and the level of transaction.version, which says how the
-    coordinator's own aborts raise the epoch.
+    transaction.max.timeout.ms, transactional.id.expiration.ms, transaction.two.phase.commit.enable,
+    and the level of transaction.version, which decides how the coordinator's own aborts raise the
+    epoch.
 
-    is_durable: whether a decision must be on the disk before it is answered.
+    is_durable: whether a decision must be durable before it is answered.
     """
 
     transaction_max_timeout_ms: int = 15 * 60 * 1000
@@ -43,8 +43,8 @@ class TransactionTable:
 
     by_id: the last record of each transactional id. two_phase: the ids in a session of two-phase
     commit. kept_from: the producers whose transactions were kept for another producer and are not
-    complete; both are empty where two-phase commit is not used. settings: the current ones; the
-    host replaces them when a feature changes.
+    complete; both are empty without two-phase commit. settings: the current settings; the host
+    replaces them when a feature changes.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class TransactionTable:
         return partition_for(transactional_id, self._partition_count)
 
     def is_ending(self, transaction: TransactionMetadata) -> bool:
-        """Whether it is decided and not complete; its Prepare record may not be appended yet."""
+        """Whether the id's transaction is decided and not complete; its Prepare record may not be
+        appended yet.
+        """
         return transaction.state in PREPARED or self._is_decided(transaction.transactional_id)
 
     def decision(
@@ -86,7 +88,7 @@ class TransactionTable:
         It names the partition even without records: the reply may depend on a record that is not
         flushed yet.
 
-        Takes: moved, the content of its records; the id may be empty in a request that is refused.
+        Takes: moved, the content of its records. The id may be empty in a refused request.
         """
         return Result(
             partition=self.partition_of(transactional_id) if transactional_id else -1,

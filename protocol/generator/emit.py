@@ -217,7 +217,7 @@ def _init(struct: Struct) -> list[str]:
 
 
 def _condition(versions: Versions, valid: Versions) -> str | None:
-    """What `version` has to be; None: it always is."""
+    """The condition on `version`; None: always true."""
     if not versions:
         return NEVER
     if versions.first <= valid.first and versions.last >= valid.last:

@@ -6,7 +6,8 @@ groups, ids, resources. So the answer that refuses all of them follows from the 
 1. Where the answer has an error code for the whole, it has the error there, and no rows.
 2. Else the error is in the rows: a row for each row of the request, with its names, and with the
    error at the outermost level that has a place for it.
-3. What an error leaves unknown has the value of UNKNOWN; what else there is has its default.
+3. Fields that are unknown after an error have the value in UNKNOWN; other fields have their
+   defaults.
 
 A list of the request belongs to a list of the answer where fields of both have names of one kind
 (NAMES). The tables below have the APIs that Apache Kafka answers in another way.
@@ -30,7 +31,7 @@ NAMES = {
     "member_id": "member_id", "resource_type": "resource_type", "resource_name": "resource_name",
     "entity": "entity", "feature": "feature", "log_dir": "log_dir",
 }  # fmt: skip
-# What is unknown where there is an error, by the name of a field, or of a struct and its field.
+# The values of unknown fields in an error, by the name of a field, or of a struct and its field.
 UNKNOWN = {
     "base_offset": "-1", "committed_offset": "-1", "error_message": "None",
     "high_watermark": "-1", "low_watermark": "-1", "node_id": "-1", "port": "-1",
@@ -40,9 +41,9 @@ UNKNOWN = {
 IN_ROWS = {"AddPartitionsToTxn", "Metadata"}
 # The error is in both.
 IN_BOTH = {"AlterPartitionReassignments", "DescribeUserScramCredentials", "ElectLeaders"}
-# The rows have the error and do not say what they are about.
+# The rows have the error and no names.
 WITHOUT_NAMES = {"DescribeUserScramCredentials"}
-# These lists of a request ask for nothing.
+# These lists of a request have no rows in the answer.
 NOT_ANSWERED = {"forgotten_topics_data"}
 _VARIABLES = ("row", "part", "item")
 
@@ -69,7 +70,7 @@ def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
 
 
 class _Writer:
-    """What writes the method of one API's requests."""
+    """Writes the method of one API's requests."""
 
     def __init__(self, api_name: str, structs: list[Struct]) -> None:
         self._api_name = api_name
@@ -121,7 +122,7 @@ class _Writer:
         self, answers: Field, rows: list[_Rows], owner: str, version: int, depth: int
     ) -> str:
         variable = _VARIABLES[depth]
-        if len(rows) > 1:  # each thing that is named in one of them or in several has one row
+        if len(rows) > 1:  # a name that is in one or several of the lists has one row
             names = ", ".join(f"*(one.name for one in {owner}.{one.field.name})" for one in rows)
             name = replace(rows[0].field, type="string", struct=None)
             made = self._row(answers, name, variable, version, depth)
@@ -149,7 +150,7 @@ class _Writer:
         return f"{answer.name}({', '.join(_by_position(answer, arguments))})"
 
     def _names(self, answer: Struct, asked: Field, variable: str, version: int) -> Iterator[str]:
-        """The arguments that say what a row of the answer is about."""
+        """The arguments with the names of a row of the answer."""
         if asked.struct is None:
             name = next(one for one in _names(answer) if one.type == asked.type)
             yield f"{name.name}={variable}"
@@ -227,7 +228,9 @@ def _error_field(struct: Struct, version: int) -> Field | None:
 
 
 def _unknown(struct: Struct, version: int) -> Iterator[str]:
-    """The arguments for what an error leaves unknown, where it is not the default."""
+    """The arguments for fields that are unknown after an error, if they differ from the
+    defaults.
+    """
     for one in struct.fields:
         value = UNKNOWN.get(one.name, UNKNOWN.get(f"{struct.name}.{one.name}"))
         if value is None or value == {"null": "None"}.get(one.default or "", one.default):

@@ -25,11 +25,10 @@ negative. If the second byte has its top bit set, too, the number has a third by
 the result (0x4000) is set: that is how such numbers are recognised. So `n & 0x4001` is true for a
 number that is negative or too wide.
 
-Source: Kafka's message format. Refused are the records that DefaultRecord.readFrom and LogValidator
-        refuse, and
-offset deltas that do not count from 0, which Apache Kafka checks only in compressed batches.
-Attributes of a record other than 0, which have no meaning, are refused: kafka-python reads them as
-a varint.
+Source: Kafka's message format. The walk refuses the records that DefaultRecord.readFrom and
+LogValidator refuse, and offset deltas that do not count from 0, which Apache Kafka checks only in
+compressed batches. Attributes of a record other than 0, which have no meaning, are refused:
+kafka-python reads them as a varint.
 """
 
 from __future__ import annotations
@@ -48,10 +47,11 @@ _SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, 
 _WIDEST_INT = 5  # bytes of a varint that Java reads as an int
 _FIRST_BLOCK = 8  # records of one length in the first block; walking fewer is faster
 _FIRST_ALIKE = 64  # records in the first comparison of lengths
-_BLOCK = 2048  # the most records that are gathered together
+_BLOCK = 2048  # maximum number of records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
-# The bytes of a batch that are copied at a time: so they stay in the processor's cache.
+# The number of bytes of a batch that are copied at a time, so that they stay in the processor's
+# cache.
 _PIECE_BYTES = 250 * 1024
 # Batches of smaller records are copied, since slicing bytes is faster than slicing a memoryview.
 _COPIED_RECORD_BYTES = 256
@@ -70,7 +70,7 @@ _ONE = bytes(range(0, 128, 2))  # the deltas below 64 in one byte: zigzag double
 # the part of the length that its first byte has. For a length of one byte the second byte is that
 # of the attributes, which are 0 and so add nothing.
 _LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]
-_HIGH_STEPS = [byte << 6 for byte in range(256)]  # 7 bits further up, halved by zigzag
+_HIGH_STEPS = [byte << 6 for byte in range(256)]  # shifted left by 7 bits, and halved by zigzag
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
 _IS_LOW = b"\1" * 128 + bytes(128)
@@ -122,7 +122,7 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
 def _is_plain_record(body: Body, position: int) -> bool:
     """Whether a record without headers, with deltas of 0, fills the body from there.
 
-    Most single records are so.
+    Most single records have this form.
     """
     try:
         size = body[position]
@@ -191,7 +191,7 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         while shape is not None and most >= _LEAST_GATHERED:
             block = most if most < next_count + _LEAST_GATHERED else next_count
             gathered = _gather(body, start, position, delta, block, shape, highest)
-            if gathered is None:  # another shape is among them: the next attempt is a small one
+            if gathered is None:  # another shape is among the records: the next attempt is smaller
                 next_count = _LEAST_GATHERED
                 break
             position, highest = gathered
@@ -199,8 +199,8 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
             most -= block
             misses = 0
             next_count = min(_BLOCK, _GROWTH * next_count)
-        # Each miss doubles the number of walked records, so that a batch without common shapes pays
-        # for few vain attempts.
+        # Each miss doubles the number of walked records, so that a batch without common shapes has
+        # few failed attempts.
         block = min(_LEAST_GATHERED << min(misses, 4), most)
         misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
@@ -271,7 +271,7 @@ def _wrong(delta: int, what: str) -> KafkaError:
 class RecordRefused(KafkaError):
     """A record with a wrong offset delta.
 
-    Apache Kafka names it in record_errors, but not bytes that are not a record.
+    Apache Kafka lists such a record in record_errors, but not bytes that are no record.
     """
 
     def __init__(self, index: int, message: str) -> None:
@@ -295,11 +295,11 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
             # bit 7 set where another follows: `(byte << 7) - 0x80` adds the second group, and
             # takes that bit of the first byte off.
             size = body[position]
-            at = position + 2  # after a length of one byte, and the attributes
+            at = position + 2  # the position after a one-byte length and the attributes
             if size > 0x7F:
                 size += (body[position + 1] << 7) - 0x80
                 at += 1
-            position = at - 1 + (size >> 1)  # of the next record
+            position = at - 1 + (size >> 1)  # the position of the next record
             # The length is of one or two bytes and not negative, and the attributes are 0.
             if not (size & 0x4001 or body[at - 1]):
                 time = body[at]
@@ -317,7 +317,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                         offset += (body[at] << 14) - 0x4000
                         at += 1
                 # The offset delta is the expected one. Bit 21 of a three-byte offset, shifted by 7,
-                # and bit 14 of a two-byte timestamp would say that a further byte follows.
+                # and bit 14 of a two-byte timestamp would mean that a further byte follows.
                 if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
                     key = body[at]
                     at += 1
@@ -345,14 +345,14 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                         )
                     ):
                         # An odd number is a negative delta: -1 - time sorts before all even
-                        # numbers, and `top >> 1` undoes it.
+                        # numbers, and `top >> 1` reverses the mapping.
                         if time & 1:
                             time = -1 - time
                         if time > top:  # noqa: PLR1730 (a call costs a fifth of the loop)
                             top = time
                         continue
         except IndexError:
-            pass  # after a number of more bytes than are read here, `at` may be anywhere
+            pass  # after a number with more bytes than are read here, `at` may be any position
         position, time = _open_record(body, start, delta)
         top = max(top, time << 1)
     return position, top >> 1
@@ -391,8 +391,8 @@ def _first_of_shape(
 ) -> tuple[int, int, _Shape | None]:
     """Check the record at `start`.
 
-    Gives: the position after it, the highest timestamp delta so far, and its shape, or None where
-           it has headers or an unusually long field: then others are not compared with it.
+    Gives: the position after it, the highest timestamp delta so far, and its shape, or None if it
+           has headers or an unusually long field: then other records are not compared with it.
     """
     try:
         size = body[start]
@@ -447,7 +447,8 @@ def _first_of_shape(
             or at + (value >> 1) != following - 1
         )
     except IndexError:
-        is_plain = False  # after a number of more bytes than are read here, `at` may be anywhere
+        # after a number with more bytes than are read here, `at` may be any position
+        is_plain = False
     if not is_plain:
         following, time = _open_record(body, start, delta)
         return following, max(time, highest), None
@@ -467,7 +468,7 @@ def _first_of_shape(
 def _run(
     body: Body, position: int, stride: int, delta: int, most: int, shape: _Shape, highest: int
 ) -> tuple[int, int]:
-    """Check the records from `position` on that have the shape and length of the one before.
+    """Check the records from `position` on that have the shape and length of the previous one.
 
     Takes:  most, the number of records up to the next width of offset deltas.
     Gives:  the number of such records, and the highest timestamp delta so far.
@@ -477,8 +478,8 @@ def _run(
     if possible < _FIRST_BLOCK:
         return 0, highest
     last = position + (possible - 1) * stride
-    # The last record at the stride has another length, or does not end in a 0 for its headers: so
-    # not all of them have this length.
+    # The last record at the stride has another length, or does not end with 0 headers: so not all
+    # records have this length.
     if body[last] != body[before] or body[last + stride - 1]:
         possible = _alike(body, position, stride, possible)
         if possible < _FIRST_BLOCK:
@@ -493,7 +494,8 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # In pieces: a copy of all would push the bytes that are written next out of the cache.
+        # In pieces: a copy of all bytes would displace the bytes that are written next from the
+        # cache.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])
             block_highest = _check_columns(
@@ -508,7 +510,7 @@ def _run(
             taken += block
             position += block * stride
             block *= _GROWTH
-        elif block > _FIRST_BLOCK:  # one of many differs: the first few may still be equal
+        elif block > _FIRST_BLOCK:  # one of many records differs: the first few may still be equal
             block = _FIRST_BLOCK
         else:
             break
@@ -516,7 +518,7 @@ def _run(
 
 
 def _alike(body: Body, position: int, stride: int, most: int) -> int:
-    """The number of bytes at this stride, from `position` on, that equal the one before."""
+    """The number of bytes at this stride, from `position` on, that equal the previous one."""
     byte = _ALIKE[body[position - stride]]
     count, block = 0, _FIRST_ALIKE
     while count < most:
@@ -542,9 +544,9 @@ def _check_columns(
     fixed: tuple[int, ...],
     highest: int,
 ) -> int | None:
-    """Check that `count` records have the shape of the one before.
+    """Check that `count` records have the shape of the previous one.
 
-    Gives: the highest timestamp delta so far, or None where one differs.
+    Gives: the highest timestamp delta so far, or None if a record differs.
     """
     before, stop = position - stride, position + count * stride
     for at in fixed:
@@ -572,14 +574,14 @@ def _check_columns(
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
     """The highest of `highest` and the timestamp deltas of these columns.
 
-    None where they have different widths, or more than two bytes.
+    It is None if the deltas have different widths, or more than two bytes.
     """
     if len(columns) == 1:
         (column,) = columns
         if not column.isascii():  # a byte above 0x7F: a further byte follows
             return None
-        # Times mostly rise, so the last one is mostly the highest, and no other remains to be
-        # checked.
+        # Timestamps usually rise, so the last one is usually the highest, and the others need no
+        # check.
         highest = max(highest, _unzigzag(column[-1]))
         later = column.translate(None, _codes_up_to(min(highest, 63)))
         return highest if not later else max(_unzigzag(code) for code in set(later))
@@ -591,8 +593,8 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
     highest = max(highest, (columns[0][-1] & 0x7F | columns[1][-1] << 7) >> 1)
     high_bits = ones << 15
     # In each lane: limit + 0x8000 - delta. Bit 15 stays set unless the delta is above the limit,
-    # and no lane borrows from the next, so one subtraction compares all. Only if one is higher is
-    # the maximum taken.
+    # and no lane borrows from the next, so one subtraction compares all deltas. The maximum is
+    # computed only if a delta is higher.
     if min(highest, 8191) * 2 * ones + high_bits - lanes & high_bits != high_bits:
         highest = max(memoryview(lanes.to_bytes(2 * count, "little")).cast("H").tolist()) >> 1
     return highest
@@ -611,8 +613,8 @@ def _unzigzag(code: int) -> int:
 def _lanes(columns: list[bytes]) -> int | None:
     """Varints of one or two bytes, each in 16 bits (a lane) of one large number.
 
-    So one operation computes with all of them. None where a varint has not as many bytes as there
-    are columns, or more than two.
+    So one operation computes with all varints. Gives: None if a varint's number of bytes differs
+    from the number of columns, or exceeds two.
     """
     if len(columns) > 2 or not columns[-1].isascii():
         return None
@@ -650,7 +652,7 @@ def _gather(
 
     The sizes of their keys and values may differ.
 
-    Gives:  the position after them, and the highest timestamp delta so far; None where they have
+    Gives:  the position after them, and the highest timestamp delta so far; None if they have
             another shape.
     """
     columns = _offset_columns(delta, count)
@@ -682,8 +684,8 @@ def _gather(
     key = bytes(body[before + shape.key_at : before + shape.key_size_end])
     starts = None
     lengths = joined[1::stride]
-    # A key that is not null and has a size of one byte: the sizes may vary, which needs the
-    # records' starts.
+    # The key is not null and its size has one byte: key sizes may vary, so the records' starts are
+    # needed.
     if len(key) == 1 and key != b"\1":
         steps = map(
             add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride])
@@ -723,9 +725,9 @@ def _check_heads(
     """Check the heads of records whose lengths have one width.
 
     Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the
-            encoded size of the first record's key; starts, the position of each record, or None
-            where all keys have to have that size.
-    Gives:  the highest timestamp delta so far, or None where one has another shape.
+            encoded size of the first record's key; starts, the position of each record, or None if
+            all keys must have that size.
+    Gives:  the highest timestamp delta so far, or None if a record has another shape.
     """
     shift = 1 + length_width - shape.length_width  # from a position in the shape to that in a head
     if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes other than 0
@@ -747,8 +749,8 @@ def _check_heads(
         low = heads[shape.value_at + shift :: stride]
         high = heads[shape.value_at + shift + 1 :: stride]
     elif starts is not None and codes.isascii():  # keys of varying sizes, each of one byte
-        # The value's size follows the key, at a different position of each record: two bytes from
-        # there.
+        # The value's size follows the key, at a different position of each record: two bytes are
+        # read from there.
         keys = _spread(codes)
         ahead = shape.key_size_end - shape.length_width + length_width
         ends = [ahead + (code >> 1) for code in range(128)]
@@ -790,9 +792,10 @@ def _check_heads(
 def first_at_time(
     body: bytes | bytearray, count: int, time_delta: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """Timestamp delta and offset delta of the first record whose deltas are not below these.
+    """The timestamp delta and offset delta of the first record whose deltas are not below the given
+    ones.
 
-    None where there is none. Only the lengths and timestamps of earlier records are read.
+    It is None without such a record. Only the lengths and timestamps of earlier records are read.
 
     Raises: KafkaError or IndexError where the bytes are not records.
     """

@@ -2,8 +2,8 @@
 
 The checks have the order of Apache Kafka 3.9, which decides the error code. A valid batch costs one
 struct unpack, its checksum, and a walk over its records (`record_walk`). The order applies within a
-batch; the last three rows are checked where the records are opened. log start: whether the answer
-has the log start offset.
+batch; the last three rows are checked where the records are opened. The column "log start" says
+whether the answer has the log start offset.
 
     fault                                                       code                  log start
     no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
@@ -60,21 +60,21 @@ from barnabas.storage.log_config import NEVER_MS, LogConfig
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
-_SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; a smaller length is not that of any batch
+_SMALLEST_BATCH = LENGTH_END + 14  # header size of the oldest format; no batch has a smaller length
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-_MOST_RECORDS_AT_ONCE = 10_000  # the walk over this number takes 5 ms, with headers 30 ms
-_MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
-# At once, of all batches of a request.
+_MOST_RECORDS_AT_ONCE = 10_000  # a walk over this many records takes 5 ms, with headers 30 ms
+_MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
+# For checks on the loop, in all batches of a request.
 _MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = (20_000, 8 << 20)
-_MOST_RECORD_ERRORS = 1000  # listed in the answer for one batch
+_MOST_RECORD_ERRORS = 1000  # record errors listed in the answer for one batch
 _MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level compression takes a second for each MB
 
 
 class AppendRefused(KafkaError):
     """A refused batch of a client.
 
-    knows_log_start: whether the answer has the log start offset, or -1 as for a batch that did not
-    reach the log. record_errors: the index of each faulty record, for the answer's record_errors.
+    knows_log_start: whether the answer has the log start offset; otherwise it has -1, as for a
+    batch that did not reach the log. record_errors: the indexes of faulty records, for the answer.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class TakesLongError(Exception):
 class CheckBudget:
     """The budget for checks on the loop, for all batches of one request together.
 
-    Tracks the rest: records_left, and bytes_left that may be decompressed. Each batch has a bound
-    of its own, too.
+    Tracks the remaining budget: records_left, and bytes_left, the bytes that may be decompressed.
+    In addition each batch has its own bound.
     """
 
     __slots__ = ("bytes_left", "records_left")
@@ -119,13 +119,13 @@ class CheckBudget:
 
 
 FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
-"""Of requests with one batch, which has its own bounds: it is never used up."""
+"""The budget of requests with one batch, which has its own bounds: it is never exhausted."""
 
 
 class Rules(NamedTuple):
     """The rules of a LogConfig for each batch, computed once for each config.
 
-    needs_time: whether they depend on the wall clock.
+    needs_time: whether the rules depend on the wall clock.
     """
 
     max_bytes: int
@@ -159,9 +159,9 @@ class Rules(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A checked batch, ready to be written but for its base offset and leader epoch.
+    """A checked batch, ready to be written except for its base offset and leader epoch.
 
-    crc: of the batch as received.
+    crc: the checksum of the batch as received.
     """
 
     view: memoryview | bytearray
@@ -182,8 +182,8 @@ def check_client_batch(
 
     Takes:  view, writable; bytes after its one whole batch are ignored. at_once: the budget for
             checks on the loop; None: the caller is not on the loop.
-    Raises: AppendRefused, see the module's table; TakesLongError, only with at_once: nothing was
-            changed then.
+    Raises: AppendRefused, see the module's table; TakesLongError, only with at_once, in which case
+            the batch is unchanged.
 
     One long function: it is the module's table in order, and runs for each batch.
     """
@@ -214,7 +214,8 @@ def check_client_batch(
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
-    # One condition, since it holds for no right batch; which part it is, `_refusal` finds out.
+    # One condition, since it is false for each valid batch; `_refusal` finds out which part of it
+    # is true.
     if (
         codec > HIGHEST_CODEC
         or count <= 0
@@ -260,7 +261,8 @@ def check_client_batch(
         attributes |= LOG_APPEND_TIME
         youngest = now_ms
     else:
-        attributes &= ~LOG_APPEND_TIME  # set by the client although the topic has CreateTime
+        # the client has set LogAppendTime although the topic has CreateTime
+        attributes &= ~LOG_APPEND_TIME
     attributes &= _KNOWN_ATTRIBUTES
     # A batch that needs no change keeps its bytes and its CRC: a second checksum costs as much as
     # the first.
@@ -274,7 +276,7 @@ def check_client_batch(
 def _refusal(
     codec: int, attributes: int, last_delta: int, producer_id: int, sequence: int, count: int
 ) -> AppendRefused:
-    """The error for the fields of a header of which one is wrong: the first, in Kafka's order."""
+    """The error for a header with a wrong field: that of the first one in Kafka's order."""
     if codec > HIGHEST_CODEC:
         return AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     if count <= 0 or last_delta != count - 1:
@@ -347,7 +349,7 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The one batch of a field with further bytes, or with wrong first ones."""
+    """The only batch of a field that has further bytes, or wrong first bytes."""
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
@@ -370,7 +372,7 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
 
 
 def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
-    """The batch with other record bytes and attributes. Its CRC is still the former one."""
+    """The batch with other record bytes and attributes. Its CRC is not updated yet."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
     set_size_and_attributes(batch, attributes)

@@ -1,4 +1,5 @@
-"""The job of a compaction and its result: what goes to the process that cleans, and comes back.
+"""The job of a compaction and its result: the data that are sent to the cleaning process, and its
+answer.
 
 `clean_plan` makes a job, `cleaner` does it, and `segment_swap` uses its result. The broker itself
 needs only this module of the two: it starts without the cleaner's code.
@@ -17,13 +18,13 @@ from barnabas.storage.files.txn_index import AbortedEntry
 class CleanJob(NamedTuple):
     """The input of a cleaning, taken from a log at one moment.
 
-    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
-    group become one. first_dirty_offset: below it each key occurs once. end_offset: of the last
-    group, exclusive. aborted: all entries that overlap [0, end_offset), by their markers' offsets.
-    last_batches: producer id -> (offset of its last data, -1 without data; its epoch), of known
-    producers whose last data are not above the groups. levels: of the codecs, for rewritten
-    batches. max_decompressed_bytes: a batch that decompresses to more cannot be read, and is kept
-    unchanged.
+    groups: (base offset, size) of each segment, from the log's first one on without a gap; the
+    segments of a group become one. first_dirty_offset: below it each key occurs once. end_offset:
+    the end of the last group, exclusive. aborted: all entries that overlap [0, end_offset), by
+    their markers' offsets. last_batches: producer id -> (offset of its last data, -1 without data;
+    its epoch), for known producers whose last data are not above the groups. levels: the levels of
+    the codecs, for rewritten batches. max_decompressed_bytes: a batch that decompresses to more
+    cannot be read, and is kept unchanged.
     """
 
     job_id: int
@@ -54,9 +55,9 @@ class CleanedSegment(NamedTuple):
 class CleanResult(NamedTuple):
     """The result of a job.
 
-    segments: the new ones, in order; an unchanged segment is not among them. next_dirty_offset:
-    everything below is clean. unreadable: base offsets of batches with unreadable records and a
-    right checksum: they were written so, and are kept.
+    segments: the new segments, in order, without unchanged ones. next_dirty_offset: everything
+    below it is clean. unreadable: base offsets of batches with unreadable records and a right
+    checksum: they were written in this form, and are kept.
     """
 
     segments: tuple[CleanedSegment, ...]

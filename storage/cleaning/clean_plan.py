@@ -1,4 +1,4 @@
-"""Which log is dirty enough to be compacted, and which part of it is cleaned.
+"""Decides whether a log is dirty enough to be compacted, and which part of it is cleaned.
 
 The clean part of a log is the result of an earlier cleaning, up to the offset in
 `cleaner-offset-checkpoint`; the rest is the dirty part. Never cleaned are the active segment,
@@ -47,7 +47,8 @@ class Dirt(NamedTuple):
 def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
     """The dirty part of a log; None where nothing can be cleaned.
 
-    Takes:  cleaned_to, of the checkpoint. One outside the log belongs to another log.
+    Takes:  cleaned_to, the offset in the checkpoint. An offset outside the log belongs to another
+            log.
     Raises: CorruptLog, OSError, when a time index has to be rebuilt.
     """
     if not log.config.is_compacted:
@@ -78,7 +79,7 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
     """The bytes of a log that could be cleaned if its active segment were closed now.
 
-    0 where that would not lead to a cleaning: the log is not dirty enough, or must wait for
+    It is 0 if that would not lead to a cleaning: the log is not dirty enough, or must wait for
     transactions or for its lag.
 
     Takes: cleaned_to, as in `assess`.
@@ -145,7 +146,7 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 
 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
-    """Groups of neighbours that fit one segment by their bytes, indexes and offsets."""
+    """Groups of adjacent segments whose bytes, indexes and offsets fit one segment."""
     most_bytes = log.config.segment_bytes
     entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
     # The smallest number of bytes between two entries.

@@ -23,7 +23,7 @@ The fate of each kind of batch below the job's end:
 
 Offsets, sequences, epochs and the batch's codec do not change. A marker is kept whole or not at
 all: an emptied one would no longer contain the epoch that it fenced. An entry of the aborted index
-stays as long as its marker does.
+is kept as long as its marker.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 
 KEY_BYTES = (
-    200  # the size of a key in the map: its bytes or hash, its offset, its share of the table
+    # the size of a key in the map, besides its bytes or hash: its offset and its share of the table
+    200
 )
 # A hash is longer than any key that is stored itself, so the two are never confused.
 _LONGEST_KEY, _HASH_SIZE = (32, 33)
@@ -82,8 +83,8 @@ Data = bytes | bytearray | memoryview
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
     """Do the job. The new segments are durable on return, under names that no reader uses.
 
-    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. No files
-            are left then.
+    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. In these
+            cases no files are left.
     """
     cleaner = _Cleaner(disk, job)
     try:
@@ -157,12 +158,12 @@ def _time_delta(body: bytes, place: _Place) -> int:
 
 
 def _map_key(key: bytes) -> bytes:
-    """The hash that the map has instead of a key longer than `_LONGEST_KEY`."""
+    """The key in the map: a hash in place of a key that is longer than `_LONGEST_KEY`."""
     return blake2b(key, digest_size=_HASH_SIZE).digest()
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
-    """The records with `shift` added to their timestamp deltas: for another base timestamp."""
+    """The records with `shift` added to their timestamp deltas, for another base timestamp."""
     out = bytearray()
     for place in kept:
         inner = bytearray(b"\0")  # attributes, unused
@@ -208,7 +209,9 @@ def _assembled(
 
 
 class _Transactions:
-    """The fates of transactions, and which markers still have data, while the log is read."""
+    """Tracks the outcomes of transactions, and the markers that still have data, while the log is
+    read.
+    """
 
     __slots__ = ("_aborted", "_seen", "by_marker")
 
@@ -346,7 +349,7 @@ class _Cleaner:
             try:
                 discard(self.disk, self.job.directory, base_offset)
             except OSError:
-                pass  # the first error is reported; the next start removes the files, too
+                pass  # the first error is reported; the next start also removes the files
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -379,7 +382,7 @@ class _Cleaner:
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
         """The records, decompressed, and the place of each.
 
-        No places where they cannot be read, or have offsets outside the batch.
+        It has no places if the records cannot be read, or have offsets outside the batch.
         """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
@@ -394,7 +397,9 @@ class _Cleaner:
     # --- segments --------------------------------------------------------------------------------
 
     def _clean_group(self, group: tuple[tuple[int, int], ...]) -> CleanedSegment | None:
-        """Write the group's new segment; None where it is one segment, which does not change."""
+        """Write the group's new segment. Gives: None if the group is a single segment that does not
+        change.
+        """
         job = self.job
         base_offset = group[0][0]
         output = self._begin(base_offset) if len(group) > 1 else None
@@ -438,7 +443,9 @@ class _Cleaner:
     def _keep(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        """The part of a batch that is kept: the same object for all of it, None for nothing."""
+        """The part of a batch that is kept: the same object if it is kept whole, None if it is
+        removed.
+        """
         if header.is_control:
             return self._keep_marker(source, position, header, batch)
         if not self.transactions.is_aborted(header) and header.record_count:
@@ -507,7 +514,7 @@ class _Cleaner:
         try:
             commit = decode_marker(batch).commit
         except KafkaError:
-            return batch  # of an unknown type: it is kept
+            return batch  # a control batch of an unknown type is kept
         try:
             if self.transactions.end(header.producer_id, commit):
                 return batch
@@ -523,9 +530,9 @@ class _Cleaner:
         return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch is the one by which a known producer is remembered.
+        """Whether a known producer is restored from this batch.
 
-        That is its last data or, without data, a marker of its epoch.
+        That is its last batch of data or, without data, a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
         if last is None:

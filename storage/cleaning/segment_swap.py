@@ -10,11 +10,11 @@ Steps, in this order; a file system keeps the order of renames in a directory:
        again `.log` last
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
-are removed, and it gets its final name. After step 3 the manifest says which these are, since an
-emptied segment has no offsets of its own. Before step 3 they are those that begin within its
-offsets, as in Apache Kafka, whose names these are. So some of the groups may be cleaned and later
-segments not, never the reverse: an older value of a key is always gone before the tombstone that
-removed it. The cleaner's checkpoint is written only after step 4.
+are removed, and it gets its final name. After step 3 the manifest lists these, since an emptied
+segment has no offsets. Before step 3 they are those that begin within its offsets, as in Apache
+Kafka, whose names these are. So groups are replaced from the oldest on, and never a later one
+first: an older value of a key is always removed before the tombstone that deleted it. The cleaner's
+checkpoint is written only after step 4.
 
 A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment: it and all
 later ones are dropped while the old segments exist, and otherwise the log is taken off line.
@@ -64,10 +64,10 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
 
     Takes:  segments, all or the next few of a job of this log. Segments may have been rolled or
             deleted since.
-    Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that
-            lost segments in the meantime is dropped, and so are all later ones; one that was
-            deleted as a whole is skipped.
-    Raises: NotWrittenError where steps 1 to 3 find no space: none of them is used, and their files
+    Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that has
+            lost some of its segments meanwhile is dropped, and so are all later groups; a group
+            that was deleted as a whole is skipped.
+    Raises: NotWrittenError if steps 1 to 3 find no disk space: no segment is used, and the files
             are removed. OSError, which is fatal.
     """
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
@@ -131,8 +131,8 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
-    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: what a
-    kill leaves is a state of step 1.
+    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: so a
+    kill leaves a state that step 1 may leave.
     """
     for cleaned in reversed(taken):
         for suffix in reversed(_LOG_LAST):
@@ -183,15 +183,14 @@ def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
             disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
     aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
     if disk.exists(aborted) and not disk.size(aborted):
-        disk.unlink(aborted)  # it exists only if a transaction was aborted
+        disk.unlink(aborted)  # the file exists only if a transaction was aborted
 
 
 def _note(
     disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
 ) -> None:
-    """Describe in the manifest the state after a swap file has replaced its segments.
-
-    It replaces all segments up to `end_offset`.
+    """Describe in the manifest the state after a swap file has replaced all segments up to
+    `end_offset`.
     """
     for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
         del manifest.segments[replaced]
@@ -246,9 +245,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether a `.log.swap` is not as a cleaning made it.
+    """Whether a `.log.swap` is shorter than a cleaning made it.
 
-    An emptied one is in the manifest before its old segments are removed.
+    An intentionally empty one is in the manifest before its old segments are removed.
     """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     manifest = _read_manifest(disk, directory)
@@ -278,7 +277,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
             "Restore the partition's directory from a copy; the old segments may still be there as "
             ".deleted files",
         )
-    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # it may describe the new segments
+    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # the manifest may describe the new segments
     logger.warning(
         "%s is empty or cut off: the compaction that a stop interrupted is dropped, and done again",
         swap,
@@ -342,7 +341,7 @@ def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _next_offset(disk: Disk, path: str) -> int:
-    """The offset after the last batch of a segment; -1 where there is none."""
+    """The offset after the last batch of a segment; -1 without a batch."""
     file = disk.open(path)
     try:
         position, end_offset = 0, -1

@@ -1,4 +1,5 @@
-"""The flush journal: ends of many logs, and decisions over transactions, durable with one fsync.
+"""The flush journal: makes ends of many logs, and decisions on transactions, durable with one
+fsync.
 
 A transaction over a thousand partitions writes a few hundred bytes to each of a thousand files, and
 a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
@@ -35,15 +36,15 @@ journal's bytes from that position on are written again. A partial frame at the 
 never acknowledged as durable.
 
 A decision is written before it is in its log, together with the last data of its transaction, or
-after them: a frame counts whole or not at all, so one fsync is enough for both. It is appended to
-its log when the frame is durable. A start appends the decisions that the log lacks; after a power
-loss it also writes the markers that partitions lack. So an older journal stays until the log of
-each decision and the partitions with its markers were flushed in their own files.
+after them: a frame is valid as a whole or not at all, so one fsync is enough for both. It is
+appended to its log when the frame is durable. A start appends the decisions that the log lacks;
+after a power loss it also writes the markers that partitions lack. So an older journal stays until
+the log of each decision and the partitions with its markers were flushed in their own files.
 
-Why it is safe: the journal has only ends of active segments, and the first flush of a log after
-that segment was closed is one of the files themselves. So all durable bytes above a recovery point
-are in one segment, and in the journals. A position in a file means the same bytes as long as the
-segment is not cleaned, and a segment is cleaned only below a stored recovery point.
+Why it is safe: the journal has only ends of active segments, and the first flush of a log after its
+segment was closed flushes the files themselves. So all durable bytes above a recovery point are in
+one segment, and in the journals. A position in a file means the same bytes as long as the segment
+is not cleaned, and a segment is cleaned only below a stored recovery point.
 """
 
 from __future__ import annotations
@@ -100,9 +101,9 @@ OFFLINE_END = (1 << 63) - 1
 class PartitionEnd(NamedTuple):
     """The end of a partition when a decision was made.
 
-    All records of the transaction have lower offsets, and all later records have not.
+    All records of the transaction have lower offsets; all later records have not.
 
-    offset: OFFLINE_END where the partition was off line, so that its end was unknown.
+    offset: OFFLINE_END if the partition was off line, so that its end was unknown.
     """
 
     topic: str
@@ -123,7 +124,7 @@ class JournalDecision(NamedTuple):
 
 
 JournalRecord = tuple[object, ...]
-"""What a frame takes along, in the form of a JournalDecision."""
+"""A record that is added to a frame, in the form of a JournalDecision."""
 
 
 class _Run(NamedTuple):
@@ -146,7 +147,7 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Add an entry. Where two overlap the later one is right.
+        """Add an entry. Where two entries overlap, the later one counts.
 
         Entries are added in the order of writing.
         """
@@ -159,7 +160,7 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that lacks bytes which the journals have; empty: there is none.
+        """The path of a log file that lacks bytes which the journals have; empty without one.
 
         A kill loses nothing, so such a file belongs to a copy of the disk, or to another directory.
         Topics that were deleted or created again, segments that retention deleted, and bytes below
@@ -190,9 +191,9 @@ class Redo:
     def tail(
         self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int
     ) -> bytes:
-        """The bytes of a segment's file from `position` on; empty where no journal has them.
+        """The bytes of a segment's file from `position` on; empty if no journal has them.
 
-        They end with the latest run of entries that contains the position.
+        The bytes end with the latest run of entries that contains the position.
         """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
@@ -218,7 +219,7 @@ class FlushJournal:
     -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start the journals of
     the last run are older ones: they are deleted when all logs were flushed.
 
-    size_bytes: of the current journal. has_older: whether there are older ones.
+    size_bytes: the size of the current journal. has_older: whether there are older ones.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -237,7 +238,7 @@ class FlushJournal:
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives: the file to fsync before it counts.
+        """Write one frame. Gives: the file to fsync before the frame counts as durable.
 
         Takes:  records, which are stored in the frame: `read` returns them as decisions.
         Raises: NotWrittenError without space for the frame: nothing of it is written. OSError.
@@ -276,7 +277,7 @@ class FlushJournal:
     def begin_next(self) -> None:
         """Let the next append begin a new journal.
 
-        All of the current one has to be durable before any of the next one is.
+        The current journal has to be durable as a whole before any part of the next one is.
         """
         if self._file is not None:
             self._file = None  # closed with the last reference, which a flush may have
@@ -285,11 +286,12 @@ class FlushJournal:
             self.has_older = True
 
     def forget_older(self, *, keep_earlier: bool = False) -> bool:
-        """Delete the older journals: all their bytes are on the disk in the logs' files.
+        """Delete the older journals: all their bytes are durable in the logs' own files.
 
-        Takes:  keep_earlier, whether to keep those of the last run: for logs that are off line.
-        Gives:  whether one was deleted. The deletion is durable with the next frame; a journal that
-                a power loss brings back is read as one that was not deleted yet.
+        Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are off
+                line.
+        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame; a
+                journal that a power loss restores is read like one that was not deleted yet.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)
@@ -304,8 +306,8 @@ class FlushJournal:
     def read(self) -> Redo:
         """The content of the older journals. Raises: CorruptLog where one is damaged, OSError.
 
-        It is made durable first: after a kill a frame may be only in the page cache, and a power
-        loss must not take data that were used.
+        The content is made durable first: after a kill a frame may be only in the page cache, and a
+        power loss must not remove data that were used.
         """
         redo = Redo()
         unfinished: tuple[str, int] | None = None
@@ -360,7 +362,7 @@ class JournalFrame(NamedTuple):
 
 
 def frames_in(data: bytes) -> Iterator[JournalFrame]:
-    """The whole frames at the start of a journal, for tools: it changes nothing."""
+    """The complete frames at the start of a journal, for tools; the file is only read."""
     position = 0
     while (frame := _frame_at(data, position)) is not None:
         opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
@@ -384,7 +386,7 @@ def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
 
 
 def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether the log does not begin with a later segment."""
+    """Whether the log still has the segment, that is, does not begin with a later one."""
     bases = [
         int(name[:20])
         for name in disk.list(directory)
@@ -424,7 +426,7 @@ def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
 
 
 def _frame_at(data: bytes, position: int) -> _Frame | None:
-    """The whole frame at that position; None where there is none."""
+    """The complete frame at that position, or None."""
     if not data.startswith(_MAGIC, position):
         return _old_frame_at(data, position)
     start = position + _FRAME.size
@@ -466,7 +468,7 @@ def later_frame(data: bytes, position: int) -> int:
             return at
         at = data.find(_MAGIC, at + 1)
     start = position + _OLD_FRAME.size
-    # A frame of an earlier version, whose length may be right.
+    # A frame of an earlier version, whose length field may be right.
     if start <= len(data) and not data.startswith(_MAGIC):
         length: int = _OLD_FRAME.unpack_from(data, position)[0]
         following = start + length

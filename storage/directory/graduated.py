@@ -1,7 +1,7 @@
 """Whether a data directory was handed over to Apache Kafka, by three names in it.
 
     barnabas-graduated      the mark: the CRC-32C of the bootstrap.checkpoint that belongs to it
-    bootstrap.checkpoint    what Kafka begins its metadata with, at its first start
+    bootstrap.checkpoint    the records with which Kafka begins its metadata, at its first start
     __cluster_metadata-0    Kafka's metadata, from its first start on
 
     mark    bootstrap.checkpoint    __cluster_metadata-0    the directory is
@@ -28,9 +28,9 @@ from barnabas.storage.disk import Disk
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
-GIVEN_NAME = "barnabas-graduated.bootstrap"  # its name while the directory is brought back
+GIVEN_NAME = "barnabas-graduated.bootstrap"  # the file's name while the directory is brought back
 KAFKA_METADATA_NAME = "__cluster_metadata-0"
-_TOPIC_RECORD = b"\x01\x02"  # the first bytes of its value: frame version, API key
+_TOPIC_RECORD = b"\x01\x02"  # the first bytes of the record's value: frame version, API key
 
 
 def mark_of(bootstrap: bytes) -> bytes:
@@ -54,7 +54,7 @@ def is_graduated(disk: Disk, data_dir: str) -> bool:
 def is_what_kafka_was_given(disk: Disk, data_dir: str, bootstrap: bytes) -> bool:
     """Whether this content of `bootstrap.checkpoint` was written by the hand-over to Apache Kafka.
 
-    It was if it matches the mark or, where the mark was lost, if it has topics.
+    It was if it matches the mark, or, after the loss of the mark, if it has topics.
     """
     try:
         return disk.read(f"{data_dir}/{MARK_NAME}") == mark_of(bootstrap)

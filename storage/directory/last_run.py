@@ -1,4 +1,4 @@
-"""How the last run of a broker in a data directory ended, and what follows for a start.
+"""The end of the last run of a broker in a data directory, and its consequences for a start.
 
 The first row that applies:
 
@@ -49,15 +49,14 @@ class LastRun(Enum):
 
 
 class Trust(NamedTuple):
-    """What a start trusts and redoes after the last run.
+    """The trust of a start in the files after the last run.
 
-    all_written: whether all written data exist, so that a manifest or snapshot is trusted wherever
-    it ends; otherwise only up to the recovery point.
-    all_flushed: whether all data are durable, so that the log's end is its recovery point, and
-    names and epochs need no check.
+    all_written: whether all written data exist, so that a manifest or snapshot is trusted whatever
+    its end offset; otherwise only up to the recovery point. all_flushed: whether all data are
+    durable, so that the log's end is its recovery point, and names and epochs need no check.
     redoes: whether a log may lack data of the flush journals, which are then written again.
-    gaps_are_lost: whether a power loss took missing offsets above the recovery point; otherwise
-    they may have been compacted.
+    gaps_are_lost: whether missing offsets above the recovery point were lost in a power loss;
+    otherwise they may have been compacted.
     """
 
     all_written: bool
@@ -101,7 +100,9 @@ class RunNote:
         return LastRun.POWER_LOST if disk.exists(self._path) else LastRun.FOREIGN
 
     def is_same_run(self) -> bool:
-        """Whether the machine has been up and the file system mounted since."""
+        """Whether the machine was not restarted, and the file system stayed mounted, since the
+        note.
+        """
         try:
             note = self._disk.read(self._path).decode().split()
         except (FileNotFoundError, UnicodeDecodeError):
@@ -123,7 +124,7 @@ class RunNote:
     def write_failure(self) -> None:
         """Note that the disk failed: the next start treats that as a power loss.
 
-        If the disk takes no new file, the existing note is emptied, which needs no space.
+        If the disk has no space for a new file, the existing note is emptied, which needs none.
         """
         try:
             self._disk.write_atomic(

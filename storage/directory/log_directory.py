@@ -74,7 +74,9 @@ class LogDirectory:
         self.builds.add(put_off, then)
 
     def store_epoch(self) -> None:
-        """Store the highest leader epoch, durably, before a log gets its first batch of it."""
+        """Store the highest leader epoch, durably, before a log gets its first batch of that
+        epoch.
+        """
         if self.unstored_epoch is not None:
             highest = HighestEpoch(self.disk, self.data_dir)
             try:

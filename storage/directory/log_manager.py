@@ -1,4 +1,4 @@
-"""The data directory: its logs, the files about all of them, opening and closing.
+"""The data directory: its logs, the common files, opening and closing.
 
     meta.properties                       node.id, cluster.id, directory.id: `meta_properties`
     .lock                                 held while a broker runs here
@@ -93,12 +93,12 @@ class LogManager(LogStarts):
     """All logs of one directory. It works only in calls: `on_tick` is due at its deadline.
 
     log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
-    how the last run ended, confirmed by all logs. decisions: after `load`, those of the flush
-    journals, in order. leader_epoch: after `load`, the epoch that began in every log. journal: from
-    `load` on.
-    run_steps: carries out changes of files, at once where nothing else is set.
-    _points: the stored recovery points. _offline_points, _offline_starts: of logs that are off
-    line, which stay in the checkpoints unchanged.
+    how the last run ended, confirmed by all logs. decisions: after `load`, the decisions of the
+    flush journals, in order. leader_epoch: after `load`, the epoch that began in every log.
+    journal: set by `load`.
+    run_steps: carries out changes of files, by default at once.
+    _points: the stored recovery points. _offline_points, _offline_starts: the points and starts of
+    logs that are off line, which stay unchanged in the checkpoints.
     """
 
     journal: FlushJournal
@@ -136,7 +136,7 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        That is so after a power loss, and in a copy for which its answers did not wait.
+        They may be after a power loss, and in a copy for which the leader's answers did not wait.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -188,9 +188,9 @@ class LogManager(LogStarts):
         except OSError as error:
             log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the last one holds
         is_clean = self.last_run is LastRun.CLEAN
-        # After a power loss, too, data of a log may be only in the page cache: a start before this
-        # one may have written them again and been killed before its flush. So the journals stay
-        # until all logs were flushed.
+        # Data of a log may be only in the page cache even after a power loss: an earlier start may
+        # have written them again, and was killed before its flush. So the journals stay until all
+        # logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
             self.disk.fsync_dir(self.data_dir)
@@ -198,7 +198,7 @@ class LogManager(LogStarts):
             self.note_boot()
         if is_clean:
             self.disk.unlink(self.log_dir.path(CLEAN_SHUTDOWN_NAME))
-            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss may bring the mark back
+            self.disk.fsync_dir(self.data_dir)  # otherwise a power loss could restore the mark
 
     def _take_directory(self) -> None:
         """Lock the directory, determine how the last run ended, and check that it is ours."""
@@ -281,8 +281,8 @@ class LogManager(LogStarts):
     def _flush_offline(self, directory: str) -> None:
         """Flush a log that is off line.
 
-        A transaction with data there may still be committed, and after a clean stop everything
-        counts as durable, the topic's id, too.
+        A transaction with data in the log may still be committed, and after a clean stop everything
+        counts as durable, including the topic's id.
         """
         for name in self.disk.list(directory):
             path = f"{directory}/{name}"
@@ -291,7 +291,7 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss: unflushed data are missing, as in a copy."""
+        """Treat the directory as after a power loss: it is a copy, which lacks unflushed data."""
         logger.warning(
             "this is not what the last broker left, but a copy of the disk from before, or a part "
             "of one: %s",
@@ -303,21 +303,22 @@ class LogManager(LogStarts):
         """Begin an epoch in all logs, as Apache Kafka does when a broker starts.
 
         Clients then compare their positions with the log. The number is on the disk before a client
-        sees it. The logs' own files are not enough: they have an epoch only from its first batch
-        on, and a power loss may take both after clients have read the batch. One number is used for
-        all partitions, since epochs may have gaps.
+        sees it. The logs' own files are not enough: they contain an epoch only from its first batch
+        on, and a power loss may remove both after clients have read the batch. One number is used
+        for all partitions, since epochs may have gaps.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            self.leader_epoch += UNHEARD_LEADER_EPOCHS  # a claim is above all earlier ones
+            # the epoch of a claim is above all earlier ones
+            self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
         self.log_dir.store_epoch()
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
-        """Begin an epoch in these logs that is above all earlier ones. It is durable on return, or
-        where its file can be neither written nor cut, before one of them gets a batch.
+        """Begin an epoch in these logs that is above all earlier ones. The epoch is durable on
+        return, or, if its file can be neither written nor cut, before one of the logs gets a batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
@@ -333,11 +334,11 @@ class LogManager(LogStarts):
         self._run_note.write()
 
     def note_failure(self) -> None:
-        """Note that the disk failed: the kernel may have dropped what was written."""
-        if self._lock is not None:  # otherwise the directory is not ours
+        """Note that the disk failed: the kernel may have dropped written data."""
+        if self._lock is not None:  # otherwise the directory does not belong to this broker
             self._run_note.write_failure()
 
-    # --- logs that come and go -------------------------------------------------------------------
+    # --- creation and removal of logs ------------------------------------------------------------
 
     def create(
         self,
@@ -394,7 +395,7 @@ class LogManager(LogStarts):
             self._offline_starts[key] = log.log_start_offset
 
     def begin_files(self, log: Log) -> NewFiles:
-        """Give a log without files what another thread can make them by; see `LogFiles.take`."""
+        """The files of a log without files, to be made by another thread; see `LogFiles.take`."""
         from barnabas.storage.directory.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
@@ -405,8 +406,8 @@ class LogManager(LogStarts):
         return log.files.new_files
 
     def take_files(self, log: Log, files: NewFiles, now_ms: int) -> None:
-        """Give a log the files that were made for it. Where they were not, are not wanted any more
-        or find no room, it has none, or those that it has: its first batch says why.
+        """Give a log the files that were made for it. If they could not be made or renamed, or are
+        no longer needed, the log keeps its present state: its first batch reports an error.
         """
         if files.is_taken:
             return
@@ -427,7 +428,7 @@ class LogManager(LogStarts):
         key = topic, partition
         log = self.logs.pop(key, None)
         error = self.offline.pop(key, None)
-        # Otherwise they would apply to the next log of this name.
+        # Otherwise the old points would apply to the next log of this name.
         self._offline_points.pop(key, None)
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
@@ -470,18 +471,19 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # the checkpoints lose the logs next: they must not go before their directories
+            # the checkpoints lose the logs next: their entries must not be removed before the
+            # directories
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed
             yield from self.checkpoint_steps(with_starts=True)
 
     def _has_directory(self, log: Log) -> bool:
-        # One may be left of an attempt to make the files: where descriptors are wanting, removing
-        # it failed, too.
+        # A directory may be left from an attempt to make the files: without descriptors its removal
+        # failed, too.
         return log.files.are_made or self.disk.is_dir(log.directory)
 
-    # --- from time to time -----------------------------------------------------------------------
+    # --- periodic work ---------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
         """The time at which `on_tick` has work."""
@@ -496,7 +498,7 @@ class LogManager(LogStarts):
             self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
-            # Before any file is deleted: a log start that clients have seen must not go back.
+            # Before any file is deleted: a log start that clients have seen must not move back.
             self._write_changed_starts()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self.config.recovery_checkpoint_interval_ms
@@ -511,7 +513,7 @@ class LogManager(LogStarts):
         """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # not earlier, since a full disk may refuse them
+        self._points = points  # not earlier, since a full disk may refuse the write
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }
@@ -521,7 +523,8 @@ class LogManager(LogStarts):
     def checkpoint_steps(self, *, with_starts: bool = False) -> SyncSteps:
         """`write_checkpoints` in steps.
 
-        Takes: with_starts: of the log starts as well, which `write_starts` stores as they change.
+        Takes: with_starts, whether to write the log starts as well, which `write_starts` stores
+               when they change.
         """
         self._points = yield from self._checkpoints.replace_offsets(
             self.logs, self._offline_points, self._starts if with_starts else None
@@ -543,7 +546,9 @@ class LogManager(LogStarts):
         }
 
     def lacks_recovery_point(self, log: Log, offset: int) -> bool:
-        """Whether it is not stored that everything below `offset` is durable, as it is."""
+        """Whether the stored recovery point is below `offset`, although everything below it is
+        durable.
+        """
         assert log.durability.recovery_point >= offset, (
             f"{log!r} is durable up to {log.durability.recovery_point}, not {offset}"
         )
@@ -552,8 +557,8 @@ class LogManager(LogStarts):
     def write_starts(self) -> None:
         """Store the changed log start offsets.
 
-        Also for a log that begins with its first segment: a power loss may bring back deleted
-        segments before it.
+        A start is also stored if it is the base offset of the first segment: a power loss may
+        restore deleted segments before it.
         """
         for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()  # the manifest has the start, too, with a checksum
@@ -565,7 +570,7 @@ class LogManager(LogStarts):
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
         """Stop cleanly: every log durable and closed, all checkpoints, then the mark of the stop.
 
-        Takes:  sync, which fsyncs many files; several at a time make the stop of many logs quick.
+        Takes: sync, which fsyncs many files; in parallel, it makes the stop of many logs fast.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():

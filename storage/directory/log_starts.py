@@ -1,4 +1,4 @@
-"""How the start offsets of logs are stored: in a checkpoint, and in each log's manifest."""
+"""The storage of logs' start offsets: in a checkpoint, and in each log's manifest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("barnabas.storage.directory.log_manager")
 class LogStarts(ABC):
     """The part of `LogManager` that stores the starts of its logs.
 
-    _offline_starts: of logs that are off line, which stay in the checkpoint unchanged.
+    _offline_starts: the starts of logs that are off line, which stay unchanged in the checkpoint.
     """
 
     def __init__(self, log_dir: LogDirectory) -> None:
@@ -37,10 +37,10 @@ class LogStarts(ABC):
         }
 
     def raise_starts(self, starts: Mapping[Log, int]) -> None:
-        """Raise the starts of logs, up to their high watermarks. What readers have seen does not go
-        back: the new starts are durable before.
+        """Raise the starts of logs, up to their high watermarks. The new starts are durable before
+        readers can see them, so that they never move back.
 
-        Raises: NotWrittenError without space for them; no start is raised then.
+        Raises: NotWrittenError without disk space, after which no start is raised.
         """
         ahead = {(log.topic, log.partition): start for log, start in starts.items()}
         try:
@@ -51,15 +51,15 @@ class LogStarts(ABC):
             log.delete_records_before(start)
         try:
             self.write_starts()
-        except OSError as error:  # the manifests get the starts later: the greater one counts
+        except OSError as error:  # the manifests get the starts later: the greater start counts
             if not is_out_of_resources(error):
                 raise
 
     def _write_changed_starts(self) -> None:
-        """Store the log starts; if the disk is too full, keep the deletions.
+        """Store the log starts; if the disk is full, the deletions are done nevertheless.
 
         The space of deleted segments will be available for the next attempt. A start within a
-        segment is stored already (`raise_starts`).
+        segment is already stored (`raise_starts`).
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
         try:

@@ -12,8 +12,8 @@
                  of which a start read MUCH_READ_BYTES
     deletion     renamed files, when they are due              64 files, 8 directories
 
-A start removes all directories of deleted partitions before it writes, where the disk has less than
-LITTLE_SPACE_BYTES free. The rest is due at once.
+If the disk has less than LITTLE_SPACE_BYTES free, a start removes all directories of deleted
+partitions before it writes. Otherwise they are due at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment_indexes import BuildPutOff
 from barnabas.storage.log_config import LogManagerConfig
 
-MUCH_READ_BYTES = 1 << 20  # bytes of a log whose reading costs more than its checkpoint
+MUCH_READ_BYTES = 1 << 20  # reading this many bytes of a log costs more than its checkpoint
 LITTLE_SPACE_BYTES = 64 << 20
 
 _CHECKPOINTS_AT_ONCE = 8
@@ -46,7 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """The tasks of the logs of one directory. deleted_directories: with the times of deletion."""
+    """The tasks of the logs of one directory. deleted_directories: the directories to delete, with
+    the times of deletion.
+    """
 
     def __init__(
         self,
@@ -97,7 +99,9 @@ class LogUpkeep:
                     self._to_retain.appendleft(log)
 
     def _delete_old_segments(self, log: Log, now_ms: int) -> int:
-        """Gives: how many; 0 for a log whose indexes have to be built first."""
+        """Delete old segments of a log. Gives: how many; 0 if its indexes have to be built
+        first.
+        """
         try:
             with self._log_dir.cache.putting_off():
                 return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
@@ -132,10 +136,10 @@ class LogUpkeep:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def hasten_checkpoints(self, now_ms: int) -> None:
-        """Make a checkpoint due now for logs of which a start had to read much.
+        """Make the checkpoint due now for logs of which the start had to read much.
 
-        A broker that is killed again and again would otherwise read ever more, since none of its
-        runs reaches the end of an interval.
+        Otherwise the starts of a broker that is killed repeatedly would read more and more, since
+        no run reaches the end of an interval.
         """
         changed = self._log_dir.changed_logs
         due_ms = now_ms - self._config.producer_snapshot_interval_ms
@@ -218,7 +222,7 @@ class LogUpkeep:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # It takes descriptors.
+                # A removal needs descriptors.
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
 
 

@@ -1,9 +1,9 @@
 """`meta.properties`: the owner of a data directory, in the format of Apache Kafka 3.9.
 
 version=1
-node.id=<number>         of the broker; another broker is refused
+node.id=<number>         the broker's id; another broker is refused
 cluster.id=<id>          assigned once
-directory.id=<id>        likewise
+directory.id=<id>        assigned once
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from barnabas.storage.files.checkpoints import (
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
-ENCODED_AT_ONCE = 5000  # logs: 10 ms
+ENCODED_AT_ONCE = 5000  # logs handled in one step: 10 ms
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class OffsetCheckpoints:
     """The offset checkpoints of one data directory; an unchanged file is not written.
 
     _contents: the content of each file, as last read or written. _under_way: the number of the
-    attempt, of files that `replace` has not renamed yet.
+    attempt for each file that `replace` has not renamed yet.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -75,7 +75,7 @@ class OffsetCheckpoints:
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
         """Write a checkpoint, if it changes or with `force`."""
         data = encode_offsets(offsets)
-        if self._under_way.pop(name, None) is not None:  # what it would put there is older
+        if self._under_way.pop(name, None) is not None:  # its content is older
             self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
@@ -87,8 +87,8 @@ class OffsetCheckpoints:
         offline_points: Offsets,
         starts: Callable[[], Offsets] | None,
     ) -> Generator[Sequence[Syncable], None, Offsets]:
-        """Write recovery points and high watermarks in steps, of which each looks at some of the
-        logs; and the log starts, unless there are no `starts`.
+        """Write recovery points and high watermarks in steps, each of which reads some of the logs;
+        also the log starts, if `starts` are given.
 
         Gives: the recovery points.
         """
@@ -106,13 +106,16 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        if starts is not None:  # in one step: `write` may have stored another one in between
+        # check and rename in one step: `write` may have stored another content in between
+        if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)
         return points
 
     def replace(self, contents: Mapping[str, bytes]) -> SyncSteps:
-        """Write the checkpoints that change, in steps; one that `write` writes meanwhile stays."""
+        """Write the checkpoints that change, in steps; a checkpoint that `write` stores meanwhile
+        is kept.
+        """
         changed = {
             name: data for name, data in contents.items() if self._contents.get(name) != data
         }

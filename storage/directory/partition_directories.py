@@ -1,4 +1,5 @@
-"""Which directories of a data directory are partitions, by their names and their neighbours.
+"""Decides which directories of a data directory are partitions, by their names and those of other
+directories.
 
     name                               meaning
     <topic>-<partition>                a log
@@ -6,9 +7,9 @@
     <…>.<32 hex digits>-stray          not a log, though it had a log's name: never touched again
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
-A directory with a log's name that cannot be one, mostly a manual copy, is renamed to `-stray`.
-Without a journal, which may be lost, or with one that is torn at its end, a high number with a
-topic's id may be a copy or a partition: that is refused. Strays are directories
+A directory with a log's name that cannot be one, mostly a manual copy, is renamed to `-stray`. If
+the journal is missing or torn at its end, a high partition number with a topic's id may be a copy
+or a partition: such a directory is refused. Strays are directories
 
     with an invalid topic name, or a number with leading zeros
     of an unknown topic, most of whose directories have the id of another one
@@ -74,8 +75,8 @@ class Topics(Protocol):
 
 
 def deleted_name(topic: str, suffix: str) -> str:
-    """The name for a directory that is deleted or set aside; a long topic is cut, not the
-    suffix."""
+    """The name for a directory that is deleted or set aside; a long topic name is cut, and the
+    suffix is not."""
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
@@ -91,7 +92,7 @@ def free_stray_path(disk: Disk, data_dir: str, name: str) -> str:
 
 
 def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
-    """The most frequent of a topic's ids in its directories; of equals, the first."""
+    """The most frequent id in a topic's directories; if several are equally frequent, the first."""
     ((topic_id, _),) = Counter(ids).most_common(1)
     return topic_id
 
@@ -104,7 +105,7 @@ def _may_be_either(path: str, of_journal: str, why: str) -> str:
 
 
 def _may_lack_topics(topics: Topics | None) -> str:
-    """Why the journal may lack existing topics; empty where it does not."""
+    """Why the journal may lack existing topics; empty if it cannot."""
     if topics is None:
         return ""
     if topics.is_torn:
@@ -198,10 +199,10 @@ class PartitionDirectories:
         topics: Topics | None,
         topics_by_id: dict[uuid.UUID, str],
     ) -> str:
-        """Why the directory belongs to another topic, by its id; empty where it does not.
+        """Why the directory belongs to another topic, judged by its id; empty if it does not.
 
-        One with another id than most of its topic still belongs to that topic: it is taken off line
-        when its log is opened.
+        A directory whose id differs from that of most of its topic's directories still belongs to
+        that topic: it is taken off line when its log is opened.
 
         Takes:  topics_by_id, the unknown topics with shorter names; this one is added.
         Raises: LogDirectoryError where the journal may lack topics, and either name may be right.

@@ -1,4 +1,4 @@
-"""Unused paths, which are deleted some time later so that readers can finish."""
+"""Unused paths, which are deleted later, so that readers can finish."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 class Trash:
     """Paths by the time of their deletion, the earliest first.
 
-    next_due_ms: when the first path is due; None where there is none.
+    next_due_ms: when the first path is due; None without paths.
     """
 
     __slots__ = ("_heap", "next_due_ms")

@@ -13,8 +13,8 @@ Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkp
 `.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, only after a clean stop.
 
 `segments.manifest`, our own, in each partition's directory (Apache Kafka's tools ignore it): the
-state of the files when they were last known to be right, so that a changed or missing one is
-noticed without reading the log. Lines:
+state of the files when they were last known to be right, so that a changed or missing file is
+detected without reading the log. Lines:
 
     segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
     partition <topic_id> <log_start_offset> <log_end_offset>
@@ -46,7 +46,8 @@ CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
 STANDBY_NOTE_NAME = "barnabas-standby"
 LEASE_SESSION_NAME = "barnabas-lease-session"
-NOT_SENT_NAME = "barnabas-not-sent"  # in a partition's directory that no standby has had yet
+# the mark in a partition's directory that no standby has received yet
+NOT_SENT_NAME = "barnabas-not-sent"
 NO_TOPIC_ID = uuid.UUID(int=0)
 
 Offsets = dict[tuple[str, int], int]
@@ -100,7 +101,8 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
     lines = data.decode("utf-8").split("\n")
-    # the last line ends, too: otherwise a cut number would be read as a smaller one
+    # the last line must end with a line feed, too: otherwise a cut number would be read as a
+    # smaller one
     if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
@@ -135,7 +137,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """The topic's id of the file. Raises CorruptCheckpoint."""
+    """The topic's id from the file. Raises CorruptCheckpoint."""
     try:
         lines = data.decode("ascii").rstrip("\n").split("\n")
         if len(lines) == 2 and lines[0] == "version: 0" and lines[1].startswith("topic_id: "):
@@ -189,7 +191,7 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """A manifest of one segment and its files, which never changes."""
+        """A manifest of one segment and its files, which is immutable."""
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -198,7 +200,7 @@ class Manifest:
 
     @property
     def parted(self) -> bool:
-        """Whether it is the part of one segment."""
+        """Whether this manifest is the part of one segment."""
         return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
@@ -208,7 +210,7 @@ class Manifest:
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
         """The noted first bytes of a file that has grown since.
 
-        None where the file does not begin with them.
+        It is None if the file does not begin with these bytes.
         """
         noted = self.files.get(name)
         if noted is None:

@@ -1,8 +1,8 @@
 """The start offset of each leader epoch of a log (KIP-101), stored in `leader-epoch-checkpoint`.
 
 An epoch begins with each start of the broker, at the end of the log. Clients ask with
-OffsetForLeaderEpoch (KIP-320) for the end of the epoch in which they read, and so notice what a
-power loss cut off.
+OffsetForLeaderEpoch (KIP-320) for the end of the epoch in which they read, and so detect records
+that a power loss removed.
 
 `barnabas-leader-epoch` has the highest epoch that clients may have seen in any partition:
 
@@ -13,8 +13,8 @@ A file is shortened where the disk has no space to write another one: else an ep
 have seen would be given again after a restart.
 
 `begin` writes nothing, since ten thousand partitions begin an epoch at a start. The file gets the
-epoch before the log gets a batch of it. An epoch without a batch is forgotten, and no client has
-offsets of it. Apache Kafka forgets it, too, when the next one begins at the same offset.
+epoch before the log gets a batch of that epoch. An epoch without a batch is dropped, since no
+client has offsets of it. Apache Kafka also drops it when the next one begins at the same offset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both rising. written: those in the file."""
+    """The (epoch, start offset) pairs of a log, both rising. written: the pairs in the file."""
 
     __slots__ = ("directory", "disk", "entries", "written")
 
@@ -61,11 +61,11 @@ class LeaderEpochs:
         """Begin an epoch above all others. `write` stores it."""
         assert epoch > self.latest, f"{self.directory}: the epoch {epoch} comes after {self.latest}"
         while self.entries and self.entries[-1][1] >= start_offset:
-            self.entries.pop()  # it has no batch
+            self.entries.pop()  # the epoch has no batch
         self.entries.append((epoch, start_offset))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begin an epoch and store it. Gives: whether it was new."""
+        """Begin an epoch and store it. Gives: whether the epoch was new."""
         if epoch <= self.latest:
             return False
         self.begin(epoch, start_offset)
@@ -78,9 +78,10 @@ class LeaderEpochs:
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch not above `epoch`, the offset after its last); UNDEFINED: unknown.
+        """The largest epoch not above `epoch`, and its end offset; UNDEFINED if unknown.
 
-        Source: KIP-320; an epoch before all known ones ends where the first known one begins.
+        Source: KIP-320; an epoch before all known ones ends at the beginning of the first known
+                one.
         """
         if epoch == -1 or epoch > self.latest:
             return UNDEFINED
@@ -93,7 +94,9 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Forget epochs that ended below the log's start; the epoch of the start begins there."""
+        """Drop epochs that ended below the log's start; the epoch of the start now begins at the
+        start.
+        """
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):

@@ -77,7 +77,7 @@ class OffsetIndex:
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
         """The entries of a file, up to the first invalid one.
 
-        One is invalid that does not rise, or is beyond the segment's end.
+        An entry is invalid if it does not rise, or is beyond the segment's end.
         """
         flat = array("I", data[: len(data) - len(data) % ENTRY_SIZE])
         if sys.byteorder == "little":

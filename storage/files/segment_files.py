@@ -21,13 +21,14 @@ LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX, SNAPSHOT_SUFFIX = (
 DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
-HIGHEST_RELATIVE_OFFSET = 2**31 - 1  # of an offset to the base offset of its segment
+# maximum distance of an offset from the base offset of its segment
+HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CorruptLog(Exception):
-    """A damaged file of a partition, whose rest must not be dropped without a command.
+    """A damaged file of a partition, whose remaining bytes must not be dropped without a command.
 
-    The text names the file, the position, and what can be done.
+    The text names the file, the position, and possible remedies.
     """
 
     def __init__(self, path: str, position: int, why: str, advice: str) -> None:
@@ -43,5 +44,5 @@ class ForeignLog(CorruptLog):
 
 
 def offset_name(offset: int) -> str:
-    """An offset as in file names."""
+    """An offset in the form of file names."""
     return f"{offset:020d}"

@@ -67,7 +67,7 @@ class TimeIndex:
     def decode(cls, data: bytes) -> TimeIndex:
         """The entries of a file, up to the first invalid one.
 
-        That is the zeros of an index that Apache Kafka left open, or a torn end.
+        The invalid entries are the zeros of an index that Apache Kafka left open, or a torn end.
         """
         index = cls()
         last_timestamp, last_offset = -1, 0

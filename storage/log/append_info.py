@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class AppendInfo(NamedTuple):
-    """The result of an append; for a repetition, that of the repeated batch.
+    """The result of an append; for a duplicate, the result of the earlier batch.
 
-    last_offset is inclusive; log_append_time_ms is -1 where the records keep the producer's time.
+    last_offset is inclusive; log_append_time_ms is -1 if the records keep the producer's time.
     """
 
     first_offset: int

@@ -20,10 +20,10 @@ from barnabas.protocol.records import (
 from barnabas.storage.disk import Disk, File, FileSync, Syncable
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, CorruptLog
 
-SLICE_COST, READ_COST_BYTES = 2000, 2048  # see `index_builds`
+SLICE_COST, READ_COST_BYTES = 2000, 2048  # bytes in one slice, see `index_builds`
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
-# A look-up that reads more than both has found an index with a hole.
+# A look-up that exceeds both limits has found an index with a hole.
 _SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
 
 
@@ -37,11 +37,11 @@ class Place(NamedTuple):
 
 
 class IndexHole(Exception):
-    """A look-up had to read far beyond the batch that the index led to."""
+    """A look-up had to read far beyond the index entry."""
 
 
 class BatchFile:
-    """The batches of one segment; `size` is that of the file.
+    """The batches of one segment; `size` is the size of the file.
 
     open_file: None until the file is needed, and after a close. `file` opens it.
     """
@@ -66,7 +66,7 @@ class BatchFile:
         return file
 
     def to_sync(self) -> Syncable:
-        """The log file as a part of a flush: where it is not open, the flush opens it."""
+        """The log file as a part of a flush: if it is not open, the flush opens it."""
         return self.open_file or FileSync(self.disk, self.path(LOG_SUFFIX))
 
     def truncate(self, size: int) -> None:
@@ -129,7 +129,7 @@ class BatchFile:
 
         Takes:  entry_offset, of the index entry with that position; is_complete, whether the index
                 was built from the whole file.
-        Raises: CorruptLog where there is no batch; IndexHole, only where not is_complete.
+        Raises: CorruptLog where there is no batch; IndexHole, only if is_complete is false.
         """
         file = self.file
         end = self.size
@@ -169,7 +169,7 @@ class BatchFile:
                     position, f"a batch of the offsets {base_offset} to {last_offset}"
                 )
             if last_offset >= offset:
-                # A gap of compaction, or a wrong offset.
+                # The batch is behind a gap of compaction, or has a wrong offset.
                 if base_offset > offset and position + size < end:
                     self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
@@ -181,7 +181,9 @@ class BatchFile:
         return None
 
     def _check_follows(self, position: int, last_offset: int) -> None:
-        """Raises: CorruptLog where the batch at `position` does not come after that offset."""
+        """Check the order of batches. Raises: CorruptLog where the batch at `position` does not
+        begin after that offset.
+        """
         start = self.file.pread(LENGTH_END, position)
         if len(start) < LENGTH_END:
             raise self.corrupt(position, "a batch is cut off")

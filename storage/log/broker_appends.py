@@ -1,7 +1,7 @@
 """Appends of the broker's own batches: a coordinator's records, and the markers of transactions.
 
-They are not checked as a client's batches are (`Log.append`). The order is the same: write the
-batch, then update the producers' state, then move the log's end.
+They are not checked like a client's batches (`Log.append`). The order is the same: write the batch,
+then update the producers' state, then move the log's end.
 """
 
 from __future__ import annotations
@@ -72,16 +72,14 @@ def append_marker(
 ) -> AppendInfo:
     """Write a marker, which ends the producer's transaction on this partition.
 
-    As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of
-    the clock, since retention and look-ups by time use it. It has a parameter for each field of the
-    marker.
+    As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of the
+    clock, since retention and look-ups by time use it. Its parameters are the fields of the marker.
 
-    Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes
-            the base timestamp of the batch, and also the record's timestamp if the clock is
-            near (MOST_LEAD_MS). is_decided: whether a coordinator's decision restores the
-            marker after a power loss. If not, and with flush.messages=1, the transaction is
-            stable only when the disk has the marker. transaction_version, of the marker
-            (KIP-1228).
+    Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes the
+            base timestamp of the batch, and also the record's timestamp if the clock is near
+            (MOST_LEAD_MS). is_decided: whether a coordinator's decision restores the marker after a
+            power loss. If not, and with flush.messages=1, the transaction is stable only when the
+            disk has the marker. transaction_version, the marker's version (KIP-1228).
     Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError
             where the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted

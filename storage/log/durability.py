@@ -1,4 +1,4 @@
-"""The durable part of one log, the files to flush, and the part that readers may see.
+"""Tracks the durable part of one log, the files to flush, and the part that readers may see.
 
     attribute             meaning                                         moved by
     recovery_point        all below is durable in the log's own files     a flush in place
@@ -41,11 +41,11 @@ class LogEnd(NamedTuple):
 
 
 class FlushToken(NamedTuple):
-    """A running flush: when all of the files are fsynced, everything below end_offset is durable.
+    """A running flush: after all its files are fsynced, everything below end_offset is durable.
 
     base_offset, end_position: the active segment, and its size at the beginning. in_place: the
     files are the log's own, not a journal. name_changes: the number of changes of names that are
-    durable then.
+    durable afterwards.
     """
 
     files: tuple[Syncable, ...]
@@ -102,7 +102,7 @@ class Durability:
         self._pending_markers: list[tuple[int, int]] = []
         self.waits_for_disk = False
 
-    # --- questions -------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     @property
     def end(self) -> LogEnd:
@@ -165,10 +165,10 @@ class Durability:
     ) -> tuple[JournalEntry, FlushToken] | None:
         """An entry for the flush journal with the bytes that are not durable; None: flush in place.
 
-        None if these are more than `most_bytes`, or a segment before the active one is not durable
-        in its own file: so the journals have only the end of one segment.
+        It is None if these are more than `most_bytes`, or if a segment before the active one is not
+        durable in its own file: so the journals have only the end of one segment.
 
-        Takes:  end, the log's end up to which bytes are written; None: all.
+        Takes: end, the log's end up to which bytes are written; None: all.
         """
         segment, position = self._segments.active, self._durable_position
         if end is None:

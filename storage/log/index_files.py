@@ -1,4 +1,4 @@
-"""The index files of one segment: how they are written, and their known checksums."""
+"""The index files of one segment: writing them, and their known checksums."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from barnabas.storage.files.segment_files import (
 )
 from barnabas.storage.log.batch_file import BatchFile
 
-NO_FILE = -1  # the size of a missing file
+NO_FILE = -1  # the noted size of a missing file
 
 
 class IndexFiles:
     """The three index files beside a file of batches; none is flushed.
 
     sums: size and CRC-32C of each file that this process wrote or has read, by suffix. An append
-    removes the entry first, so that a failed append leaves none.
+    removes the file's entry first, so that a failed append leaves no wrong one.
     """
 
     __slots__ = ("_batches", "sums")
@@ -30,7 +30,7 @@ class IndexFiles:
         self.sums: dict[str, tuple[int, int]] = {}
 
     def set_new(self) -> None:
-        """Note the files of a new segment: two are empty, and the aborted index has none."""
+        """Note the files of a new segment: two empty ones, and none for the aborted index."""
         self.sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (NO_FILE, 0)}
 
     def read(self, suffix: str) -> bytes | None:
@@ -41,7 +41,9 @@ class IndexFiles:
             return None
 
     def write(self, suffix: str, data: bytes, written_bytes: int) -> None:
-        """Append to a file whose first `written_bytes` are right; negative: write it whole."""
+        """Append to a file whose first `written_bytes` are right; negative: write the whole
+        file.
+        """
         if written_bytes < 0:
             self.replace(suffix, data)
             self.sums[suffix] = len(data), crc32c(data)
@@ -94,7 +96,7 @@ class IndexFiles:
         return rows
 
     def _append_to(self, file: File, suffix: str, data: bytes) -> None:
-        """Append to an open file, and extend its checksum where that is known."""
+        """Append to an open file, and extend its checksum, if that is known."""
         size, crc = self.sums.pop(suffix, (NO_FILE, 0))
         is_whole = max(size, 0) == file.size
         file.append(data)

@@ -7,10 +7,10 @@ part. After every change
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
 The order within an append: check everything, write the batch, then update the indexes, the
-producers' state and the offsets. A failed write changes no state: where the disk has no room,
-Produce refuses the batch; after any other error of the disk the broker stops.
+producers' state and the offsets. A failed write changes no state: without disk space Produce
+refuses the batch; after any other error of the disk the broker stops.
 
-A log is made of parts, each in a module of its own:
+A log consists of parts, each in a separate module:
 
     log_dir          LogDirectory          the parts shared by all logs of the data directory
     segments         SegmentList           its files, and the search for a batch
@@ -19,7 +19,7 @@ A log is made of parts, each in a module of its own:
     epochs           LeaderEpochs          where each leader epoch began
     durability       Durability            the durable part, and what has to be flushed
     reader           LogReader             slices of files for fetches, aborted transactions
-    _checkpoint      LogCheckpoint         what a start reads instead of the log
+    _checkpoint      LogCheckpoint         the files that a start reads instead of the log
     files            LogFiles              whether it has its directory, and its making
     turnover         SegmentTurnover       rolls, deletions and replacements of segments
 """
@@ -72,7 +72,7 @@ from barnabas.storage.producers.producer_state import (
 )
 from barnabas.storage.producers.producer_window import restore_window
 
-UNREAD_BATCH_BYTES = 8192  # reading a batch at a start costs as much as this many further bytes
+UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch costs as much as reading this many bytes
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +97,9 @@ class LogContents(NamedTuple):
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    leader_epoch: written into every batch. flush_messages, flush_ms: of the config.
-    unread_bytes: the amount since the last checkpoint, which a start after a kill would read; a
-    batch counts as its size and UNREAD_BATCH_BYTES.
+    leader_epoch: written into every batch. flush_messages, flush_ms: from the config. unread_bytes:
+    the amount written since the last checkpoint, which a start after a kill would read; a batch
+    counts as its size plus UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Log:
 
     @property
     def rules(self) -> Rules:
-        """The rules for `check_client_batch`; compared by equality."""
+        """The rules for `check_client_batch`, which are compared by equality."""
         return self._rules
 
     # --- leader epochs ---------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Log:
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch that is not above `leader_epoch` (KIP-320).
 
-        (-1, -1) where that is unknown.
+        It is (-1, -1) if that is unknown.
         """
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
@@ -211,8 +211,8 @@ class Log:
         """Store the topic's id, durably, for a log whose directory has none.
 
         A kill during `LogFiles.make` loses the id, and Kafka before 2.8 wrote none. Entries of the
-        flush journals are assigned to a log by the id, so everything that they may have of this log
-        is flushed first.
+        flush journals are assigned to a log by the id, so all data of this log that they may have
+        are flushed first.
         """
         assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
         self.flush()
@@ -312,7 +312,7 @@ class Log:
         """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
 
         The caller updates the producers' state and calls `advance`.
-        Raises: NotWrittenError without space: the log is unchanged, but for a new segment. OSError.
+        Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
@@ -417,10 +417,10 @@ class Log:
         isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
         min_one_batch: bool,
     ) -> FetchData:
-        """Find the bytes from the batch of `offset` on.
+        """Find the bytes from the batch with `offset` on.
 
         Takes:  min_one_batch: return the first batch whole even if it is longer than max_bytes;
-                without it the result is empty then.
+                without it the result is empty in that case.
         Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
                 READ_COMMITTED it ends at the last stable offset, and has the aborted transactions
                 that overlap it.
@@ -489,7 +489,7 @@ class Log:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # Further epochs in the file are harmless.
+                # More epochs in the file than in memory are harmless.
                 logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
@@ -520,7 +520,7 @@ class Log:
         """
         self.durability.finish_flush(token)
         if self.durability.durable_offset <= self.high_watermark:
-            return False  # always true where readers do not wait for the disk
+            return False  # always true if readers do not wait for the disk
         self.high_watermark = self.durability.durable_offset
         self._update_stable()
         return True
@@ -547,8 +547,8 @@ class Log:
     def set_opened(self, unread_bytes: int, now_ms: int, *, as_closed: bool) -> None:
         """Record the state of the log when it was opened.
 
-        Takes:  unread_bytes, the amount that was read for lack of a checkpoint; as_closed, whether
-                everything is as after a clean stop.
+        Takes: unread_bytes, the amount that was read because it was not in a checkpoint; as_closed,
+               whether the files are in the state after a clean stop.
         """
         self.unread_bytes = unread_bytes
         if unread_bytes:
@@ -586,7 +586,7 @@ class Log:
         self.end_close()
 
     def forget(self) -> None:
-        """Free the indexes, and need no further checkpoint: the log is deleted.
+        """Free the indexes and drop the need for a checkpoint: the log is deleted.
 
         Files are closed when their last slice was sent.
         """

@@ -6,8 +6,8 @@
     segments.manifest               sizes, times, and the   trusts none of the others
                                     checksums of indexes
 
-All three together are a checkpoint; the manifest is written last. Nothing is flushed: all of it
-survives a kill, and after a power loss it is trusted only up to the recovery point, which is
+All three together are a checkpoint; the manifest is written last. The files are not flushed: they
+survive a kill, and after a power loss they are trusted only up to the recovery point, which is
 checked.
 """
 
@@ -34,9 +34,9 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 class LogCheckpoint:
     """The checkpoint files of one log.
 
-    producers_expired: whether producers were forgotten since the last snapshot, which then has to
-    be written again although the log has not grown. _as_closed: (log start, log end, number of
-    segments) at the last clean stop; None: there was none, or the log has changed.
+    producers_expired: whether producers were dropped since the last snapshot, so that it has to be
+    written again although the log has not grown. _as_closed: (log start, log end, number of
+    segments) at the last clean stop; None without one, or if the log has changed since.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class LogCheckpoint:
         """Write the current state of the files; for the growing active segment, the state so
         far."""
         manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
-        epochs = encode_epochs(self._epochs.written)  # its format has no checksum of its own
+        epochs = encode_epochs(self._epochs.written)  # the file's own format has no checksum
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [
             part

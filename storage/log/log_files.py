@@ -1,10 +1,10 @@
-"""The directory of one log and what is in it from the beginning, made with the first batch.
+"""The directory and the first files of one log, made with its first batch.
 
     partition.metadata          the topic's id
     leader-epoch-checkpoint     the leader epochs
     <offset>.log and indexes    the active segment
 
-A new partition has none of it: thousands of partitions without a batch cost the disk nothing.
+A new partition has none of these: thousands of partitions without a batch cost no disk space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LogFiles:
-    """Whether a log has its files, and their making.
+    """The files of a log: whether they exist, and their creation.
 
     are_made: whether the partition has its directory. A new one gets it with its first batch, or
     earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader epochs
@@ -68,12 +68,12 @@ class LogFiles:
         self.new_files: NewFiles | None = None
 
     def make(self) -> None:
-        """Make the directory of an empty log and what is in it, where there is none, or take those
-        that another thread has made.
+        """Make the missing directory and files of an empty log, or take those that another thread
+        has made.
 
-        Raises: OSError where one of the files cannot be made; the log is as it was then.
-        Order:  nothing is durable before the first flush. A start that finds no directory, or a
-                part of one, begins with an empty log, too.
+        Raises: OSError where a file cannot be made; then the log is unchanged.
+        Order: nothing is durable before the first flush. A start that finds no directory, or an
+               incomplete one, also begins with an empty log.
         """
         if self.are_made:
             return
@@ -96,14 +96,14 @@ class LogFiles:
         self._note()
 
     def take(self, files: NewFiles) -> None:
-        """Use the files that another thread has made, unless the log has its own by now.
+        """Use the files that another thread has made, unless the log already has its own.
 
-        Raises: OSError where they cannot be renamed; the log is unchanged then.
-        Order:  as with `make`, nothing is durable before the first flush.
+        Raises: OSError where they cannot be renamed; then the log is unchanged.
+        Order: as in `make`, nothing is durable before the first flush.
         """
         if self.are_made:
             return
-        if self._disk.is_dir(self._directory):  # the rest of an earlier attempt
+        if self._disk.is_dir(self._directory):  # left from an earlier attempt
             self._disk.rmtree(self._directory)
         self._disk.rename(files.directory, self._directory)
         files.is_taken = True
@@ -118,8 +118,8 @@ class LogFiles:
     def write_epochs(self) -> None:
         """Write the leader epochs.
 
-        After: the log lacks a checkpoint if the file did not only grow: otherwise the next start
-               would take the file for a damaged one.
+        After: the log lacks a checkpoint if the file was changed other than by an append: without a
+               new one the next start would treat the file as damaged.
         """
         epochs = self._epochs
         if epochs.entries[: len(epochs.written)] != epochs.written:

@@ -69,7 +69,7 @@ class LogReader:
     def slice(
         self, offset: int, limit: int, max_bytes: int, min_one_batch: bool
     ) -> tuple[Segment, Slice | None]:
-        """The bytes from the batch with `offset` on and below `limit`, and their segment.
+        """The bytes from the batch with `offset` up to `limit`, and their segment.
 
         Raises: CorruptLog.
         """
@@ -141,7 +141,8 @@ class LogReader:
         segment.indexes.set_txn_index(index)
 
     def has_marker_before(self, first_offset: int, producer_id: int, decided_ms: int) -> bool:
-        """Whether the producer's last marker before an offset is of that decision, or a later one.
+        """Whether the producer's last marker before an offset belongs to that decision, or to a
+        later one.
 
         The base timestamp of a marker is the time that orders its decision. Cleaning replaces it by
         a delete horizon (KIP-534); then the record's timestamp is used.
@@ -180,9 +181,10 @@ class LogReader:
 
 @contextmanager
 def reading(log: object) -> Iterator[None]:
-    """Around what reads the files of a log for a request.
+    """A context for reading the files of a log for a request.
 
-    Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
+    Raises: KafkaError KAFKA_STORAGE_ERROR if no descriptor is free, which is not an error of the
+            disk.
     """
     try:
         yield

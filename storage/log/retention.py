@@ -1,10 +1,11 @@
-"""Which segments a log deletes: by its start, by its size, by the age of their records.
+"""Decides which segments a log deletes: by the log's start, by its size, by the age of their
+records.
 
-Ages are by the wall clock, as in Apache Kafka: records have no other time. A clock that is a week
-ahead for a minute deletes segments that are within a week of their end.
+Ages are by the wall clock, as in Apache Kafka: records have no other time. If the clock is a week
+ahead for a minute, segments are deleted that would expire within a week.
 
     reason        cleanup.policy    a segment is deleted when
-    log start     any               all of it is below the log start offset (KIP-107)
+    log start     any               its whole content is below the log start offset (KIP-107)
     size          has delete        the others still have retention.bytes without it
     age           has delete        its youngest record is older than retention.ms; without
                                     timestamps, its file is
@@ -42,7 +43,7 @@ def expired_count(
             _beyond_time(segments, config.retention_ms, wall_ms, most),
         )
     while count and segments.end_of(segments[count - 1]) > high_watermark:
-        count -= 1  # it has data that are not on the disk yet, and that no reader has seen
+        count -= 1  # the segment has data that are not durable yet, and that no reader has seen
     return count
 
 
@@ -79,7 +80,9 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
         if count >= most:
             break
         if not segment.batches.size:
-            continue  # compaction emptied it, so it is deleted with the next one; or it is active
+            # compaction has emptied the segment, so it is deleted with the next one; or it is
+            # active
+            continue
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break
         count = number + 1

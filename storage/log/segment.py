@@ -1,6 +1,7 @@
 """One segment of a log: a file of batches (`batch_file`) and three indexes (`segment_indexes`).
 
-What needs both is here: an append, a look-up, the decision to roll, and the making of the files.
+This module has the operations that need both: appends, look-ups, the decision to roll, and the
+creation of the files.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Segment:
         cache: IndexCache,
         index_interval_bytes: int,
     ) -> Segment:
-        """A new, empty segment, open for appends.
+        """Create a new, empty segment, open for appends.
 
         After an OSError none of its files exists.
         """
@@ -121,7 +122,7 @@ class Segment:
     def make_files(self) -> None:
         """Make the files of a new segment; it keeps a descriptor open.
 
-        Raises: OSError where one of them cannot be made; none of them is there then.
+        Raises: OSError where a file cannot be made; then none of them exists.
         """
         batches = self.batches
         try:
@@ -135,7 +136,7 @@ class Segment:
     def remove_files(self) -> None:
         """Remove the files of a segment that is not used after all.
 
-        They would be within the offsets of the segment before it when that grows.
+        When the previous segment grows, its offsets would reach those of the files.
         """
         batches = self.batches
         batches.open_file = None
@@ -168,7 +169,7 @@ class Segment:
             cut_back(batches.truncate, batches.size)
             raise not_written(error) from error
         indexes = self.indexes
-        # `index_batch`, written out: this runs for every batch, and few need an entry.
+        # The code of `index_batch`, repeated here: it runs for every batch, and few need an entry.
         if max_timestamp > indexes.max_timestamp:
             indexes.max_timestamp, indexes.max_timestamp_offset = max_timestamp, last_offset
         if not position:
@@ -194,7 +195,8 @@ class Segment:
         """Whether a batch belongs to a new segment, because this one is full or old.
 
         Its age is the difference between the timestamps of its first batch and of this one; without
-        timestamps, by the broker's clock. One entry of the time index is reserved for the closing.
+        timestamps, by the broker's clock. One entry of the time index is reserved for the closing
+        of the segment.
         """
         segment_bytes = self.batches.size
         if not segment_bytes:

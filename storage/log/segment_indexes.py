@@ -1,4 +1,4 @@
-"""The three indexes of one segment: what is in memory, what is in their files, and what is trusted.
+"""The three indexes of one segment: in memory, in their files, and whether the files are trusted.
 
 Guarantees to readers, whatever the files contain:
 
@@ -6,7 +6,7 @@ Guarantees to readers, whatever the files contain:
   does not, the whole index is rebuilt from the log.
 - For all other purposes the three indexes are trusted only if this process wrote them or the
   manifest has their checksum (see checkpoints). Otherwise they are rebuilt once, from the batches'
-  headers, when needed.
+  headers, when they are needed.
 
 Indexes of closed segments are loaded on demand. Beyond a bound on their bytes the least recently
 used are dropped from memory.
@@ -103,7 +103,7 @@ class IndexCache:
             victim.drop()
 
     def forget(self, indexes: SegmentIndexes) -> None:
-        """Forget a segment that is out of use, or at a stop: nothing is built for it any more."""
+        """Drop a segment that is no longer used, or at a stop: no index of it is built any more."""
         indexes.is_forgotten = True
         entry = self._entries.pop(id(indexes), None)
         if entry:
@@ -111,16 +111,16 @@ class IndexCache:
 
 
 class SegmentIndexes:
-    """The indexes of one segment, and what is known of its batches' times.
+    """The indexes of one segment, and the timestamps of its batches.
 
     loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None: not loaded.
     written_entries, written_times: the number of entries of the first two in their files; -1: the
     file has to be rewritten. lacks_aborted: whether the file of the third lacks entries, for which
-    there was no space: `write` writes it whole. max_timestamp and max_timestamp_offset: of all
-    batches (-1 while unknown, in a segment that was closed before this process began: see
-    `load_times`).
-    first_timestamp: of the first batch, for rolling by time (None: not read yet). is_closed:
-    whether no batch is appended any more. is_forgotten: whether the segment is out of use.
+    there was no disk space: then `write` writes the whole file. max_timestamp and
+    max_timestamp_offset: those of all batches (-1 while unknown, in a segment that was closed
+    before this process began: see `load_times`).
+    first_timestamp: the timestamp of the first batch, for rolling by time (None: not read yet).
+    is_closed: whether appends have ended. is_forgotten: whether the segment is no longer used.
     build_error: why a deferred build failed, for the reader that waited for it.
     """
 
@@ -228,8 +228,8 @@ class SegmentIndexes:
     def append_aborted(self, entry: AbortedEntry) -> None:
         """Add an aborted transaction with its marker in this segment, also to the file.
 
-        Its marker is in the log already. So where there is no space the file gets the entry with
-        the next `write`.
+        Its marker is already in the log. So without disk space the file gets the entry with the
+        next `write`.
         """
         self.txn_index().append(entry)
         if self.lacks_aborted:
@@ -240,7 +240,7 @@ class SegmentIndexes:
             self._wait_for_space(error)
             self.lacks_aborted = True
 
-    # --- opening again what another process left -------------------------------------------------
+    # --- reopening the files of another process --------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
         """Open for appends with the indexes of the manifest, those of the first `note.size` bytes.
@@ -283,7 +283,7 @@ class SegmentIndexes:
             len(self.loaded_times) if 12 * len(self.loaded_times) == len(parts[1]) else -1
         )
         for suffix, size, part in zip(INDEX_SUFFIXES[:2], sizes, parts, strict=False):
-            if size > len(part):  # later entries come again from the log
+            if size > len(part):  # later entries are restored from the log
                 self.files.cut(suffix, len(part))
         self.max_timestamp, self.max_timestamp_offset = (
             note.max_timestamp,
@@ -292,14 +292,14 @@ class SegmentIndexes:
         positions = self.loaded_offsets.positions
         self.bytes_since_entry = note.size - (positions[-1] if positions else 0)
         self.batches.size = note.size
-        if sizes[2] != len(parts[2]):  # later entries come again from the log
+        if sizes[2] != len(parts[2]):  # later entries are restored from the log
             self.files.replace(TXN_SUFFIX, parts[2])
         return True
 
     # --- the files -------------------------------------------------------------------------------
 
     def _wait_for_space(self, error: OSError) -> None:
-        """Log that a file could not be written. Raises: the error if it is another one."""
+        """Log that a file could not be written. Raises: the error, if it has another cause."""
         if not is_out_of_resources(error):
             raise error
         logger.warning("an index of %s waits for space: %s", self.batches.path(LOG_SUFFIX), error)
@@ -343,7 +343,8 @@ class SegmentIndexes:
     def drop(self) -> None:
         """Drop the in-memory indexes; the next look-up reads them from the files.
 
-        Without space for them the files are not trusted: the indexes are built again.
+        Without disk space for the indexes the files are not trusted, and the indexes are built
+        again.
         """
         if self.is_closed:
             try:
@@ -355,7 +356,7 @@ class SegmentIndexes:
                 self.manifest = None
             self.loaded_offsets = self.loaded_times = self.loaded_aborted = None
 
-    # --- loading what is needed of a closed segment ----------------------------------------------
+    # --- loading the indexes of a closed segment -------------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
         index = self.loaded_offsets
@@ -388,7 +389,7 @@ class SegmentIndexes:
     def upper_bound_offset(self, position: int) -> int | None:
         """An upper bound of the offsets before `position`, from the index.
 
-        None where the index has none.
+        It is None if the index has no entry after that.
         """
         entry = self.trusted_offset_index().first_at_or_after(position)
         return None if entry is None else self.base_offset + entry.relative_offset
@@ -419,14 +420,14 @@ class SegmentIndexes:
             self.time_index()
 
     def first_batch_timestamp(self) -> int:
-        """The highest timestamp of the first batch; -1 while there is none."""
+        """The highest timestamp of the first batch; -1 without a batch."""
         first = self.first_timestamp
         if first is None:
             if not self.batches.size:
                 return -1
             try:
                 first = next(self.batches.headers())[1].max_timestamp
-            except CorruptLog as error:  # readers get the error; it is no reason to stop writing
+            except CorruptLog as error:  # readers get the error; writing continues
                 logger.error("the time of the first batch is not known: %s", error)
                 first = -1
             self.first_timestamp = first
@@ -444,7 +445,7 @@ class SegmentIndexes:
 
     @property
     def lacks_entries(self) -> bool:
-        """Whether a file lacks what is in memory, and has to be written whole."""
+        """Whether a file lacks entries that are in memory, and has to be written as a whole."""
         return self.lacks_aborted or self.written_entries < 0 or self.written_times < 0
 
     def has_txn_index(self) -> bool:
@@ -494,7 +495,7 @@ class SegmentIndexes:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest has a file with exactly this content; None: no file."""
+        """Whether the manifest confirms exactly this content of a file; None: no file."""
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )
@@ -513,9 +514,9 @@ class SegmentIndexes:
     def check_builds_now(
         self, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
     ) -> None:
-        """Raise BuildPutOff where an index has to be built later, by `build`.
+        """Raise BuildPutOff if an index has to be built later, by `build`.
 
-        Raises: CorruptLog, or OSError for lack of descriptors, once, where such a build failed.
+        Raises: CorruptLog, or OSError for lack of descriptors, once, after such a build has failed.
         """
         if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None

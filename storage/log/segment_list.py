@@ -20,7 +20,7 @@ from barnabas.protocol.records import BatchHeader
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog
 from barnabas.storage.log.segment import Segment
 
-_MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
+_MOST_HEADERS_BEFORE = 1 << 18  # batches read in half a second
 
 
 class BatchPlace(NamedTuple):
@@ -81,12 +81,12 @@ class SegmentList(Sequence[Segment]):
         return self._closed_bytes + self.active.batches.size
 
     def end_of(self, segment: Segment) -> int:
-        """The base offset of the next segment, or the log's end."""
+        """The end of a segment: the base offset of the next one, or the log's end."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else self.end_offset
 
     def since(self, segment: Segment) -> list[Segment]:
-        """The segment and all after it."""
+        """A segment and all later ones."""
         return self._segments[bisect_right(self._bases, segment.base_offset) - 1 :]
 
     # --- change ----------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class SegmentList(Sequence[Segment]):
         return removed
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """Replace neighbours below the active segment by one segment."""
+        """Replace adjacent segments below the active one by one segment."""
         at = self._segments.index(old[0])
         end = at + len(old)
         assert self._segments[at:end] == old and self.active not in old, (
@@ -158,7 +158,7 @@ class SegmentList(Sequence[Segment]):
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
             index = segment.indexes.trusted_offset_index()
-            # This entry's batch and all later ones are above.
+            # The entry's batch and all later ones are above the offset.
             below = bisect_left(index.offsets, offset - segment.base_offset)
             end = index.positions[below] if below < len(index) else segment.batches.size
             stops = [0, *index.positions[:below], end]

@@ -1,6 +1,6 @@
-"""The segments of one log come and go: a roll, a deletion, the replacement by a cleaned one.
+"""Changes of the segments of one log: a roll, a deletion, the replacement by a cleaned one.
 
-Each changes the list of segments, what has to be flushed, and the files, in one order.
+Each changes the list of segments, the pending flushes, and the files, in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 
-logger = logging.getLogger("barnabas.storage.log.log")  # as all lines about one log
+logger = logging.getLogger("barnabas.storage.log.log")  # the logger of all lines about one log
 
 
 class SegmentTurnover:
-    """Begins, deletes and replaces the segments of one log; `set_config` is called before.
+    """Begins, deletes and replaces the segments of one log; `set_config` has to be called first.
 
     limits: the limits at which the active segment is rolled.
     """
@@ -58,7 +58,7 @@ class SegmentTurnover:
         self._checkpoint = checkpoint
 
     def set_config(self, config: LogConfig) -> None:
-        """Follow the topic's settings."""
+        """Apply the topic's settings."""
         self._config = config
         self._set_limits()
 
@@ -82,9 +82,9 @@ class SegmentTurnover:
         """Close the active segment and begin one at the end of the log, with a checkpoint.
 
         Gives:  whether the checkpoint is complete; otherwise its manifest waits for space.
-        Raises: OSError; the log is unchanged then, and may be rolled later.
-        Order:  first all files whose creation can fail, then the change of state. The manifest may
-                wait for space, since the former one is right, too.
+        Raises: OSError, after which the log is unchanged and may be rolled later.
+        Order: first all files whose creation can fail, then the change of state. The manifest may
+               wait for disk space, since the former one is still correct.
         """
         closed = self._segments.active
         self._checkpoint.write_snapshot()
@@ -97,7 +97,7 @@ class SegmentTurnover:
             cache=self._log_dir.cache,
             index_interval_bytes=self._config.index_interval_bytes,
         )
-        closed.indexes.manifest = None  # the file has grown since
+        closed.indexes.manifest = None  # the file has grown since the checkpoint
         self._segments.add(segment)
         self._durability.add_segment(segment)
         closed.seal()
@@ -112,13 +112,13 @@ class SegmentTurnover:
         return True
 
     def remove_oldest(self, count: int) -> list[Segment]:
-        """Take the oldest segments out of the log, not all of them. Gives: those, for `discard`."""
+        """Remove some of the oldest segments from the log. Gives: these segments, for `discard`."""
         deleted = self._segments.remove_oldest(count)
         self._durability.remove_segments(deleted)
         return deleted
 
     def discard(self, deleted: list[Segment], now_ms: int) -> None:
-        """Have the files of deleted segments removed, after the log's start was raised."""
+        """Let the files of deleted segments be removed, after the log's start was raised."""
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._log_dir.discard_segments(deleted, due_ms)
         for segment in deleted:
@@ -128,7 +128,7 @@ class SegmentTurnover:
             self._log_dir.discard(path, due_ms)
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """Replace neighbours, whose files are gone, by a cleaned segment, whose files are in
-        place."""
+        """Replace adjacent segments, whose files are removed, by a cleaned segment, whose files are
+        in place."""
         self._segments.replace(old, new)
         self._durability.remove_segments(old)

@@ -1,9 +1,10 @@
-"""Offsets by time in one log: the first record at or after a time, the record with the highest.
+"""Offsets by time in one log: the first record at or after a time, and the record with the highest
+timestamp.
 
-The steps of a look-up, each with the result of the one before:
+The steps of a look-up, each of which uses the previous result:
 
     segment     the first whose highest timestamp is not before the time
-    position    of the batch that the time index gives, or of the segment's first one
+    position    that of the batch that the time index gives, or of the segment's first one
     batch       the first one from there on whose max_timestamp is not before the time
     record      within the batch: `time_search`, which may be deferred where it takes long
 
@@ -68,7 +69,9 @@ class TimeLookup:
         self._searched = searched
 
     def first_at(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is not before `timestamp`; None where there is none."""
+        """The first record whose timestamp is not before `timestamp`; None without such a
+        record.
+        """
         for segment in list(self._segments):
             segment.indexes.load_times()
             if segment.indexes.max_timestamp < timestamp or self._is_below_start(segment):
@@ -114,7 +117,7 @@ class TimeLookup:
         return place is None or place.base_offset < self._log_start_offset
 
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
-        """(highest timestamp, its offset) of the records that are not below the log start."""
+        """The highest timestamp of the records that are not below the log start, and its offset."""
         place = segment.find(self._log_start_offset)
         highest, at = -1, segment.base_offset
         if place is not None:
@@ -129,7 +132,7 @@ class TimeLookup:
     def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
         """The highest timestamp in the part of a batch that is not below the log start.
 
-        -1 where there is none. It is the batch's, or found by bisection.
+        It is -1 without records. It is the batch's timestamp, or is found by bisection.
         """
         least, beyond = -1, header.max_timestamp + 1
         timestamp = header.max_timestamp
@@ -161,8 +164,8 @@ class TimeLookup:
     ) -> TimestampOffset | None:
         """The first record of a batch whose timestamp is not before `timestamp`.
 
-        A batch with unreadable records has none. For one that decompresses to more than a batch
-        may, the batch's first offset is returned: a reader from there on misses no record.
+        It is None if the records are unreadable. For a batch that exceeds the maximum decompressed
+        size the batch's first offset is returned: a reader from there on misses no record.
         """
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
         least_delta = max(self._log_start_offset - header.base_offset, 0)
@@ -218,9 +221,9 @@ def offset_for_timestamp(
     """The first record whose timestamp is not before `timestamp`.
 
     Takes:  searched, results of long searches; without it no search is deferred.
-    Gives:  None where there is none below the bound.
-    Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
-            where no descriptor is left to read with.
+    Gives:  None without such a record below the bound.
+    Raises: SearchTakesLong, only if `searched` is given; KafkaError KAFKA_STORAGE_ERROR if no
+            descriptor is free.
     """
     with reading(log):
         record = _lookup_in(log, searched).first_at(timestamp)

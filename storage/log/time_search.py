@@ -1,9 +1,9 @@
-"""The search for a timestamp within one batch, which a thread does where it takes long.
+"""The search for a timestamp within one batch, which a thread does if it takes long.
 
-A look-up by time opens one batch, seldom several. Where that takes long, it raises
-`SearchTakesLong`. The caller runs the search in a thread, stores its result in a `Searched`, and
-repeats the look-up with it. So the answer is that of the log at that time, whatever was appended or
-deleted meanwhile: a result is identified by the batch's offset and checksum and by the searched
+A look-up by time opens one batch, rarely several. If that takes long, it raises `SearchTakesLong`.
+The caller runs the search in a thread, stores its result in a `Searched`, and repeats the look-up
+with it. So the answer describes the log at the time of the repeated look-up, whatever was appended
+or deleted meanwhile: a result is identified by the batch's offset and checksum and by the searched
 values.
 """
 
@@ -21,8 +21,8 @@ from barnabas.protocol.compression import (
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.batch.record_walk import first_at_time
 
-MOST_RECORDS_AT_ONCE = 10_000  # these take 3 ms
-MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
+MOST_RECORDS_AT_ONCE = 10_000  # this many records take 3 ms
+MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
 
 # Base offset, checksum, least timestamp delta, least offset delta.
 SearchName = tuple[int, int, int, int]
@@ -32,9 +32,9 @@ Searched = dict[SearchName, SearchResult]
 
 
 class BatchSearch(NamedTuple):
-    """A search in one batch: for the first record whose deltas are not below these.
+    """A search in one batch: for the first record whose deltas are not below the given ones.
 
-    read: returns the stored bytes of the records.
+    read: a function that returns the stored bytes of the records.
     """
 
     base_offset: int
@@ -53,7 +53,7 @@ class BatchSearch(NamedTuple):
     def result(self, searched: Searched | None) -> SearchResult:
         """The result of the search, which is stored in `searched`.
 
-        Raises: SearchTakesLong where `searched` is given, has no result yet, and the search takes
+        Raises: SearchTakesLong if `searched` is given and has no result yet, and the search takes
                 long.
         """
         if searched is None:
@@ -73,7 +73,7 @@ class BatchSearch(NamedTuple):
         return result
 
     def run(self, data: bytes, most_bytes: int, most_parts: int | None = None) -> SearchResult:
-        """Search.
+        """Run the search.
 
         Takes: data, the result of `read`; most_bytes and most_parts, see `decompress_to_memory`.
         """

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) -> LeaderEpochs:
-    """The leader epochs of their file, or rebuilt where it does not match the log.
+    """The leader epochs from their file, or rebuilt if the file does not match the log.
 
     Takes:  end_offset, the log's end; all_flushed, whether the file cannot be older than the log.
     """
@@ -93,9 +93,10 @@ class _BatchPlace(NamedTuple):
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
-    """The number of the file's rows that match the manifest; all where that has none.
+    """The number of the file's rows that match the manifest; all if the manifest does not have the
+    file.
 
-    Raises: CorruptCheckpoint where not even the first ones match.
+    Raises: CorruptCheckpoint if not even the first rows match.
     """
     entries = epochs.entries
     if manifest is None or LEADER_EPOCH_NAME not in manifest.files:
@@ -124,7 +125,7 @@ def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tup
 
 
 def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
-    """The first batch whose last offset is not below `offset`; None where there is none.
+    """The first batch whose last offset is not below `offset`; None without one.
 
     Raises: CorruptLog.
     """

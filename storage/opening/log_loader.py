@@ -11,7 +11,7 @@ It begins
 
 From there each batch is checked, with its checksum, and added to the indexes and the producers'
 state. A torn end (`torn_tail`) is written again from the flush journals as far as they have it, and
-cut beyond that. Good batches behind a hole are set aside in files with the segment's name and
+cut beyond that. Valid batches behind a hole are set aside in files with the segment's name and
 `.log.set-aside` instead of `.log`.
 """
 
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 class Opening(NamedTuple):
     """The common parameters of all logs that one start opens.
 
-    redo: the content of the flush journals; None where there are none. on_read: called with the
-    number of bytes that were read of a log, piece by piece.
+    redo: the content of the flush journals; None without journals. on_read: called repeatedly with
+    the number of bytes that were read of a log.
     """
 
     last_run: LastRun
@@ -62,10 +62,10 @@ class Opening(NamedTuple):
 class LogLoader:
     """The pass over one log. It changes the segments and snapshots of `files`, and the files.
 
-    trusted_point: the offset below which all is trusted. was_closed: by a clean stop, with all its
-    files. read_bytes:
-    the amount that was read for lack of a checkpoint, as in `Log.unread_bytes`. has_kept_gap:
-    whether there are gaps before segments at or above the recovery point, which compaction left.
+    trusted_point: the offset below which everything is trusted. was_closed: whether the last stop
+    was clean, and all files are there. read_bytes: the amount that was read because it was not in a
+    checkpoint, as in `Log.unread_bytes`. has_kept_gap: whether compaction has left gaps before
+    segments at or above the recovery point.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class LogLoader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                # Offsets that are missing before it may be in these.
+                # Offsets that are missing before this segment may be in these files.
                 self.files.snapshots.drop_above(state.end_offset)
                 if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
@@ -130,7 +130,7 @@ class LogLoader:
     def _state_at(self, number: int) -> ProducerStateManager:
         return self.files.snapshots.state_at_segment(self.segments, number, self.now_ms)
 
-    # --- where to begin --------------------------------------------------------------------------
+    # --- the beginning ---------------------------------------------------------------------------
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
         """Segment number, position and state at the manifest's end; None: the files do not
@@ -170,7 +170,9 @@ class LogLoader:
         return -1 if note is None else note.size
 
     def _forget_grown(self) -> None:
-        """Trust no index of a segment that has grown since: it may lack the end."""
+        """Trust no index of a segment that has grown since the manifest: it may lack the last
+        entries.
+        """
         for segment in self.segments:
             if self._note_size(segment) not in (-1, segment.batches.size):
                 segment.indexes.manifest = None
@@ -189,7 +191,7 @@ class LogLoader:
     # --- the batches of a segment ----------------------------------------------------------------
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
-        """Check each batch of a segment from `position` on; write again or cut a torn end."""
+        """Check each batch of a segment from `position` on; restore or cut a torn end."""
         if position == 0:
             segment.start_empty()
             segment.indexes.manifest = None
@@ -222,7 +224,7 @@ class LogLoader:
     def _check_batches(
         self, segment: Segment, position: int, state: ProducerStateManager
     ) -> tuple[int, str]:
-        """Add the good batches from `position` on.
+        """Add the valid batches from `position` on.
 
         Gives:  the position of their end, and the reason if that is not the end of the file.
         Raises: CorruptLog where an offset is wrong, which no CRC covers.
@@ -274,7 +276,7 @@ class LogLoader:
     def _may_have_gaps(self, segment: Segment) -> bool:
         """Whether compaction may have left gaps in the segment's offsets.
 
-        In the last segment it never does: there a gap is a wrong offset.
+        It never leaves gaps in the last segment: there a gap means a wrong offset.
         """
         return self.is_compacted or segment is not self.segments[-1]
 
@@ -286,7 +288,7 @@ class LogLoader:
         batch: memoryview,
         state: ProducerStateManager,
     ) -> None:
-        """Add one good batch to the segment's indexes and the producers' state."""
+        """Add one valid batch to the segment's indexes and the producers' state."""
         if header.producer_id >= 0:
             ended = replay_batch(state, header, lambda: batch, self.now_ms)
             if ended is not None and ended.aborted:
@@ -299,13 +301,13 @@ class LogLoader:
         )
         state.end_offset = header.next_offset
 
-    # --- what is written again -------------------------------------------------------------------
+    # --- restored data ---------------------------------------------------------------------------
 
     def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
         """Write the missing bytes from `position` on, if a flush journal has them.
 
-        Bytes of the file beyond them stay, since they may be good: they were written later, and are
-        not durable.
+        Bytes of the file beyond these are kept, since they may be valid: they were written later,
+        without a flush.
         """
         if self.redo is None or end_offset < self.recovery_point:
             return False
@@ -330,10 +332,10 @@ class LogLoader:
         segment.batches.file.fsync()
         return True
 
-    # --- what is cut -----------------------------------------------------------------------------
+    # --- cut data --------------------------------------------------------------------------------
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
-        """Cut a torn end. Raises: CorruptLog for more than that."""
+        """Cut a torn end. Raises: CorruptLog if the fault is more than a torn end."""
         if end_offset < self.recovery_point:
             raise segment.batches.corrupt(
                 position, f"{why}, although all below offset {self.recovery_point} was durable"
@@ -357,16 +359,16 @@ class LogLoader:
             end_offset,
         )
         segment.batches.truncate(position)
-        # Otherwise a power failure may bring it back, below later durable data.
+        # Otherwise a power loss could restore the cut bytes, below later durable data.
         segment.batches.file.fsync()
         self.disk.fsync_dir(self.files.directory)
 
     def _is_torn_before(self, number: int, end_offset: int) -> bool:
-        """Whether a power loss took the offsets that are missing before a segment.
+        """Whether the offsets that are missing before a segment were lost in a power loss.
 
-        Data at or above the recovery point were not promised to be durable. Compaction leaves gaps
-        between segments, too, but below the recovery point; Apache Kafka's anywhere before the
-        active segment.
+        Data at or above the recovery point may be lost. Compaction leaves gaps between segments,
+        too, but only below the recovery point; Apache Kafka's compaction leaves them anywhere
+        before the active segment.
         """
         if end_offset < self.recovery_point:
             return False
@@ -377,7 +379,7 @@ class LogLoader:
         )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
-        """End the log with a whole segment, because the next one begins at a later offset."""
+        """End the log with a whole segment, since the next one does not begin at its end."""
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
         self._set_later_aside(segment, segment.batches.size, why)
@@ -401,7 +403,7 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files within this segment's offsets, which a roll on a full disk left."""
+        """Remove empty files within this segment's offsets, left by a roll on a full disk."""
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.batches.size for following in later):
             return
@@ -427,7 +429,7 @@ class LogLoader:
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
-        """Copy the end that will be cut, if it has good batches. Gives: the copy's path."""
+        """Copy the end that will be cut, if it has valid batches. Gives: the copy's path."""
         path = f"{segment.batches.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)

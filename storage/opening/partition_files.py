@@ -50,8 +50,8 @@ logger = logging.getLogger(__name__)
 class PartitionFiles:
     """The files of one partition, sorted by kind.
 
-    bases: the base offsets of its segments. manifest: None where it is missing or damaged.
-    segments: empty until `open_segments`. has_files: whether there is a segment.
+    bases: the base offsets of its segments. manifest: None if it is missing or damaged. segments:
+    empty until `open_segments`. has_files: whether there is a segment.
     """
 
     def __init__(self, log_dir: LogDirectory, topic: str, partition: int) -> None:
@@ -82,7 +82,9 @@ class PartitionFiles:
         return f"{self.directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
 
     def remove_manifest(self) -> None:
-        """Remove the manifest's file: the log has changed, and the file must not seem to match."""
+        """Remove the manifest's file: the log has changed, and the file must not appear to
+        match.
+        """
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
@@ -110,7 +112,7 @@ class PartitionFiles:
             return None
 
     def _read_topic_id(self) -> uuid.UUID:
-        """The topic's id, from its file or else the manifest; NO_TOPIC_ID without both."""
+        """The topic's id, from its file, else from the manifest; NO_TOPIC_ID without both."""
         path, manifest = self.topic_id_path, self.manifest
         try:
             return decode_partition_metadata(self.disk.read(path))
@@ -131,8 +133,8 @@ class PartitionFiles:
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
         """Remove a manifest that survived a power loss and names segments that did not.
 
-        These were not durable, so they do not count as missing: neither now nor at the next start,
-        which may be one after a kill.
+        These segments were not durable, so they do not count as missing, neither now nor at the
+        next start, which may follow a kill.
         """
         if self.manifest is None:
             return
@@ -151,9 +153,9 @@ class PartitionFiles:
             self.manifest = None
 
     def open_segments(self, config: LogConfig, log_start_offset: int, now_ms: int) -> None:
-        """Open the segments, in order; without any, make a new one at `log_start_offset`.
+        """Open the segments, in order; without segments, make a new one at `log_start_offset`.
 
-        Raises: CorruptLog where a segment of the manifest is missing, but for the oldest.
+        Raises: CorruptLog where a segment of the manifest is missing, except the oldest ones.
         """
         self._check_none_missing()
         if self.bases:
@@ -222,15 +224,18 @@ class PartitionFiles:
         return {segment.base_offset: segment.batches.size for segment in self.segments}
 
     def is_as_noted(self) -> bool:
-        """Whether the segments have the sizes of the manifest: nothing was written since."""
+        """Whether the segments have the sizes in the manifest, so that nothing was written
+        since.
+        """
         return self.manifest is not None and self.sizes() == {
             note.base_offset: note.size for note in self.manifest.segments.values()
         }
 
     def report_shrunk(self, sizes: dict[int, int]) -> None:
-        """Log which segments lost bytes since a clean stop, by their sizes before any cut.
+        """Log the segments that lost bytes since a clean stop, by their sizes before any cut.
 
-        Only for those before the last: a short one that ends with a whole batch would go unnoticed.
+        Only segments before the last one are reported: otherwise a shortened one that ends with a
+        whole batch would not be noticed.
         """
         if self.manifest is None:
             return

@@ -1,4 +1,4 @@
-"""Loading a log from its directory, in any state that the last run of a broker left.
+"""Loading a log from its directory, in any state after the last run of a broker.
 
 In this order:
 
@@ -37,11 +37,11 @@ def load_log(
     recovery_point: int | None,
     log_start_offset: int | None,
 ) -> Log:
-    """Open the log of one partition. One long function: it is the order of the steps.
+    """Open the log of one partition. One long function, which shows the order of the steps.
 
-    Takes:  recovery_point and log_start_offset of the data directory's checkpoints, or None. Where
-            the manifest is up to date, the higher log start counts: one that clients have seen is
-            never undone, and Apache Kafka raises it only in the checkpoint.
+    Takes:  recovery_point and log_start_offset from the data directory's checkpoints, or None. If
+            the manifest is up to date, the higher log start counts: a start that clients have seen
+            is never lowered, and Apache Kafka raises it only in the checkpoint.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     trust = TRUST[opening.last_run]
@@ -52,7 +52,8 @@ def load_log(
         files.drop_manifest_of_lost_segments(point)
     files.open_segments(config, start, opening.now_ms)
     manifest = files.manifest
-    # A manifest that does not match after a clean stop is older than Apache Kafka's last run here.
+    # A manifest that does not match after a clean stop is older than Apache Kafka's last run in
+    # this directory.
     if manifest is not None and (not trust.all_flushed or files.is_as_noted()):
         start = max(start, manifest.log_start_offset)
         if trust.all_flushed:
@@ -85,13 +86,14 @@ def load_log(
         # The id assigns entries of a flush journal to this log.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # A power loss took the later manifest, and the next start after a kill would trust this
-        # one.
+        # The later manifest was lost in a power loss, and the next start after a kill would trust
+        # this one.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:
-        # Its recovery point goes above the gaps: else a start after a power loss, which has only
-        # ours below it, takes them for what the power took.
+        # Its recovery point is raised above the gaps: otherwise a start after a power loss would
+        # treat them as lost data, since compaction of ours leaves gaps only below the recovery
+        # point.
         log.flush()
     log.set_opened(
         loader.read_bytes,

@@ -1,4 +1,4 @@
-"""Whether a bad place in a log file is a torn end, a hole that a power failure left, or damage.
+"""Decides whether a bad place in a log file is a torn end, a hole left by a power loss, or damage.
 
 A file system writes unflushed data in any order, a sector (512 bytes) at a time. So after a power
 loss, at the first bad batch of a file:
@@ -25,15 +25,15 @@ from barnabas.protocol.records import (
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.log.segment import Segment
 
-_SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a good one is searched
+_SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a valid one is searched
 _SECTOR_BYTES = 512
 
 
 def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int) -> str:
-    """Why 61 bytes cannot be the header of the next batch; empty where they can.
+    """Why 61 bytes cannot be the header of the next batch; empty if they can.
 
-    Takes: next_offset, the end of the batches before; base_offset, the segment's; left, the number
-           of bytes of the file from there on.
+    Takes: next_offset, the end of the previous batches; base_offset, the segment's; left, the
+           number of bytes from there to the end of the file.
     """
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
         return "no batch begins there"
@@ -47,7 +47,7 @@ def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int)
 
 
 def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
-    """Whether a batch with a right checksum is there, with any offset."""
+    """Whether a batch with a right checksum is at the position, with any offset."""
     if (
         header.magic != MAGIC
         or not HEADER_SIZE <= header.size_bytes <= segment.batches.size - position
@@ -57,7 +57,8 @@ def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
 
 
 def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether a sector of the bad batch is zeros: later sectors survived, and this one did not.
+    """Whether a sector of the bad batch consists of zeros: later sectors survived, and this one did
+    not.
 
     No flush was completed after such a batch was written, so nothing after it was durable.
     """
@@ -74,16 +75,16 @@ def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 
 
 def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether the sector in which the batch begins is zeros from there on.
+    """Whether the batch has only zeros up to the end of the sector in which it begins.
 
-    It may be a few bytes of its offset, which no CRC covers.
+    These may be just a few bytes of its offset, which no CRC covers.
     """
     first = segment.batches.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))
 
 
 def good_batch_after(segment: Segment, position: int) -> int:
-    """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
+    """The position of the next whole batch with a right checksum after `position`, or -1."""
     data = segment.batches.file.pread(min(_SEARCH_BYTES, segment.batches.size - position), position)
     view = memoryview(data)
     at = data.find(MAGIC, 1 + MAGIC_AT)

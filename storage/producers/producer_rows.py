@@ -1,10 +1,10 @@
-"""The rows of a snapshot of many producers, kept packed, so that a snapshot is made at once.
+"""The rows of a snapshot of many producers, kept packed, so that a snapshot is made quickly.
 
 Packing takes about a microsecond for each producer: a hundred thousand of them would block the
 broker's loop for a tenth of a second, at each roll of a segment. So with many producers their rows
 stay packed from one snapshot to the next. Changed producers are recorded. They are packed when
-their packing would take a millisecond, or with the next snapshot, which has the state of its time.
-The layout is the table of `producer_state`.
+their packing would take a millisecond, or with the next snapshot. The layout is the table of
+`producer_state`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ProducerRows:
     """A snapshot of the producers of one log that grows and changes with them.
 
     _data: its bytes, with the rows in any order. _changed: producers that have changed since they
-    were packed, or have no row yet. A producer's `row` is its index here; -1: none.
+    were packed, or have no row yet. A producer's `row` is the index of its row; -1: no row.
     """
 
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes: snapshot, with the rows of exactly these producers, in order; empty: no rows
-        yet."""
+        """Takes: snapshot, with the rows of exactly these producers, in order; empty: no
+        rows yet."""
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
         self._changed: dict[int, ProducerEntry] = {}
@@ -46,7 +46,7 @@ class ProducerRows:
                 entry.row = row
         else:
             for entry in producers.values():
-                entry.row = -1  # the row of a former entry
+                entry.row = -1  # the entry has the row of a former entry
             self._changed.update(producers)
 
     def note(self, entry: ProducerEntry) -> None:

@@ -1,8 +1,10 @@
-"""The snapshot files of a log's producers, and replay: the same state from the log itself.
+"""The snapshot files of a log's producers, and the replay, which computes the same state from the
+log.
 
 A snapshot `<offset>.snapshot` is the producers' state before the batch at that offset; its layout
-is the table of `producer_state`. Kept are those at the base offsets of segments, so that the state
-at a segment's start needs no replay, and the two latest, so that one may be damaged.
+is the table of `producer_state`. The snapshots at the base offsets of segments are kept, so that
+the state at a segment's start needs no replay, and so are the two latest, one of which may be
+damaged.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerSnapshots:
-    """The snapshots of one log. offsets: those of existing snapshots, rising."""
+    """The snapshots of one log. offsets: the offsets of existing snapshots, rising."""
 
     __slots__ = ("_directory", "_disk", "offsets")
 
@@ -56,7 +58,9 @@ class ProducerSnapshots:
         self._remove([old for old in self.offsets if old not in needed])
 
     def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
-        """The state before `offset`; None if it is missing, or damaged: then it is removed."""
+        """The state before `offset`; None if the snapshot is missing or damaged; a damaged one is
+        removed.
+        """
         path = self.path(offset)
         try:
             return ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)
@@ -94,17 +98,19 @@ class ProducerSnapshots:
         return state
 
     def drop_below(self, offset: int) -> None:
-        """Remove those below `offset`: compaction may remove the markers of their open
+        """Remove the snapshots below `offset`: compaction may remove the markers of their open
         transactions."""
         self._remove([below for below in self.offsets if below < offset])
 
     def drop_above(self, offset: int) -> None:
-        """Remove those above `offset`: with them a lost batch that is sent again would seem
-        written."""
+        """Remove the snapshots above `offset`: by them a lost batch that is sent again would count
+        as a duplicate."""
         self._remove([above for above in self.offsets if above > offset])
 
     def take_deleted(self, log_start_offset: int) -> list[str]:
-        """Forget those below the log's first segment, but the latest. Gives: their paths."""
+        """Drop the snapshots below the log's first segment, except the latest one. Gives: their
+        paths.
+        """
         older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
         self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
         return [self.path(offset) for offset in older if offset < log_start_offset]
@@ -131,7 +137,7 @@ def replay_segment(
 ) -> list[CompletedTxn]:
     """Replay the batches of a segment from `from_offset` up to `to_offset` into the state.
 
-    Gives:  the transactions that ended there.
+    Gives:  the transactions that ended in this range.
     Raises: CorruptLog.
     """
     completed: list[CompletedTxn] = []
@@ -150,7 +156,7 @@ def replaying(
 ) -> Iterator[None]:
     """Do the same as `replay_segment`, a slice at each step.
 
-    Takes:  completed, a list for the transactions that ended there.
+    Takes:  completed, a list to which the ended transactions are added.
     Raises: CorruptLog.
     """
     place = segment.find(from_offset) if segment.batches.size else None
@@ -185,11 +191,12 @@ def replay_batch(
     """Replay one batch of a producer into the state.
 
     Takes:  read_batch, returns its bytes, which only a marker needs.
-    Gives:  the transaction that it ended, if it is a marker and one was open.
+    Gives:  the transaction that it ended, if it is a marker and a transaction was open.
     """
     if header.attributes & CONTROL:
         if not header.record_count:
-            return None  # emptied by Apache Kafka's cleaner, after its transaction's records
+            # Apache Kafka's cleaner has emptied the marker, after its transaction's records
+            return None
         marker = decode_marker(read_batch())
         return state.on_marker(
             header.producer_id,

@@ -1,6 +1,6 @@
 """The state of a log's producers: epochs, sequences, open transactions; and snapshots of it.
 
-Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and
+Pure: this module reads no clock or file. `check_batch` decides whether a batch may be written and
 changes nothing. `on_batch` and `on_marker` update the state after the write and never refuse, so
 that live appends and replay share their code.
 
@@ -50,7 +50,7 @@ PRODUCER_SIZE = PRODUCER.size
 NO_OFFSET = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
-MAY_HAVE_WRITTEN = -1  # Apache Kafka ignores offset_delta without a batch
+MAY_HAVE_WRITTEN = -1  # value of offset_delta, which Apache Kafka ignores without a batch
 _HALF_THE_SEQUENCES = 1 << 30
 
 
@@ -59,9 +59,9 @@ class CorruptSnapshot(Exception):
 
 
 class BatchMeta(NamedTuple):
-    """A written batch, with the values by which a repetition is recognised.
+    """A written batch, with the values by which a duplicate is recognised.
 
-    crc: of the batch as the client sent it; NO_CRC where that is unknown, after a restart.
+    crc: the checksum of the batch as the client sent it; NO_CRC if it is unknown, after a restart.
     """
 
     first_sequence: int
@@ -100,10 +100,10 @@ class ProducerEntry:
     """One producer on one partition.
 
     batches: the last five of the current epoch, oldest first. has_whole_window: False while earlier
-    ones may be in the log but not here. That is so after a snapshot was loaded, or where a marker
+    batches may be in the log but not here. That is so after a snapshot was loaded, or if a marker
     made the entry: its producer may have written before, and expired since. (A snapshot
-    distinguishes that from an epoch that a marker began, in which nothing was written.) seen_ms:
-    the broker's clock at the last append (or at loading), by which the entry expires, since the
+    distinguishes this case from an epoch that began with a marker and has no batches.) seen_ms: the
+    broker's clock at the last append (or at loading), by which the entry expires, since the
     batches' own timestamps may be of any year. row: the index in `ProducerRows`; -1: none.
     """
 
@@ -146,7 +146,7 @@ class ProducerEntry:
         return None
 
     def packed(self) -> bytes:
-        """The producer's row of a snapshot."""
+        """The producer's row in a snapshot."""
         last = self.batches[-1] if self.batches else None
         return PRODUCER.pack(
             self.producer_id,
@@ -167,12 +167,12 @@ class ProducerEntry:
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
     """The refusal of a batch with sequences that were used for another batch.
 
-    The client dropped the other batch. The code is chosen by what clients do with it.
+    The client dropped the other batch. The code is chosen for the reaction of clients.
     UNKNOWN_PRODUCER_ID makes librdkafka, the Java client and franz-go abort the transaction, and
     kafka-python end it, and all of them request a new epoch, in which sequences restart. An
     idempotent librdkafka or Java producer sends the batch again in its next epoch.
     OUT_OF_ORDER_SEQUENCE_NUMBER is fatal to a librdkafka producer. With DUPLICATE_SEQUENCE_NUMBER
-    all of them take the batch for written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
+    all of them treat the batch as written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
     keeps its epoch, and gets the error again.
     """
     return KafkaError(
@@ -188,8 +188,8 @@ class ProducerStateManager:
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
     offsets). end_offset: the state includes all batches below it. refused: (producer id, epoch) ->
-    the first sequence of a refused batch that may be sent again (`add_refused`). _rows: the rows of
-    a snapshot, where there are many producers.
+    the first sequence of a refused batch that may be sent again (`add_refused`). _rows: the packed
+    rows of a snapshot, if there are many producers.
     """
 
     __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
@@ -201,7 +201,7 @@ class ProducerStateManager:
         self.end_offset = end_offset
         self._rows: ProducerRows | None = None
 
-    # --- questions -------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     def first_open_offset(self) -> int | None:
         """The first offset of the earliest open transaction."""
@@ -210,7 +210,9 @@ class ProducerStateManager:
         return None
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction in that epoch: its batches are verified."""
+        """Whether the producer has an open transaction in that epoch, so that its batches are
+        already verified.
+        """
         if producer_id not in self.open_txns:
             return False
         return self.producers[producer_id].producer_epoch == producer_epoch
@@ -224,7 +226,9 @@ class ProducerStateManager:
         return self.open_txns.get(producer_id)
 
     def open_transactions(self) -> list[int]:
-        """The producers with an open transaction, in the order of their beginnings."""
+        """The producers with an open transaction, in the order of the transactions' first
+        offsets.
+        """
         return list(self.open_txns)
 
     def producer_epoch_of(self, producer_id: int) -> int:
@@ -233,7 +237,7 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so its sequence."""
+        """Whether a batch of the producer's last epoch is known, and so the next sequence."""
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
 
@@ -247,10 +251,10 @@ class ProducerStateManager:
     ) -> tuple[int, int]:
         """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
 
-        An open transaction can always be ended. There is no other coordinator, so a client caused a
-        higher epoch in the partition (WriteTxnMarkers accepts any coordinator epoch, a batch any
-        producer epoch), and the marker gets that epoch. Apache Kafka gives up on such a marker, and
-        the transaction hangs.
+        An open transaction can always be ended. There is no other coordinator, so a higher epoch in
+        the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
+        any producer epoch), and the marker gets that epoch. Apache Kafka does not write such a
+        marker, and the transaction hangs.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -264,7 +268,7 @@ class ProducerStateManager:
         return list(self.each_active_producer())
 
     def each_active_producer(self) -> Iterator[ActiveProducer]:
-        """The result of `active_producers`, one by one: appends may come between two of them."""
+        """The result of `active_producers`, one by one; appends may happen in between."""
         for entry in list(self.producers.values()):
             yield ActiveProducer(
                 entry.producer_id,
@@ -288,14 +292,14 @@ class ProducerStateManager:
 
         Takes:  restore_window, called where the entry's earlier batches are needed and may be only
                 in the log: it adds them to the entry.
-        Gives:  None: append the batch; or the earlier batch that it repeats.
+        Gives:  None if the batch is to be appended; else the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID for a transactional batch with used sequences, unless it
                 repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
-                0. One that is known only by the marker of a transaction without a batch here may
-                have expired before, and may also begin anywhere: Apache Kafka refuses that, which
-                is fatal to a librdkafka producer.
+                0. A producer that is known only by the marker of a transaction without a batch here
+                   may have expired before, and may also begin with any sequence: Apache Kafka
+                   refuses that, which is fatal to a librdkafka producer.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -341,9 +345,9 @@ class ProducerStateManager:
         return None
 
     def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Refuse a batch while an earlier, refused one of its producer has to be sent again.
+        """Refuse a batch while an earlier, refused batch of its producer has to be sent again.
 
-        When that one is sent again, later batches are accepted.
+        Once that one is sent again, later batches are accepted.
 
         Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -396,11 +400,12 @@ class ProducerStateManager:
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Remember an idempotent producer's batch that was refused.
 
-        There was no room, or the broker was not the leader. Later batches of the producer, which
-        are already sent, must not overtake it: a log accepts the first batch of an unknown producer
-        with any sequence. So a later one would leave a gap in its order, and the refused one, sent
-        again, would be out of order for good. A batch that was written already may arrive late,
-        over a broken connection; it is not remembered, since no client sends it again.
+        There was no disk space, or the broker was not the leader. Later batches of the producer,
+        which are already in flight, must not overtake the refused one: a log accepts the first
+        batch of an unknown producer with any sequence. A later batch would leave a gap in the
+        sequences, and the refused one, sent again, would be permanently out of order. A duplicate
+        of a written batch may arrive late, over a broken connection; it is not remembered, since no
+        client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
@@ -426,8 +431,8 @@ class ProducerStateManager:
     ) -> None:
         """Update the state for a written batch. crc: of the batch as its client sent it.
 
-        It has a parameter for each field, since it is called with every append, and a further
-        object would cost time.
+        Its parameters are single fields, since it is called with every append, and an object would
+        cost time.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -470,7 +475,7 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Update the state for a written marker.
 
-        Gives: the transaction that it ended; None where that had no data here.
+        Gives: the transaction that it ended; None if that had no data in this log.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -500,7 +505,7 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Forget producers that were idle for that time and have no open transaction.
+        """Drop producers that were idle for that time and have no open transaction.
 
         Takes: most, the bound for one call. Gives: their number.
         """

@@ -1,7 +1,7 @@
 """The five-batch window of a producer, read back from the log.
 
-A snapshot has the last batch of each producer. The four before it, by which a repetition is
-recognised, are read from the log when they are needed: once for each producer.
+A snapshot has the last batch of each producer. The four previous ones, by which a duplicate is
+recognised, are read from the log when they are needed, once for each producer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Batches of clients that were refused although the producer sends them again.
+"""Refused batches that the producer will send again.
 
-Later batches of that producer are refused until then: its sequences would have a gap.
+Until then later batches of that producer are refused: otherwise its sequences would have a gap.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 
 
 def add_refused(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
-    """Remember a refused batch of a client, if it is a producer's whole batch.
+    """Remember a refused batch of a client, if it is a whole batch of an idempotent producer.
 
     The disk was full, or the broker does not lead.
 

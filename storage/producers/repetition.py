@@ -1,9 +1,10 @@
-"""Whether a batch of the same producer, epoch and sequences is the one that was written before.
+"""Decides whether a batch with the same producer, epoch and sequences is a duplicate of the written
+one.
 
 A client that aborts after a broken connection may drop batches that were written, and use their
-sequences for other records (librdkafka does). Taken for a repetition, such a batch would be
+sequences for other records (librdkafka does). If such a batch counted as a duplicate, it would be
 acknowledged with the offsets of the dropped one, and a record of a committed transaction would be
-missing. So a repetition has to have the same records. The first row that applies:
+missing. So a duplicate must have the same records. The first row that applies:
 
     the transaction of the written one has ended                another batch
     (`producer_state`)
@@ -15,7 +16,7 @@ missing. So a repetition has to have the same records. The first row that applie
 
 The checksum of the written one is unknown after a restart. A client that encodes a batch again for
 its second attempt, in another codec, is recognised as long as the log has the batch. Not covered:
-after a restart, another batch is taken for the same if the written one is gone from the log.
+after a restart, another batch counts as the same if the written one is no longer in the log.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
 
-MOST_COMPARED_BYTES = 1 << 20  # of opened records
+MOST_COMPARED_BYTES = 1 << 20  # bytes of opened records
 
 
 def is_repetition(
@@ -49,7 +50,7 @@ def is_repetition(
 
 
 def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
-    """The batch in the log; None where it is missing, in part or whole, or damaged."""
+    """The batch in the log; None if it is missing, incomplete or damaged."""
     try:
         place = segments.find(written.first_offset)
         if place is None:
@@ -61,14 +62,15 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        and header.delete_horizon_ms is None  # the field had the base timestamp of the records
+        # the header field had the base timestamp of the records
+        and header.delete_horizon_ms is None
         and has_right_crc(batch, header)
     )
     return batch if is_whole else None
 
 
 def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | None:
-    """Compare the records; None where that would take long."""
+    """Compare the records. Gives: None if that would take long."""
     one, other = read_header(stored), read_header(batch)
     if (one.base_timestamp, one.record_count) != (other.base_timestamp, other.record_count):
         return False

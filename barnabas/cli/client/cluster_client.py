@@ -1,5 +1,5 @@
-"""The brokers of a cluster, for one command: which of them answers a request, how long the command
-waits, and what is tried again.
+"""The brokers of a cluster, for one command: the choice of a broker for a request, the time limits,
+and the retries.
 
     failure                                              what happens
     ---------------------------------------------------  -----------------------------------------
@@ -54,7 +54,8 @@ PASSING = frozenset(
 )
 CONNECT_TIMEOUT_S = 5.0
 PROBE_AFTER_S = 1.0
-PASSING_PART = 0.8  # of --timeout: the reason is better than that of a wait that is over
+# fraction of --timeout: the last error is a better message than that of a timeout
+PASSING_PART = 0.8
 RETRY_S = 0.1
 READING = ("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch")
 
@@ -72,13 +73,14 @@ class UnreachableError(Exception):
 
 
 class ClusterClient:
-    """The way to all brokers of a cluster. Belongs to one command.
+    """The connections to all brokers of a cluster, for one command.
 
-    brokers, controller_id, cluster_id: of the last Metadata. leaders: of the partitions of all
-    topics that were asked for, by topic and number; -1 for a partition without a leader.
+    brokers, controller_id, cluster_id: from the last Metadata. leaders: the leaders of the
+    partitions of all requested topics, by topic and number; -1 for a partition without a leader.
 
-    Takes: addresses, the bootstrap addresses; settings, of the client's security, by the names of
-           `client_settings`; mistake, what is wrong with these for the port, found by a probe.
+    Takes: addresses, the bootstrap addresses; settings, those of the client's security, by the
+           names of `client_settings`; mistake, a function that finds the error in these by a probe
+           of the port.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class ClusterClient:
 
     @property
     def patience_s(self) -> float:
-        """How long a failure that passes is tried again."""
+        """The time for retries after transient failures."""
         return PASSING_PART * self.waiting.timeout_s
 
     # --- connections
@@ -158,11 +160,11 @@ class ClusterClient:
         sock = self.waiting.call(
             "a connection", socket.create_connection, (host, port), timeout=timeout_s
         )
-        sock.settimeout(2 * self.waiting.timeout_s)  # `Waiting` ends before
+        sock.settimeout(2 * self.waiting.timeout_s)  # `Waiting` ends earlier
         began = time.monotonic()
 
         def hopeless() -> str:
-            """What is wrong with the settings, where a port does not answer them."""
+            """The error in the settings, if a port does not answer them."""
             nonlocal began
             if time.monotonic() - began <= PROBE_AFTER_S:
                 return ""
@@ -233,7 +235,7 @@ class ClusterClient:
         return answer.topics
 
     def api_versions(self) -> dict[int, tuple[int, int]]:
-        """The requests that a broker speaks, with the lowest and the highest version of each."""
+        """The requests that a broker supports, with the lowest and the highest version of each."""
         return self._any_connection().versions
 
     def speaks(self, kind: Kind[Any, Any]) -> bool:
@@ -254,9 +256,10 @@ class ClusterClient:
         request: Request,
         code_of: Callable[[Response], int],
     ) -> Response:
-        """The answer of the controller, or of a broker that passes the request on to it.
+        """The answer of the controller, or of a broker that forwards the request to it.
 
-        Takes:  code_of, the code of an answer, which may say that the controller is another one.
+        Takes:  code_of, a function that gives the code of an answer, which may show that another
+                broker is the controller.
         """
 
         def ask() -> Response:
@@ -279,7 +282,8 @@ class ClusterClient:
     ) -> Response:
         """The answer of the coordinator of a group or a transactional id.
 
-        Takes:  code_of, the code of an answer, which may say that the coordinator is another one.
+        Takes:  code_of, a function that gives the code of an answer, which may show that another
+                broker is the coordinator.
         """
 
         def ask() -> Response:
@@ -311,9 +315,10 @@ class ClusterClient:
         return node_id
 
     def trying(self, ask: Callable[[], T], kind: Kind[Any, Any] | None = None) -> T:
-        """The result of a function that asks brokers; it is called again while failures pass.
+        """The result of a function that sends requests; it is called again after transient
+        failures.
 
-        Takes: kind, of the request; without it, `ask` only reads.
+        Takes: kind, the kind of request; without it, `ask` only reads.
         """
         name = "Describe" if kind is None else kind.request_class.__name__
         deadline = time.monotonic() + self.patience_s

@@ -28,8 +28,10 @@ Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "barnabas-cli"
 MOST_BYTES = (1 << 31) - 1
-MOST_FIRST_BYTES = 1 << 20  # of an answer to ApiVersions; what is larger is another protocol's
-SESSION_USED = 0.85  # of a login's lifetime; then a new connection takes its place
+# maximum size of an answer to ApiVersions; a larger one belongs to another protocol
+MOST_FIRST_BYTES = 1 << 20
+# fraction of a login's lifetime after which a new connection replaces the old one
+SESSION_USED = 0.85
 _SIZE = struct.Struct(">i")
 _CODE = struct.Struct(">h")
 
@@ -47,7 +49,7 @@ API_VERSIONS = Kind(ApiVersionsRequest, ApiVersionsResponse, 0, 3)
 
 
 class ConnectionLostError(Exception):
-    """The broker closed the connection, or it broke."""
+    """The broker closed the connection, or the connection failed."""
 
 
 class RefusedLoginError(Exception):

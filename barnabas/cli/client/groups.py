@@ -82,7 +82,7 @@ def list_groups(client: ClusterClient) -> list[ListedGroup]:
     return sorted(found, key=lambda row: row.group)
 
 
-# --- what a group is ----------------------------------------------------------------------------
+# --- descriptions -------------------------------------------------------------------------------
 
 
 def describe_group(client: ClusterClient, name: str) -> Group:
@@ -218,7 +218,7 @@ def _streams_group(client: ClusterClient, name: str) -> Group | None:
     return Group(name, found.group_state, STREAMS, "", members)
 
 
-# --- what it has committed ----------------------------------------------------------------------
+# --- committed offsets --------------------------------------------------------------------------
 
 
 def committed(client: ClusterClient, name: str) -> dict[TopicPartition, Committed]:
@@ -324,14 +324,16 @@ def delete_groups(client: ClusterClient, names: Sequence[str]) -> dict[str, int]
 
 
 class ShareStart(NamedTuple):
-    """Where a share group starts in a partition, and how much it has not finished; -1: unknown."""
+    """The start offset of a share group in a partition, and the number of its unfinished records;
+    -1: unknown.
+    """
 
     offset: int
     lag: int
 
 
 def share_offsets(client: ClusterClient, name: str) -> dict[TopicPartition, ShareStart]:
-    """Where a share group starts, by partition. Raises: RefusedError."""
+    """The start offsets of a share group, by partition. Raises: RefusedError."""
     from barnabas.protocol.messages.describe_share_group_offsets import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsRequestGroup,
@@ -357,7 +359,7 @@ def share_offsets(client: ClusterClient, name: str) -> dict[TopicPartition, Shar
 def alter_share_offsets(
     client: ClusterClient, name: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Set where a share group without members reads. Gives: the code of each partition."""
+    """Set the start offsets of a share group without members. Gives: the code of each partition."""
     from barnabas.protocol.messages.alter_share_group_offsets import (
         AlterShareGroupOffsetsRequest,
         AlterShareGroupOffsetsRequestPartition,
@@ -384,7 +386,9 @@ def alter_share_offsets(
 
 
 def delete_share_offsets(client: ClusterClient, name: str, topics: Iterable[str]) -> dict[str, int]:
-    """Delete where a share group without members reads topics. Gives: the code of each topic."""
+    """Delete the start offsets of a share group without members in topics. Gives: the code of each
+    topic.
+    """
     from barnabas.protocol.messages.delete_share_group_offsets import (
         DeleteShareGroupOffsetsRequest,
         DeleteShareGroupOffsetsRequestTopic,

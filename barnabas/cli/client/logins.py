@@ -22,7 +22,7 @@ CLIENT_CONFIG = "in the file of --client-config"
 
 
 class Login:
-    """How a client protects its connections, and who it is.
+    """The security of a client's connections: TLS and the login.
 
     Takes:  settings, by the names of `barnabas.cli.cluster.client_settings`.
     Raises: CommandError where a certificate, a key or the mechanism cannot be used.
@@ -128,7 +128,7 @@ def _security(settings: Mapping[str, Any]) -> SecurityOptions:
 
 
 def tls_reason(error: OSError) -> str:
-    """What a failure of TLS says about the client's settings; empty for another failure."""
+    """The conclusion from a TLS failure about the client's settings; empty for other failures."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return certificate_reason(error.verify_message.rstrip("."))
     text = str(getattr(error, "reason", "") or "")
@@ -138,7 +138,7 @@ def tls_reason(error: OSError) -> str:
 
 
 def certificate_reason(why: str) -> str:
-    """What to do where the broker's certificate is refused, for OpenSSL's reason."""
+    """The remedy for a refused broker certificate, by OpenSSL's reason."""
     if "mismatch" in why.lower() or "not valid for" in why.lower():
         return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
     return (
@@ -148,7 +148,7 @@ def certificate_reason(why: str) -> str:
 
 
 def client_certificate_reason() -> str:
-    """What to do where the broker asks for the client's certificate."""
+    """The remedy if the broker requires a client certificate."""
     return (
         "the broker asks for the client's certificate: set ssl.keystore.location, and "
         f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
@@ -156,7 +156,7 @@ def client_certificate_reason() -> str:
 
 
 def login_reason(why: str) -> str:
-    """What to do where the broker refuses the login."""
+    """The remedy if the broker refuses the login."""
     return (
         f"the broker refuses the login: {why.rstrip('.')}; see sasl.username and sasl.password, or "
         f"sasl.jaas.config, {CLIENT_CONFIG}"

@@ -1,6 +1,6 @@
 """A few records of a partition, read and written: for `barnabas check` and `txn why-stuck`.
 
-What moves many records are kafka-python's consumer and producer.
+For many records the commands use kafka-python's consumer and producer.
 """
 
 from __future__ import annotations

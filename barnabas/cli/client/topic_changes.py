@@ -52,7 +52,7 @@ def create_topics(
 def add_partitions(
     client: ClusterClient, name: str, count: int, *, dry_run: bool = False
 ) -> RefusedError | None:
-    """Let a topic have so many partitions. Gives: the error."""
+    """Grow a topic to a number of partitions. Gives: the error."""
     from barnabas.protocol.messages.create_partitions import (
         CreatePartitionsRequest,
         CreatePartitionsResponse,

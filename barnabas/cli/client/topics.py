@@ -80,7 +80,7 @@ def leaders(
 def offsets_by_time(
     client: ClusterClient, times: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """The first offset whose record is at least that late, in ms; -1 where there is none.
+    """The first offset whose record is at or after a time in ms; -1 without one.
 
     The times LATEST and EARLIEST stand for the end and the start of a log; the end for
     read_committed is the last stable offset.

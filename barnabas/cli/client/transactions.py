@@ -194,7 +194,7 @@ def write_abort_marker(
 
 
 def init_producer(client: ClusterClient, name: str, timeout_ms: int) -> tuple[int, int]:
-    """Begin a session of a transactional id, which fences the one before it.
+    """Begin a session of a transactional id, which fences the previous session.
 
     Gives:  the producer id and its epoch.
     Raises: RefusedError.

@@ -18,10 +18,10 @@ Prepare = Callable[[Any], Any]
 class PartitionReader:
     """Reads partitions from their start positions to their ends.
 
-    Takes: ends, None to read without an end; most, how many records it gives; prepare, which gives
-           the record that is wanted of a consumer's record, or None.
+    Takes: ends, None to read without an end; most, the maximum number of records; prepare, a
+           function from a consumer's record to the record to return, or None.
 
-    positions: the next offset of each partition. count: how many records it gave.
+    positions: the next offset of each partition. count: the number of returned records.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PartitionReader:
         self._prepare = prepare
 
     def left(self) -> dict[TopicPartition, int]:
-        """The partitions that are not read to their end, with the number of remaining offsets."""
+        """The partitions that are not completely read, with the number of remaining offsets."""
         assert self._ends is not None
         return {
             partition: self._ends[partition] - position
@@ -48,7 +48,7 @@ class PartitionReader:
         }
 
     def total(self) -> int | None:
-        """How many offsets remain; None where there is no end."""
+        """The number of remaining offsets; None without an end."""
         return None if self._ends is None else sum(self.left().values())
 
     def moved(self) -> dict[TopicPartition, int]:
@@ -63,7 +63,7 @@ class PartitionReader:
             return
         consumer.assign(list(keys.values()))
         for partition, key in keys.items():
-            consumer.resume(key)  # a reader before may have paused it
+            consumer.resume(key)  # an earlier reader may have paused the partition
             consumer.seek(key, self.positions[partition])
         silence = consumer.waiting.silence()
         last_answer = self._last_answer(consumer)
@@ -86,7 +86,7 @@ class PartitionReader:
     def _wanted(
         self, partition: TopicPartition, records: Any, advance: Callable[[int], Any]
     ) -> Iterator[Any]:
-        """The wanted ones of the records of one answer, up to the end of the partition."""
+        """The wanted records of one answer, up to the end of the partition."""
         for record in records:
             if self._ends is not None and record.offset >= self._ends[partition]:
                 return
@@ -98,10 +98,10 @@ class PartitionReader:
                 return
 
     def _last_answer(self, consumer: Any) -> Any:
-        """What changes while the brokers answer.
+        """A value that changes while the brokers answer.
 
-        At the end of a log they answer without records. Up to a given end, an answer that brings a
-        partition no further is none.
+        At the end of a log they answer without records. With a given end, an answer counts only if
+        it advances a partition.
         """
         if self._ends is not None:
             return tuple(self.positions.values())
@@ -127,9 +127,8 @@ def last_records(
     """The last wanted records of each partition, at most `count` of each.
 
     Offsets do not say how many records there are: markers, aborted and compacted records, and
-    those that are not wanted count none. So a partition is read from its end backwards, in pieces
-    each of which is longer than the one that follows it, until it has given enough, or down to its
-    start.
+    unwanted records do not count. So a partition is read backwards from its end, in pieces of
+    increasing length, until there are enough records, or the start is reached.
     """
     tails: dict[TopicPartition, list[Any]] = {row: [] for row in starts}
     piece_ends = dict(ends)

@@ -1,4 +1,4 @@
-"""Records as `consume` prints them: decoded by schemas, and those alone that --grep wants."""
+"""Records as `consume` prints them: decoded by schemas, and filtered by --grep."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ShownRecord(NamedTuple):
 
 
 class RecordPreparation:
-    """Decodes a record, and compares it with patterns. undecodable: how many did not fit.
+    """Decodes a record, and compares it with patterns. undecodable: how many records did not fit.
 
-    Takes: decoders, by the name of the part; on_undecodable, what becomes of a record that does
+    Takes: decoders, by the name of the part; on_undecodable, the treatment of a record that does
            not fit.
     """
 

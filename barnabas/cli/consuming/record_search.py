@@ -1,7 +1,7 @@
-"""The patterns of `consume --grep`: which records are printed.
+"""The patterns of `consume --grep`: filters of the printed records.
 
 A pattern is a regular expression of Python, and is searched in the text that would be printed:
-bytes as UTF-8 (what is none is U+FFFD), what a schema decodes as JSON, a header as name=value.
+bytes as UTF-8 (invalid ones as U+FFFD), decoded values as JSON, a header as name=value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PLACES = ("key", "value", "headers")
 
 
 class WrongPattern(ValueError):
-    """A pattern that is no regular expression: its text says what to do."""
+    """A pattern is no valid regular expression; the text says what to do."""
 
 
 class RecordSearch:

@@ -41,7 +41,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{2}")
 
 
 class WrongTemplate(ValueError):
-    """A template that cannot be read: its text says where, and what is allowed."""
+    """A template cannot be read; the text names the place and the allowed forms."""
 
 
 def compile_template(template: str) -> Write:
@@ -62,7 +62,7 @@ def _joined(parts: Sequence[bytes | Write]) -> Write:
 
 
 def _parse(template: str, field: Callable[[str, str | None, int], Write]) -> list[bytes | Write]:
-    """The literal parts and the fields of a template."""
+    """Yields the literal parts and the fields of a template."""
     parts: list[bytes | Write] = []
     at = 0
     while at < len(template):
@@ -97,7 +97,7 @@ def _escape(template: str, at: int) -> tuple[bytes, int]:
 
 
 def _argument(template: str, at: int) -> tuple[str | None, int]:
-    """What is in the braces at a place, None without braces, and the place after them."""
+    """The content of the braces at a place (None without braces), and the place after them."""
     if template[at : at + 1] != "{":
         return None, at
     end = template.find("}", at)

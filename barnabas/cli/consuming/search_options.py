@@ -37,7 +37,7 @@ def search_options(command: Command) -> Command:
 def _search(
     patterns: Sequence[str], places: Sequence[str], ignore_case: bool, invert_match: bool
 ) -> RecordSearch | None:
-    """What --grep and its options ask for. Raises: click.UsageError."""
+    """The search for --grep and its options. Raises: click.UsageError."""
     if not patterns:
         for name, value in (
             ("--grep-in", places),

@@ -46,7 +46,7 @@ def _file(path: str) -> Iterator[bytes]:
 
 
 def _standard_input(look: Callable[[], None]) -> Iterator[bytes]:
-    """The lines of standard input. `look` runs while there is none to be had.
+    """The lines of standard input. `look` runs while no line is available.
 
     The descriptor is read without Python's buffer, since select sees only what is not in a buffer.
     """

@@ -22,7 +22,7 @@ _DELIMITERS = {"\\t": "\t", "tab": "\t"}
 
 
 class InputOptions(NamedTuple):
-    """What the options say. kind: None where each file's name says it."""
+    """The values of the options. kind: None if each file's name decides it."""
 
     files: Sequence[str]
     kind: str | None
@@ -30,7 +30,7 @@ class InputOptions(NamedTuple):
     csv: CsvOptions
 
     def kind_of(self, file: str, as_json: bool) -> str:
-        """How a file is read. as_json: --json is there."""
+        """The format in which a file is read. as_json: whether --json is given."""
         by_name = _OF_SUFFIX.get(PurePath(file).suffix.lower())
         if self.kind is not None:
             return self.kind
@@ -65,7 +65,7 @@ class InputOptions(NamedTuple):
         columns: Mapping[str, Mapping[str, str]],
         look: Callable[[], None],
     ) -> Iterator[InputValue]:
-        """What the input says, file after file. Takes: key, of records without one."""
+        """The records of the input, file after file. Takes: key, the key of records without one."""
         for path in self.files:
             file = open_input(path, look)
             kind = self.kind_of(path, as_json)

@@ -1,4 +1,4 @@
-"""What the input says of records: lines, JSON lines, CSV, with keys and headers by fields.
+"""The records of the input: lines, JSON lines, CSV, with keys and headers from fields.
 
 --input   a record
 --------  --------------------------------------------------------------------------------------
@@ -25,7 +25,9 @@ _MISSING: Any = object()
 
 
 class FieldOptions(NamedTuple):
-    """Which fields of a value are a record's key, headers …; of headers the name and the field."""
+    """The fields of a value that are a record's key, headers …; for headers the name and the
+    field.
+    """
 
     key: str | None = None
     headers: Sequence[tuple[str, str]] = ()
@@ -40,7 +42,7 @@ class FieldOptions(NamedTuple):
 
 
 def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[InputValue]:
-    """Records of lines. Takes: key, of those without a separator."""
+    """Records of lines. Takes: key, the key of lines without a separator."""
     separator = None if key_separator is None else key_separator.encode()
     for number, line in enumerate(file.lines, 1):
         line = line.removesuffix(b"\r")
@@ -55,7 +57,7 @@ def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[I
 
 
 def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
-    """Records of lines of JSON. Takes: key, of those without one."""
+    """Records of lines of JSON. Takes: key, the key of records without one."""
     for number, line in enumerate(file.lines, 1):
         if line.strip():
             found = parse_json_line(line, file.place(number))
@@ -63,7 +65,7 @@ def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
 
 
 def of_json(file: InputFile, key: Any, fields: FieldOptions) -> Iterator[InputValue]:
-    """Records whose values are lines of JSON. Takes: key, where no field is the key."""
+    """Records whose values are lines of JSON. Takes: key, the key if no field is the key."""
     for number, line in enumerate(file.lines, 1):
         if not line.strip():
             continue
@@ -141,7 +143,7 @@ def _headers(
 def _field(place: str, value: Mapping[str, Any], path: str, option: str) -> Any:
     """A field of a value: the one of that name, or that of a path such as customer.id.
 
-    Raises: CommandError where there is none.
+    Raises: CommandError without such a field.
     """
     if path in value:
         return value[path]

@@ -1,4 +1,4 @@
-"""Records to send, from what the input says: keys and values encoded by schemas, or as they are."""
+"""Encodes the records of the input: keys and values by schemas, or unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordEncoding:
         """The record to send. Raises: CommandError, which names the place."""
         key = self._encoded("key", item.key, item.place)
         value = self._encoded("value", item.value, item.place)
-        # What kafka-python cannot send is refused: to send another would be a silent change.
+        # Values that kafka-python cannot send are refused, instead of being changed silently.
         if key is None and value is None:
             raise CommandError(f"{item.place}: a record without key and value cannot be sent")
         headers = []

@@ -144,7 +144,9 @@ class RecordSender:
             self._silence.look(f"its acknowledgement of {count}")
 
     def acknowledged(self) -> str:
-        """What was acknowledged and committed, for a command that ended before its input."""
+        """A text on the acknowledged and committed records, for a command that ended before its
+        input.
+        """
         answered = sum(future.is_done and not future.failed() for future in self._pending)
         count = self.count + answered
         was = "was" if count == 1 else "were"

@@ -18,7 +18,7 @@ KEY, VALUE = "key", "value"
 
 
 class SchemaOptions(NamedTuple):
-    """What the options say. key, value: None where it is bytes, as without schemas."""
+    """The values of the options. key, value: None for bytes without a schema."""
 
     registry_url: str
     registry_ca: str
@@ -39,7 +39,7 @@ class SchemaOptions(NamedTuple):
         return self.key is not None or self.value is not None
 
     def part(self, name: str) -> Any:
-        """What the options say of keys or values, for `serdes`; None where these are bytes."""
+        """The options of keys or values, for `serdes`; None if these are bytes."""
         from barnabas.cli.serde.serdes import Part
 
         source = getattr(self, name)
@@ -49,7 +49,7 @@ class SchemaOptions(NamedTuple):
         return Part(name, source, message, subject, self.proto_path)
 
     def registry(self, connection: Connection) -> Any:
-        """The registry, None where nothing is of one. Raises: click.UsageError."""
+        """The registry; None if no schema is in one. Raises: click.UsageError."""
         if not self.needs_registry():
             return None
         from barnabas.cli.serde.registry_client import registry_client, registry_settings

@@ -1,4 +1,4 @@
-"""Where the schema of keys or values is: what --key-schema and --value-schema say.
+"""The location of the schema of keys or values: the values of --key-schema and --value-schema.
 
     registry        of a schema registry: the one that a record names; for produce the newest of
                     the subject
@@ -34,7 +34,7 @@ KINDS_TEXT = (
 
 
 class SchemaSource(NamedTuple):
-    """Where a schema is. schema_id, file: None where it is not said."""
+    """The location of a schema. schema_id, file: None if not given."""
 
     is_registered: bool
     schema_id: int | None = None

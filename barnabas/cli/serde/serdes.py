@@ -26,7 +26,7 @@ from barnabas.schemas.serdes import (
 
 
 class Part(NamedTuple):
-    """What the options say of keys, or of values.
+    """The options of keys, or of values.
 
     part: key or value. message: the name of a Protobuf message. subject: empty for TOPIC-PART.
     """

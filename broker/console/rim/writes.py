@@ -270,7 +270,7 @@ def _end(client: InnerClient, producer: Producer, *, committed: bool) -> None:
 
 
 def _check(code: int, what: str, why: str = "") -> None:
-    """Raises: BadRequest where the code is an error."""
+    """Check an error code of an answer. Raises: BadRequest."""
     if not code:
         return
     name = Code(code).name if code in Code._value2member_map_ else str(code)

@@ -13,7 +13,7 @@ FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request whose bytes were copied out of its frame."""
+    """A JoinGroup request, with its bytes copied from the frame."""
 
     ticket: int
     api_version: int
@@ -28,7 +28,7 @@ class JoinRequest(NamedTuple):
 
 
 class ParkedRequest(NamedTuple):
-    """A JoinGroup or SyncGroup that is answered by a later event."""
+    """A JoinGroup or SyncGroup that a later event will answer."""
 
     ticket: int
     api_version: int
@@ -54,7 +54,7 @@ def sync_response(
     protocol_name: str | None = None,
     assignment: bytes = b"",
 ) -> SyncGroupResponse:
-    """A SyncGroup answer; without an assignment where it has an error."""
+    """A SyncGroup answer; with an error it has no assignment."""
     return SyncGroupResponse(
         error_code=code,
         protocol_type=protocol_type,

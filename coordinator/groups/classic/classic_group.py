@@ -1,8 +1,8 @@
-"""One group of the classic protocol: how its members join, stay, and leave.
+"""One group of the classic protocol: its members join, stay, and leave.
 
-`GroupMembers` has the members and the requests that wait; `Rebalance` the state, the generation and
-the assignments. This module decides on each request which member it is from, and changes both.
-All of it is soft state: the group's record (`Rebalance.metadata_value`) outlives the broker, and
+`GroupMembers` has the members and the waiting requests; `Rebalance` has the state, the generation
+and the assignments. This module finds the member of each request, and changes both. All of it is
+soft state: the group's record (`Rebalance.metadata_value`) outlives the broker, and
 `ClassicGroup.load` builds the group from it.
 
 Source: KIP-345 (static members), KIP-389 (group.max.size), KIP-394 (ids first), KIP-559 (protocol
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
-MAX_PROTOCOLS = 1000  # of a member
+MAX_PROTOCOLS = 1000  # maximum length of a member's metadata or id
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
@@ -43,7 +43,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 class ClassicGroup:
     """One group of the classic protocol.
 
-    rebalance: its state machine, which readers may look at.
+    rebalance: its state machine, which other parts may read.
     """
 
     __slots__ = ("_members", "_new_member_suffix", "rebalance")
@@ -87,12 +87,12 @@ class ClassicGroup:
         self.rebalance.update_subscribed_topics()
 
     def maybe_rebalance_oversized(self, result: Result, now_ms: int) -> None:
-        """Rebalance a loaded group that is larger than the configuration now allows."""
+        """Rebalance a loaded group that exceeds the configured size."""
         if len(self._members.by_id) > self.rebalance.settings.max_size:
             self.rebalance.prepare(result, now_ms)
 
     def remove_all_members(self, result: Result, now_ms: int) -> None:
-        """Remove all members of a loaded group, which begins its next generation."""
+        """Remove all members of a loaded group, and begin its next generation."""
         for member_id in list(self._members.by_id):
             self.rebalance.remove_member(member_id, Code.UNKNOWN_MEMBER_ID, result)
         self._after_departure(True, result, now_ms)
@@ -102,7 +102,7 @@ class ClassicGroup:
     def dissolve(self, result: Result) -> None:
         """Refuse all parked requests, so that the members join again, and cancel all timers.
 
-        A group of another kind replaces this one.
+        Called when a group of another kind replaces this one.
         """
         for member_id in [*self._members.by_id, *self._members.pending_ids]:
             self._members.refuse_join(member_id, Code.REBALANCE_IN_PROGRESS, member_id, result)
@@ -111,14 +111,14 @@ class ClassicGroup:
         self.rebalance.cancel_timers()
 
     def metadata_of(self, member: Member) -> bytes:
-        """The member's metadata for the group's protocol, or for its own first protocol while the
-        group has none."""
+        """The member's metadata for the group's protocol, or for its first protocol if the group
+        has none yet."""
         if self.rebalance.protocol_name in member.protocols:
             return member.protocols[self.rebalance.protocol_name]
         return next(iter(member.protocols.values()), b"")
 
     def set_protocols(self, member_id: str, protocols: dict[str, bytes]) -> None:
-        """Set all protocols of a loaded member, of which the group's record has one."""
+        """Set all protocols of a loaded member; the group's record has only one of them."""
         self._members.set_protocols(self._members.by_id[member_id], protocols)
 
     # --- for readers -----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class ClassicGroup:
 
     @property
     def pending_ids(self) -> dict[str, None]:
-        """The ids that were given out and whose members have not joined."""
+        """The ids that were assigned and whose members have not joined yet."""
         return self._members.pending_ids
 
     @property
@@ -144,7 +144,7 @@ class ClassicGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether its members read the topic.
 
-        Where their subscriptions are unknown, a group of consumers counts as reading all topics.
+        If subscriptions are unknown, a group of consumers counts as reading all topics.
         """
         if self.rebalance.subscribed_topics is None:
             return self.uses_consumer_protocol
@@ -174,7 +174,7 @@ class ClassicGroup:
     def check_offset_delete(self) -> Code:
         """NONE where offsets may be deleted, else the code.
 
-        They may be deleted where all topics that members read are known, or without members.
+        They may be deleted if all topics that members read are known, or without members.
         """
         if self.state is State.EMPTY or self.uses_consumer_protocol:
             return Code.NONE
@@ -198,17 +198,19 @@ class ClassicGroup:
             self._join_new_dynamic(join, result, now_ms)
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Whether the size of the group leaves a place for the member.
+        """Whether the group's maximum size allows the member.
 
-        While members join, only those that have joined count: a group that is too large loses its
-        last members.
+        During a rebalance only the members that have joined count: so a group that is too large
+        loses the members that join last.
         """
         members, max_size = self._members, self.rebalance.settings.max_size
         counted = members.parked_joins if self.state is State.PREPARING_REBALANCE else members.by_id
         return member_id in counted or len(counted) < max_size
 
     def _supports_protocols(self, join: JoinRequest) -> bool:
-        """Whether it has the group's protocol type, and a protocol that all members have."""
+        """Whether a request has the group's protocol type, and a protocol that all members
+        support.
+        """
         if not join.protocol_type or not join.protocols:
             return False
         if not self._members.by_id:
@@ -239,8 +241,8 @@ class ClassicGroup:
     def _add_member(self, member_id: str, join: JoinRequest, result: Result, now_ms: int) -> None:
         """Add a member, which takes part in a rebalance.
 
-        The member cannot send heartbeats before it knows its id, so its wait has a time limit of
-        its own.
+        The member cannot send heartbeats before it knows its id, so its wait has a special time
+        limit.
         """
         member = Member(
             member_id,
@@ -276,9 +278,9 @@ class ClassicGroup:
             self.rebalance.on_joined(result, now_ms)
 
     def _repeats_former_join(self, member: Member, join: JoinRequest) -> bool:
-        """Whether the request repeats one that was answered.
+        """Whether the request repeats an answered JoinGroup.
 
-        The leader of a stable group that joins again requests a rebalance.
+        It does not if the leader of a stable group joins again, which requests a rebalance.
         """
         if self.state is State.COMPLETING_REBALANCE:
             return member.has_protocols(join.protocols)
@@ -289,7 +291,7 @@ class ClassicGroup:
         )
 
     def _update_member(self, member: Member, join: JoinRequest, result: Result) -> None:
-        """Take over what a JoinGroup says about a member, and park it."""
+        """Update a member from its JoinGroup, and park the request."""
         members = self._members
         members.set_protocols(member, join.protocols)
         member.session_timeout_ms, member.rebalance_timeout_ms = (
@@ -302,10 +304,10 @@ class ClassicGroup:
     def _replace_static_member(
         self, former_id: str, member_id: str, join: JoinRequest, result: Result, now_ms: int
     ) -> None:
-        """Let a static member that comes back replace its former incarnation, which is fenced.
+        """Let a returning static member replace its former incarnation, which is fenced.
 
         In a stable group that keeps its protocol there is no rebalance; the member gets its
-        assignment with SyncGroup. Where the leader comes back like this, versions before 9 get its
+        assignment with SyncGroup. If the leader returns in this way, versions before 9 get its
         former id as the leader's, so that it does not assign again; later versions have a field for
         that.
         """
@@ -355,7 +357,7 @@ class ClassicGroup:
         member = members.by_id[request.member_id]
         self.rebalance.pending_syncs.pop(member.member_id, None)
         if self.state is State.STABLE:
-            members.restart_session(member, now_ms)  # a sign of life, as a heartbeat is
+            members.restart_session(member, now_ms)  # it renews the session, as a heartbeat does
             self.rebalance.answer_sync(member, parked, result)
             return
         members.refuse_sync(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
@@ -390,7 +392,7 @@ class ClassicGroup:
     # --- staying and leaving ---------------------------------------------------------------------
 
     def on_heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the member's session; REBALANCE_IN_PROGRESS where it must join again."""
+        """Restart the member's session; REBALANCE_IN_PROGRESS if it must join again."""
         code = self._members.check(request.member_id, request.group_instance_id)
         if code is not Code.NONE:
             return code
@@ -412,7 +414,7 @@ class ClassicGroup:
     ) -> list[Code]:
         """Remove each (member_id, group_instance_id). Gives: the code of each.
 
-        Of a static member the member_id may be empty.
+        The member_id of a static member may be empty.
         """
         codes, member_left = [], False
         for member_id, group_instance_id in leaving:
@@ -429,9 +431,9 @@ class ClassicGroup:
         return codes
 
     def on_session_timeout(self, member_id: str, result: Result, now_ms: int) -> None:
-        """Remove a member whose session is over.
+        """Remove a member whose session has expired.
 
-        A member with a parked request stays, unless it is new: then its client may be gone.
+        A member with a parked request stays, unless it is new: its client may have disconnected.
         """
         member = self._members.by_id.get(member_id)
         if member is not None and not member.is_new and self._members.is_waiting(member_id):
@@ -442,7 +444,7 @@ class ClassicGroup:
     def _after_departure(self, member_left: bool, result: Result, now_ms: int) -> None:
         """Rebalance after a member was removed.
 
-        While members join, the removed one may have been the last that was missing.
+        During a rebalance the removed member may have been the last that had not joined.
         """
         if self.state is State.PREPARING_REBALANCE:
             self.rebalance.maybe_complete_join(result, now_ms)
@@ -450,7 +452,7 @@ class ClassicGroup:
             self.rebalance.prepare(result, now_ms)
 
     def on_join_timeout(self, result: Result, now_ms: int) -> None:
-        """End the wait for members to join."""
+        """End the wait for JoinGroups."""
         self.rebalance.on_join_timeout(result, now_ms)
 
     def on_sync_timeout(self, result: Result, now_ms: int) -> None:
@@ -464,6 +466,6 @@ def _refuse(join: JoinRequest, code: Code, member_id: str, result: Result) -> No
 
 
 def _max_stored_bytes(member_id: str, join: JoinRequest) -> int:
-    """The most bytes that the member's ids and metadata take in the group's record."""
+    """The maximum bytes of the member's ids and metadata in the group's record."""
     ids = len(member_id.encode()) + len(join.client_id.encode()) + len(join.client_host.encode())
     return ids + max(map(len, join.protocols.values()))

@@ -3,8 +3,8 @@ Upgrade").
 
 Such a member joins, syncs and sends heartbeats as in a classic group. JoinGroup is answered at
 once, with the member's epoch as its generation; no member is a leader; SyncGroup returns the
-broker's assignment. Heartbeat is REBALANCE_IN_PROGRESS when the member has to join again, and then
-the time for that begins.
+broker's assignment. Heartbeat is answered with REBALANCE_IN_PROGRESS when the member has to join
+again, and then its time to join begins.
 
     request     answered
     JoinGroup   MEMBER_ID_REQUIRED with an id; INCONSISTENT_GROUP_PROTOCOL where it shares no
@@ -86,7 +86,9 @@ class ClassicMembers:
     def _join(
         self, group: Group, join: JoinRequest, result: Result, now_ms: int
     ) -> JoinGroupResponse | None:
-        """The answer; None where the group became classic, whose machine answers."""
+        """Handle the JoinGroup. Gives: the answer; None if the group became classic: then the
+        classic machine answers.
+        """
         consumer = group.require_consumer()
         self._check_join(consumer, join)
         former_id = self._former_id(consumer, join)
@@ -164,8 +166,8 @@ class ClassicMembers:
     def _maybe_downgrade(
         self, group: Group, former_id: str | None, join: JoinRequest, result: Result, now_ms: int
     ) -> bool:
-        """Make the group classic if a returning static member was its last one of the consumer
-        protocol. Gives: whether it was; then the member has joined the classic group.
+        """Make the group classic if a returning static member was its last member of the consumer
+        protocol. Gives: whether it did so; then the member has joined the classic group.
         """
         consumer = group.require_consumer()
         remaining = [member_id for member_id in consumer.members if member_id != former_id]
@@ -216,10 +218,10 @@ class ClassicMembers:
         return sync_response(Code.NONE, request.protocol_type, request.protocol_name, assignment)
 
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
-        """Restart the session; REBALANCE_IN_PROGRESS where the member has to join again.
+        """Restart the session; REBALANCE_IN_PROGRESS if the member has to join again.
 
-        That is so where its target has changed, or is to change and all members are classic: their
-        heartbeats neither raise the group's epoch nor compute a new target.
+        It has to if its target has changed, or has to change and all members are classic, since
+        their heartbeats neither raise the group's epoch nor compute a new target.
         """
         consumer = group.require_consumer()
         try:
@@ -254,7 +256,7 @@ class ClassicMembers:
     ) -> list[Code]:
         """Remove each (member_id, group_instance_id).
 
-        Of a static member the member_id may be empty.
+        The member_id of a static member may be empty.
         """
         consumer = group.require_consumer()
         codes, removed = [], dict[str, None]()
@@ -280,7 +282,7 @@ class ClassicMembers:
     def _require_member(
         self, group: Group, member_id: str, instance_id: str | None
     ) -> tuple[str, MemberValue]:
-        """The id and value of a classic member.
+        """The id and the value of the request's classic member.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol;
                 COORDINATOR_NOT_AVAILABLE where its removal is decided and waits for space.
@@ -304,10 +306,12 @@ class ClassicMembers:
         )
 
     def _is_join_awaited(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
-        """Whether a new target is due that only the join of a classic member can compute.
+        """Whether a new target assignment is due that only a classic member's JoinGroup can
+        compute.
 
         In a group with members of the consumer protocol Apache Kafka 4.3 answers NONE, and waits
-        for their heartbeats; where a topic changes, also without such members.
+        It has to if its target has changed, or has to change and all members are classic, since
+        their heartbeats neither raise the group's epoch nor compute a new target.
         """
         return (
             consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)

@@ -1,9 +1,9 @@
 """The subscriptions and assignments that classic consumers exchange by JoinGroup and SyncGroup.
 
-In a classic group the broker reads only the topics of the subscriptions; all else is for the
-consumers. In a consumer group with classic members the broker reads their whole subscriptions, and
-writes their assignments. Each version begins with the fields of the versions before it. Numbers are
-big-endian; a string is its size as int16, and its bytes in UTF-8:
+In a classic group the broker reads only the topics of the subscriptions; the other bytes are for
+the consumers. In a consumer group with classic members the broker reads their whole subscriptions,
+and writes their assignments. Each version begins with the fields of the versions before it. Numbers
+are big-endian; a string is its size as int16, and its bytes in UTF-8:
 
     subscription   version int16, topics (int32 count, each a string),
                    user_data (int32 size, -1 for null, bytes)

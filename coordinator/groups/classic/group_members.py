@@ -1,9 +1,8 @@
-"""The members of one classic group: their ids, protocols, sessions, and requests that wait.
+"""The members of one classic group: their ids, protocols, sessions, and waiting requests.
 
-Members are in the order in which they joined. An id that was given out (KIP-394) is pending until
-its member joins with it. JoinGroup and SyncGroup may be parked: the event that ends the wait puts
-the replies into its Result. A parked request is removed together with its reply and in no other
-way.
+Members are in the order in which they joined. An assigned id (KIP-394) is pending until its member
+joins with it. JoinGroup and SyncGroup may be parked: the event that ends the wait puts the replies
+into its Result. A parked request is only removed together with its reply.
 
 Each member, and each pending id, has a timer, (SESSION, group, member), the end of its session.
 """
@@ -29,8 +28,8 @@ from barnabas.protocol.errors import Code
 class Member:
     """One member of a group.
 
-    protocols: name to metadata, in the order of preference. is_new: its first JoinGroup is not
-    answered yet.
+    protocols: name to metadata, in the order of preference. is_new: whether its first JoinGroup is
+    not answered yet.
     """
 
     member_id: str
@@ -55,9 +54,9 @@ class Member:
 class GroupMembers:
     """The members of one classic group.
 
-    by_id: the members. leader_id: the member that assigns; None while none is elected. pending_ids:
-    ids that were given out and have not joined. parked_joins, parked_syncs: the waiting requests,
-    by member.
+    by_id: the members. leader_id: the member that assigns; None before an election. pending_ids:
+    ids that were assigned and whose members have not joined. parked_joins, parked_syncs: the
+    waiting requests, by member.
     """
 
     __slots__ = (
@@ -143,7 +142,9 @@ class GroupMembers:
         return member
 
     def elect_leader(self) -> bool:
-        """Elect the first member that has joined, unless the leader has. False where none has."""
+        """Elect the first member that has joined, unless the leader has joined. Gives: False if no
+        member has joined.
+        """
         if self.leader_id not in self.parked_joins:
             selected = next(
                 (member_id for member_id in self.by_id if member_id in self.parked_joins), None
@@ -166,13 +167,12 @@ class GroupMembers:
         self._count_protocols(member, 1)
 
     def have_any_of(self, protocols: dict[str, bytes]) -> bool:
-        """Whether all members have one of the protocols."""
+        """Whether there is one of the protocols that all members support."""
         return any(self._supported_protocols.get(name) == len(self.by_id) for name in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that all members have.
-
-        Of several with as many votes, the one that got the first vote.
+        """The protocol with the most votes among those that all members support; with equal votes
+        the one with the first vote.
         """
         candidates = {
             name: None
@@ -186,7 +186,7 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def topics_of_consumers(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that the members of a group of consumers read; None where they are unknown."""
+        """The topics that the members of a group of consumers read; None if these are unknown."""
         if not self.by_id:
             return frozenset()
         if protocol_name is None:
@@ -214,13 +214,13 @@ class GroupMembers:
     # --- sessions --------------------------------------------------------------------------------
 
     def restart_session(self, member: Member, now_ms: int) -> None:
-        """Let the member's session end one session timeout from now."""
+        """Let the member's session end after one session timeout."""
         self.timers.schedule(
             (SESSION, self.group_id, member.member_id), now_ms + member.session_timeout_ms
         )
 
     def set_session_end(self, member_id: str, deadline_ms: int) -> None:
-        """Let a session end at another time: of a pending id, or of a new member."""
+        """Set the end of a session, that of a pending id or of a new member."""
         self.timers.schedule((SESSION, self.group_id, member_id), deadline_ms)
 
     def end_session(self, member_id: str) -> None:

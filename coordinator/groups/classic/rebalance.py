@@ -1,17 +1,18 @@
 """The rebalances of one classic group: its state, generation and protocol.
 
 A rebalance has two waits: for the members to join (PREPARING_REBALANCE), then for the leader's
-assignments (COMPLETING_REBALANCE). It writes the group's record when the leader has assigned and
-when the last member has left. All of it is soft state; a start builds it from the record. So a
+assignments (COMPLETING_REBALANCE). The group's record is written when the leader has assigned, and
+when the last member has left. All state here is soft; a start builds it from the record. So a
 generation that began and was never assigned begins again after a restart, with the same number.
-That does no harm: no member has an assignment of it.
+That does no harm, since no member has an assignment of that generation.
 
 Timers, keyed (kind, group, ""):
 
     JOIN    the end of the wait for members to join
     SYNC    the end of the wait for their SyncGroup
 
-The next wait of a kind moves its timer. A timer that is due when no member waits does nothing.
+The next wait of a kind moves its timer. A timer that becomes due while no member waits has no
+effect.
 
 Source: KIP-134 (initial delay), KIP-814 (skip_assignment).
 """
@@ -35,7 +36,8 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.wall_clock import WallClock
 
-# of a batch of one record: its header, and at most the record's own lengths, time and offset
+# the maximum overhead of a batch of one record: its header, and the record's lengths, time and
+# offset
 BATCH_OVERHEAD_BYTES = 61 + 32
 
 
@@ -74,7 +76,7 @@ class State(Enum):
     """
 
 
-DEAD = "Dead"  # the state by which a group that does not exist is described
+DEAD = "Dead"  # the state in descriptions of groups that do not exist
 
 LEGAL_PREDECESSORS: dict[State, tuple[State, ...]] = {
     State.EMPTY: (State.PREPARING_REBALANCE,),
@@ -87,8 +89,8 @@ LEGAL_PREDECESSORS: dict[State, tuple[State, ...]] = {
 class Rebalance:
     """The state machine of one classic group, over its members.
 
-    state_since_ms: by the steady time; None for a group without a record that has it.
-    subscribed_topics: the topics that the members read; None where they are unknown.
+    state_since_ms: the steady time of the last change of the state; None if the group's record has
+    no time. subscribed_topics: the topics that the members read; None if these are unknown.
     pending_syncs: the members of the generation that have not sent SyncGroup.
     """
 
@@ -107,7 +109,7 @@ class Rebalance:
         self.subscribed_topics: frozenset[str] | None = None
         self.pending_syncs: dict[str, None] = {}
         self._members, self.settings, self._wall = members, settings, wall
-        self._is_initial = False  # the rebalance under way began in EMPTY
+        self._is_initial = False  # the running rebalance began in EMPTY
         self._has_new_member = False
         self._initial_remaining_ms = 0
 
@@ -127,7 +129,7 @@ class Rebalance:
     # --- the wait for members --------------------------------------------------------------------
 
     def on_joined(self, result: Result, now_ms: int) -> None:
-        """Begin a rebalance for a parked JoinGroup, or end the wait if it was the last."""
+        """Begin a rebalance for a parked JoinGroup, or end the wait if that was the last one."""
         if self.state is State.PREPARING_REBALANCE:
             self.maybe_complete_join(result, now_ms)
         else:
@@ -158,7 +160,7 @@ class Rebalance:
     def on_join_timeout(self, result: Result, now_ms: int) -> None:
         """End the wait for members.
 
-        The first rebalance is delayed further while new members come, up to the rebalance timeout.
+        The first rebalance is delayed further while new members join, up to the rebalance timeout.
         """
         if self.state is not State.PREPARING_REBALANCE:
             return
@@ -171,7 +173,7 @@ class Rebalance:
         self._schedule(JOIN, now_ms + delay_ms)
 
     def maybe_complete_join(self, result: Result, now_ms: int) -> None:
-        """End the wait for members early where none is missing and no id is pending."""
+        """End the wait for members early if all have joined and no id is pending."""
         if self.state is not State.PREPARING_REBALANCE or self._is_initial:
             return
         if self._members.have_all_joined():
@@ -216,7 +218,9 @@ class Rebalance:
         result.records.append(group_record(self._members.group_id, self.metadata_value()))
 
     def update_subscribed_topics(self) -> None:
-        """Compute the topics that the members read. Those of other clients are unknown."""
+        """Compute the topics that the members read. The topics of other clients than consumers are
+        unknown.
+        """
         is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
         self.subscribed_topics = (
             self._members.topics_of_consumers(self.protocol_name) if is_consumer else None
@@ -261,10 +265,9 @@ class Rebalance:
     def on_leader_assigned(
         self, assignments: dict[str, bytes], result: Result, now_ms: int
     ) -> None:
-        """Take the leader's assignments, answer all parked SyncGroups, and write the record.
+        """Store the leader's assignments, answer all parked SyncGroups, and write the record.
 
-        Where the record is too large for its log, the members rebalance again, as with Apache
-        Kafka.
+        If the record is too large for its log, the members rebalance again, as with Apache Kafka.
         """
         if self.record_bytes(assignments) > self.settings.max_record_bytes:
             for member_id in list(self._members.parked_syncs):
@@ -274,7 +277,7 @@ class Rebalance:
             self._set_assignments(assignments, result, now_ms)
 
     def _set_assignments(self, assignments: dict[str, bytes], result: Result, now_ms: int) -> None:
-        """Set each member's assignment, empty where the leader named none, and write the record."""
+        """Set each member's assignment (empty if the leader named none), and write the record."""
         members = self._members
         for member in members.by_id.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -284,7 +287,7 @@ class Rebalance:
             parked = members.parked_syncs.pop(member.member_id, None)
             if parked is not None:
                 self.answer_sync(member, parked, result)
-                members.restart_session(member, now_ms)  # it went on while the member waited
+                members.restart_session(member, now_ms)  # it ran on while the member waited
 
     def answer_sync(self, member: Member, parked: ParkedRequest, result: Result) -> None:
         """Answer a SyncGroup with the member's assignment."""
@@ -300,7 +303,7 @@ class Rebalance:
             self._members.refuse_sync(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
 
     def on_sync_timeout(self, result: Result, now_ms: int) -> None:
-        """Remove the members that have not sent SyncGroup in time."""
+        """Remove the members that did not send SyncGroup in time."""
         if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self.pending_syncs:
             return
         for member_id in list(self.pending_syncs):
@@ -310,7 +313,7 @@ class Rebalance:
     # --- the record ------------------------------------------------------------------------------
 
     def metadata_value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
-        """The value of the group's record. Takes: assignments, other than the current ones."""
+        """The value of the group's record. Takes: assignments, in place of the current ones."""
         return GroupMetadataValue(
             self.protocol_type or "",
             self.generation,
@@ -335,12 +338,12 @@ class Rebalance:
         )
 
     def record_bytes(self, assignments: dict[str, bytes] | None = None) -> int:
-        """The size of the batch with the group's record. Takes: as `metadata_value`."""
+        """The size of the batch with the group's record. Takes: see `metadata_value`."""
         record = group_record(self._members.group_id, self.metadata_value(assignments))
         return BATCH_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
 
     def load(self, value: GroupMetadataValue) -> None:
-        """Set the state of a group's record: Stable with members, else Empty."""
+        """Restore the state from a group's record: Stable with members, else Empty."""
         self.state = State.STABLE if value.members else State.EMPTY
         self.state_since_ms = (
             self._wall.since_ms(value.state_timestamp_ms) if value.state_timestamp_ms >= 0 else None
@@ -361,6 +364,6 @@ class Rebalance:
         self._members.timers.schedule((kind, self._members.group_id, ""), deadline_ms)
 
     def cancel_timers(self) -> None:
-        """Cancel both waits, of a group that another one replaces."""
+        """Cancel both waits of a group that is being replaced."""
         self._members.timers.cancel((JOIN, self._members.group_id, ""))
         self._members.timers.cancel((SYNC, self._members.group_id, ""))

@@ -2,15 +2,15 @@
 
 `uniform` gives each member the same number of partitions, as far as the subscriptions allow, and
 moves as few partitions as possible. `range` gives each member a run of consecutive partitions of
-each topic, so that of topics with the same number of partitions a member gets the same numbers (it
-can join them by key); it ignores the former assignment.
+each topic, so that a member gets the same partition numbers of topics with equal partition counts
+(and can join them by key); it ignores the former assignment.
 
-`uniform` has two algorithms. Where all members want the same topics, each member above its share
-gives up the excess, which goes to members below theirs. Else each partition without an owner goes
-to the least loaded member that wants it; then single partitions are moved along the shortest path
-of members from one to another with at least two fewer, until no such path exists. The result is as
-balanced as any assignment can be: the sum of the squares of the loads is minimal (a path that
-lowers it is a negative cycle of the flow network, and none is left).
+`uniform` has two algorithms. If all members want the same topics, each member above its share gives
+up the excess, which members below their share get. Otherwise each partition without an owner goes
+to the least loaded member that wants its topic; then single partitions are moved along the shortest
+path of members, from a member to another one with at least two fewer, until no such path exists.
+The result is as balanced as any assignment can be: the sum of the squares of the loads is minimal
+(a path that lowers it is a negative cycle of the flow network, and none is left).
 
 Both are deterministic: members and topics are processed in the given order.
 
@@ -36,16 +36,17 @@ class MemberToAssign(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, MemberToAssign], Mapping[uuid.UUID, int]], dict[str, Assignment]]
-"""Takes: members by id, and the partition count of each topic that a member wants."""
+"""An assignor. It takes the members by id, and the partition count of each wanted topic."""
 
 
 def assign_range(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Give each member a run of partitions of each topic that it wants; the first get one more.
+    """Give each member a run of partitions of each topic that it wants; the first members get one
+    more.
 
-    Static members come first, by the names of their instances, so that a member that returns with
-    another id gets the same run.
+    Static members are first, sorted by instance name, so that a member that returns with another id
+    gets the same run.
     """
     ordered = sorted(
         members, key=lambda member_id: (members[member_id].instance_id is None,
@@ -89,7 +90,7 @@ def _kept(
 ) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
     """The partitions that members keep, and those without an owner.
 
-    Where two members have a partition, the first keeps it.
+    If two members have a partition, the first one keeps it.
     """
     free = {topic_id: dict.fromkeys(range(count)) for topic_id, count in topics.items()}
     kept: dict[str, list[_Partition]] = {}
@@ -114,8 +115,8 @@ def _assign_alike(
 ) -> dict[str, Assignment]:
     """Balance partitions among members that want the same topics; each keeps as many as it may.
 
-    Every member gets `share` partitions, and `remainder` of them one more: first those that own
-    more already, so that fewer partitions move.
+    Every member gets `share` partitions, and `remainder` members get one more: first those that
+    already own more, so that fewer partitions move.
     """
     kept, unowned = _kept(members, topics)
     share, remainder = divmod(sum(topics.values()), len(members))
@@ -142,7 +143,7 @@ def _assign_alike(
 def _as_assignments(
     members: Mapping[str, MemberToAssign], given: Mapping[str, Iterable[_Partition]]
 ) -> dict[str, Assignment]:
-    """The assignments; the former object where a member's assignment is unchanged."""
+    """The assignments; a member with an unchanged assignment keeps the former object."""
     assigned = {}
     for member_id, partitions in given.items():
         by_topic: dict[uuid.UUID, list[int]] = {}
@@ -158,7 +159,7 @@ def _as_assignments(
 
 
 class _Balance:
-    """Partitions among members with subscriptions of their own.
+    """The distribution of partitions among members with different subscriptions.
 
     owned: partitions by member and topic, in the order in which they were added.
     """
@@ -180,7 +181,7 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
-        # topics that few members want come first, since they leave less choice
+        # topics that few members want are first, since they leave less choice
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
         for topic_id, partition in self._unowned:
             takers = self._takers[topic_id]
@@ -215,7 +216,9 @@ class _Balance:
                     self._move_along(path)
 
     def _path_down(self, giver: str) -> list[tuple[str, uuid.UUID, str]]:
-        """The shortest path from a member to one with at least two fewer; empty: none."""
+        """The shortest path from a member to one with at least two fewer partitions; empty if there
+        is none.
+        """
         goal = self._loads[giver] - 2
         if goal < 0:
             return []
@@ -242,8 +245,8 @@ class _Balance:
     def _steps(
         self, giver: str, reached: str, came_from: Mapping[str, tuple[str, uuid.UUID]]
     ) -> list[tuple[str, uuid.UUID, str]]:
-        """The moves from `giver` to `reached`, along the path of the search: (from whom, topic, to
-        whom), the last one first.
+        """The moves from `giver` to `reached`, along the path of the search: (giving member, topic,
+        receiving member), the last move first.
         """
         steps = []
         taker = reached
@@ -256,7 +259,8 @@ class _Balance:
     def _move_along(self, path: Sequence[tuple[str, uuid.UUID, str]]) -> None:
         """Move one partition from each member on the path to the next.
 
-        It is the last that was added, so that a member keeps its former partitions.
+        The moved partition is the one that was added last, so that a member keeps its former
+        partitions.
         """
         for giver, topic_id, taker in path:
             partitions = self._owned[giver][topic_id]

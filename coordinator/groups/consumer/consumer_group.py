@@ -1,9 +1,9 @@
 """One group of the consumer protocol (KIP-848): its members, their current and target assignments.
 
-All of it is hard state, written only by `replay`, in the form of its records
-(consumer_group_records.py), with the values computed from it. A group exists from its epoch 1 on.
-Soft state are the times of the last assignment and the last lookup of patterns, which only bound
-how often they are done, and a lookup under way.
+This is hard state, which only `replay` writes, in the form of its records
+(consumer_group_records.py), with values computed from it. A group exists from its epoch 1 on. The
+only soft state is the times of the last assignment and of the last lookup of patterns, which bound
+their frequency, and a running lookup.
 
     state of the group    when
     Empty                 it has no members
@@ -37,18 +37,19 @@ from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
 NO_TOPICS_VERSION = -1
-FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member of the consumer protocol may use
+# version of OffsetCommit from which on members of the consumer protocol may use it
+FIRST_COMMIT_VERSION = 9
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 
 class ConsumerGroup:
     """The members of one group of the consumer protocol.
 
-    epoch: 0 for a group that does not exist. owners: the member that has a partition, also while it
-    has to give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when
-    patterns were last looked up; topics_version: `TopicDirectory.version` when the topics of the
-    group were last read. lookup: of patterns, while it is under way; looked_up_for: the topics that
-    the member of the lookup may describe.
+    epoch: 0 for a group that does not exist. owners: the member that has a partition, even if it
+    has to give the partition up. assigned_ms, patterns_ms: when the target assignment was computed,
+    and when patterns were last looked up; topics_version: `TopicDirectory.version` when the topics
+    of the group were last read. lookup: a running lookup of patterns; looked_up_for: the topics
+    that the member which caused it may describe.
     """
 
     def __init__(self) -> None:
@@ -69,13 +70,15 @@ class ConsumerGroup:
         self._subscribed: frozenset[str] | None = None
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the last one was dropped."""
+        """Let the next heartbeat read the topics and assign again: the records of the last one were
+        dropped.
+        """
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
 
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:
-        """Apply one record; that of the group's epoch removes it with its tombstone."""
+        """Apply one record. The tombstone of the group's epoch removes the group."""
         version, _, name = key
         if version == records.CURRENT_VERSION:
             self._replay_current(name, value)
@@ -149,7 +152,7 @@ class ConsumerGroup:
         return self.currents.get(member_id, NOTHING)
 
     def is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
-        """Whether no other member has the partition."""
+        """Whether no member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
@@ -222,7 +225,9 @@ class ConsumerGroup:
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member has had the partition since the epoch of the commit, or longer."""
+        """Whether the member has had the partition since the epoch of the commit, or since an
+        earlier one.
+        """
         if topic_id is None:
             return False
         current = self.current(check.member_id)
@@ -233,7 +238,9 @@ class ConsumerGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the code. A request without a member may."""
+        """NONE where offsets may be fetched, else the code. A request without a member is
+        accepted.
+        """
         if member_id is None and epoch < 0:
             return Code.NONE
         member = self.members.get(member_id or "")
@@ -245,7 +252,7 @@ class ConsumerGroup:
 
 
 def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
-    """Each partition that a member has, including those that it has to give up."""
+    """Each partition that a member has, including partitions that it has to give up."""
     for partitions in (current.assigned, current.pending_revocation):
         for topic_id, epochs in partitions.items():
             for partition in epochs:

@@ -1,9 +1,9 @@
 """The change of a consumer group by one event, computed before its records are written.
 
-The steps are in the order of Apache Kafka's records: members and patterns; the group's epoch, where
+The steps are in the order of Apache Kafka's records: members and patterns; the group's epoch, if
 the subscriptions have changed; the target assignment of that epoch; the current assignment of the
-member whose request it is. Each step sees the earlier ones. The group itself does not change until
-`records` are replayed.
+request's member. Each step uses the results of the earlier ones. The group itself does not change
+until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, Owned, 
 from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
 from barnabas.coordinator.result import CoordinatorRecord
 
-FIRST_EPOCH = 1  # of a group that exists
+FIRST_EPOCH = 1  # the lowest epoch of an existing group
 
 
 class GroupChange:
@@ -56,7 +56,7 @@ class GroupChange:
         return self._targets.get(member_id, {})
 
     def set_member(self, member_id: str, value: MemberValue) -> None:
-        """Set what is known of the member. No record is written where nothing changes."""
+        """Set the value of a member. Without a change no record is written."""
         if self.members.get(member_id) != value:
             self._own_members()[member_id] = value
             self.records.append(records.member_record(self.group_id, member_id, value))
@@ -105,7 +105,7 @@ class GroupChange:
         self.records.append(records.pattern_record(self.group_id, regex, pattern))
 
     def drop_unused_patterns(self) -> None:
-        """Remove the patterns that no member has any more."""
+        """Remove the patterns that no member uses any more."""
         used = {member.subscribed_topic_regex for member in self.members.values()}
         for regex in [regex for regex in self.patterns if regex not in used]:
             self.patterns = {name: row for name, row in self.patterns.items() if name != regex}
@@ -116,7 +116,7 @@ class GroupChange:
     def raise_epoch_if(self, has_changed: bool, first_epoch: int = FIRST_EPOCH) -> None:
         """Raise the group's epoch where subscriptions or topics have changed.
 
-        Takes: first_epoch, of a new group, before its first change.
+        Takes: first_epoch, the epoch of a new group before its first change.
         After: a new group exists.
         """
         group = self._group
@@ -133,7 +133,8 @@ class GroupChange:
             self.records.append(records.group_epoch_record(self.group_id, self.epoch, topics_hash))
 
     def assign_if_due(self, settings: ConsumerGroupSettings, interval_ms: int, now_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, unless the last is too recent.
+        """Compute the target assignment of the group's epoch, unless the last assignment is too
+        recent.
 
         Source: KIP-1263 for the interval.
         """
@@ -180,8 +181,8 @@ class GroupChange:
     def reconcile(self, member_id: str, owned: Owned | None) -> CurrentValue:
         """Move the member towards its target. Gives: its current assignment afterwards.
 
-        While the target is of an earlier epoch of the group, topics that the member no longer wants
-        are left out of it.
+        While the target belongs to an earlier epoch of the group, topics that the member no longer
+        wants are left out of the target.
         """
         target = self.target(member_id)
         if self.target_epoch < self.epoch and target:

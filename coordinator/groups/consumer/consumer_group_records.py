@@ -3,7 +3,7 @@
 Keys: int16 version, then strings of int16 length and UTF-8:
 
     3      the group                   group_id
-    4      its topics (4.0)            group_id; removed where it is found, since 4.1 keeps a hash
+    4      its topics (4.0)            group_id; removed if it is found, since 4.1 stores a hash
     5      a member                    group_id, member_id
     6      its target assignment       group_id
     7      a member's target           group_id, member_id
@@ -27,9 +27,9 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
     16     topics (array of strings), version int64 (of the metadata that they come from),
            timestamp int64
 
-A value of None is a tombstone. The hash is this broker's own: an Apache Kafka that takes over the
-directory computes another one, raises the group's epoch once, and leaves partitions with their
-members. This broker does the same with Kafka's.
+A value of None is a tombstone. The hash function is Barnabas's own: an Apache Kafka that takes over
+the directory computes another hash, raises the group's epoch once, and leaves partitions with their
+members. Barnabas does the same with Kafka's hash.
 
 Source: Apache Kafka's schemas ConsumerGroup*Key and ConsumerGroup*Value; KIP-848, KIP-1101,
 KIP-1251.
@@ -76,7 +76,7 @@ VERSIONS_OF_GROUPS = (
     GROUP_VERSION,
     TOPICS_VERSION,
     TARGET_VERSION,
-)  # a key of the group's id alone
+)  # the name in a key that has only the group's id
 
 NO_HASH = 0
 FIRST_TAG = 0
@@ -113,14 +113,14 @@ class GroupEpochValue(NamedTuple):
 
 
 class ClassicMember(NamedTuple):
-    """What is kept of a member that speaks the classic protocol in a consumer group."""
+    """The stored fields of a member that uses the classic protocol in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class MemberValue(NamedTuple):
-    """The value of a member's record: what it wants, and who it is.
+    """The value of a member's record: its subscription and its identity.
 
     subscribed_topic_regex: empty for none. classic: None for a member of the consumer protocol.
     """
@@ -140,17 +140,19 @@ class MemberState(IntEnum):
     """The progress of a member towards its target assignment."""
 
     STABLE = 0
-    """It has its target assignment."""
+    """The member has its target assignment."""
 
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions, and has not confirmed it. Its epoch stays."""
+    """The member has to give up partitions, and has not confirmed that. It stays in its epoch."""
 
     UNRELEASED_PARTITIONS = 2
-    """It is in the target's epoch, and waits for partitions that other members still have."""
+    """The member is in the target's epoch, and waits for partitions that other members still
+    have.
+    """
 
 
 class CurrentValue(NamedTuple):
-    """The value of the record of what a member has."""
+    """The value of the record of a member's current assignment."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -171,7 +173,7 @@ class PatternValue(NamedTuple):
 
 
 def decode_consumer_key(key: bytes) -> ConsumerGroupKey | None:
-    """The key of a record of a consumer group; None for one of another kind."""
+    """The key of a record of a consumer group; None for a record of another kind."""
     (version,) = _INT16.unpack_from(key)
     if version in VERSIONS_OF_GROUPS:
         return ConsumerGroupKey(version, read_string(key, _INT16.size, False)[0], "")
@@ -186,7 +188,7 @@ def _key(version: int, group_id: str, name: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
-    """The record that removes what a record of that version said."""
+    """The tombstone of the record with a key of that version."""
     return CoordinatorRecord(_key(version, group_id, name), None)
 
 
@@ -198,7 +200,7 @@ def _record(version: int, group_id: str, name: str, value: bytearray) -> Coordin
 
 
 def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The record of a group's epoch, and of the topics that it was raised for."""
+    """The record of a group's epoch, and of the hash of its topics."""
     out = bytearray(_VALUE_VERSION)
     out += _INT32.pack(epoch)
     if metadata_hash == NO_HASH:
@@ -219,7 +221,7 @@ def decode_group_epoch(value: bytes) -> GroupEpochValue:
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
-    """The record of what a member wants, and who it is."""
+    """The record of a member's subscription and identity."""
     out = bytearray(_VALUE_VERSION)
     write_nullable_string(out, member.instance_id, True)
     write_nullable_string(out, member.rack_id, True)
@@ -278,7 +280,7 @@ def _read_protocol(data: Buffer, at: int, version: int) -> tuple[tuple[str, byte
 
 
 def target_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
-    """The record of the epoch that the target assignment is for."""
+    """The record of the target assignment's epoch."""
     out = bytearray(_VALUE_VERSION)
     out += _INT32.pack(epoch)
     out.append(_NO_TAGS)
@@ -293,7 +295,7 @@ def decode_target_epoch(value: bytes) -> int:
 def member_target_record(
     group_id: str, member_id: str, assignment: Assignment
 ) -> CoordinatorRecord:
-    """The record of what a member is to have."""
+    """The record of a member's target assignment."""
     out = bytearray(_VALUE_VERSION)
     write_uvarint(out, len(assignment) + 1)
     for topic_id, partitions in assignment.items():
@@ -336,7 +338,7 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 def decode_current(value: bytes) -> CurrentValue:
     """The current assignment of a member.
 
-    Where the record has no assignment epoch of a partition, it is the member's epoch.
+    A partition without an assignment epoch in the record gets the member's epoch.
     """
     at = value_start(value, "consumer")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
@@ -347,7 +349,8 @@ def decode_current(value: bytes) -> CurrentValue:
     return CurrentValue(
         member_epoch,
         previous_epoch,
-        # of a later Apache Kafka: it takes the next step from what it has
+        # a state of a later Apache Kafka: the member takes the next step from its present
+        # partitions
         MemberState(state) if state in known_states else MemberState.UNRELEASED_PARTITIONS,
         dict(assigned),
         dict(pending_revocation),
@@ -390,7 +393,7 @@ def decode_pattern(value: bytes) -> PatternValue:
 
 
 def _write_tag(out: bytearray, field: bytes | bytearray) -> None:
-    """Write tagged fields with one field, of the first tag."""
+    """Write tagged fields with a single field, of the first tag."""
     out.append(1)
     out.append(FIRST_TAG)
     write_uvarint(out, len(field))

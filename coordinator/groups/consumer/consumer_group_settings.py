@@ -28,7 +28,7 @@ class ConsumerGroupSettings(NamedTuple):
     assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     migration_policy: str = "bidirectional"  # group.consumer.migration.policy
     regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
-    is_preview: bool = False  # of barnabas.emulate=3.9
+    is_preview: bool = False  # set by barnabas.emulate=3.9
 
     @property
     def first_epoch(self) -> int:

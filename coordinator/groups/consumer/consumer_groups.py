@@ -1,9 +1,9 @@
 """Members of the consumer protocol (KIP-848): heartbeats that join, stay and leave; sessions;
 patterns.
 
-A heartbeat has the whole request of a member, and its answer its assignment. Steps in order: the
-request is checked; the group is made, or converted from a classic one; the member is found, made,
-or replaces its former incarnation; then the steps of `GroupChange`.
+A heartbeat contains the whole request of a member, and its answer the member's assignment. Steps in
+order: the request is checked; the group is created, or converted from a classic one; the member is
+found or created, or replaces its former incarnation; then the steps of `GroupChange` follow.
 
 Timers, keyed (kind, group, member):
 
@@ -13,10 +13,10 @@ Timers, keyed (kind, group, member):
     SYNC       of a classic member that has joined: it is removed
     PATTERNS   the patterns of a group are looked up (without a member)
 
-Patterns are looked up after the answer, in events of their own, a bounded part in each, so that no
-heartbeat waits for it; a member gets the topics by a later heartbeat, as in Apache Kafka. As there,
-a lookup finds the topics that the member may describe whose heartbeat caused it: after a start, the
-member of the first heartbeat.
+Patterns are looked up after the answer, in separate events, a bounded part in each, so that no
+heartbeat waits for the lookup; as in Apache Kafka a later heartbeat gives the topics to the member.
+As there, a lookup finds the topics that may be described by the member whose heartbeat caused it:
+after a start, the member of the first heartbeat.
 
 Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
 silent.
@@ -63,12 +63,13 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
-JOINING, LEAVING_FOR_A_WHILE = 0, -2  # member epochs of requests; any other below 0 leaves for good
+# special member epochs in requests; any other epoch below 0 leaves for good
+JOINING, LEAVING_FOR_A_WHILE = 0, -2
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
-PATTERNS_INTERVAL_MS = 1_000  # between two times that a group's patterns are looked up
-LOOKUP_PAUSE_MS = 40  # so that it takes a fifth of the broker's time at most
-LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+PATTERNS_INTERVAL_MS = 1_000  # minimum time between two lookups of a group's patterns
+LOOKUP_PAUSE_MS = 40  # so that lookups take at most a fifth of the broker's time
+LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
@@ -110,7 +111,7 @@ class ConsumerGroups:
         ):
             _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
-            if text and len(text) > LONGEST_NAME_BYTES // 4:  # of UTF-8 a letter has four bytes
+            if text and len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
                 _require(
                     len(text.encode()) <= LONGEST_NAME_BYTES,
                     f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
@@ -170,7 +171,7 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        if group.consumer is not consumer:  # only now, since nothing refuses the request any more
+        if group.consumer is not consumer:  # only now, after all checks of the request
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
         if former_id is not None:
@@ -208,9 +209,10 @@ class ConsumerGroups:
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
-        """The consumer group that a group is already, or becomes by this heartbeat.
+        """The consumer group of a group, which exists or is created by this heartbeat.
 
-        Gives: it, and the records of the conversion of a classic group with members.
+        Gives: the consumer group, and the records of the conversion of a classic group with
+               members.
         """
         if group.is_consumer:
             return Upgrade(group.require_consumer(), [])
@@ -233,7 +235,7 @@ class ConsumerGroups:
     ) -> str | None:
         """The current id of the member in the group; None for a new member.
 
-        Raises: KafkaError where it is not a member, its epoch is wrong, or there is no room.
+        Raises: KafkaError if it is not a member, its epoch is wrong, or the group is full.
         """
         known_id: str | None = member_id if member_id in consumer.members else None
         if request.instance_id is not None:
@@ -273,7 +275,7 @@ class ConsumerGroups:
         return known_id
 
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
-        """Let the member replace its former incarnation, which had another id, or spoke the classic
+        """Let the member replace its former incarnation, which had another id, or used the classic
         protocol and has timers for its next join or sync.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
@@ -285,7 +287,7 @@ class ConsumerGroups:
         self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int
     ) -> None:
         key = (timers_of.REBALANCE, group_id, member_id)
-        has_to_revoke = current.pending_revocation  # empty if it has left for a while
+        has_to_revoke = current.pending_revocation  # empty if the member has left temporarily
         if current.state is MemberState.UNREVOKED_PARTITIONS and has_to_revoke:
             self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
         else:
@@ -296,7 +298,7 @@ class ConsumerGroups:
     def on_leave(
         self, group: Group, request: ConsumerGroupHeartbeatRequest, result: Result, now_ms: int
     ) -> ConsumerGroupHeartbeatResponse:
-        """Leave for good; or for a while: then a static member keeps its partitions for the rest of
+        """Leave for good, or temporarily: then a static member keeps its partitions for the rest of
         its session.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -345,7 +347,7 @@ class ConsumerGroups:
         change.raise_epoch_if(True)
         result.records += change.records
 
-    # --- time ------------------------------------------------------------------------------------
+    # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
         """Begin the sessions of all members, and the time to give partitions up."""
@@ -398,9 +400,10 @@ class ConsumerGroups:
         context: RequestContext,
         now_ms: int,
     ) -> None:
-        """Look up the group's patterns if one is new, topics have changed, or it was long ago.
+        """Look up the group's patterns if one is new, topics have changed, or the last lookup was
+        long ago.
 
-        Takes: regex, of the member, empty for none; context, of its heartbeat.
+        Takes: regex, the member's pattern, or empty; context, the context of its heartbeat.
         """
         is_new = bool(regex) and regex not in consumer.patterns
         if not is_new and not consumer.patterns:
@@ -437,7 +440,7 @@ class ConsumerGroups:
         has_changed = False
         for regex in _regexes(consumer):
             topics = found.get(regex)
-            if topics is None:  # added while the others were looked up
+            if topics is None:  # a pattern was added during the lookup
                 self._timers.schedule(key, now_ms + PATTERNS_INTERVAL_MS)
                 continue
             if is_visible is not None:
@@ -467,13 +470,14 @@ class ConsumerGroups:
                     yield
                 found[regex] = yield from self.patterns(regex).matching(names)
             except InvalidPatternError:
-                found[regex] = ()  # from a log of Apache Kafka, which supports more of RE2
+                # a pattern from a log of Apache Kafka, which supports more of RE2
+                found[regex] = ()
         return found
 
-    # --- looking in ------------------------------------------------------------------------------
+    # --- descriptions ----------------------------------------------------------------------------
 
     def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row of ConsumerGroupDescribe."""
+        """The group's row in ConsumerGroupDescribe."""
         consumer = group.require_consumer()
         return describing.DescribedGroup(
             group_id=group.group_id,
@@ -517,7 +521,7 @@ def _regexes(consumer: ConsumerGroup) -> list[str]:
 
 
 def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a heartbeat that is refused."""
+    """The answer to a refused heartbeat."""
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
@@ -575,7 +579,7 @@ def _check_epoch(current: CurrentValue, request: ConsumerGroupHeartbeatRequest) 
 def _updated_member(
     former: MemberValue | None, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> MemberValue:
-    """The member's value after the request; the same object where nothing is new."""
+    """The member's value after the request; the same object if nothing has changed."""
     known = former or MemberValue(None, None, "", "", (), "", NO_REBALANCE_TIMEOUT, None, None)
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -596,7 +600,7 @@ def _updated_member(
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
-    """The partitions that the request lists as owned; None where it lists none."""
+    """The partitions that the request lists as owned; None if it has no list."""
     if request.topic_partitions is None:
         return None
     owned: dict[uuid.UUID, list[int]] = {}

@@ -12,11 +12,12 @@
 
 A step keeps the partitions that are in the target. If the member has others, and its heartbeat does
 not confirm that it gave them up, it is UNREVOKED_PARTITIONS and stays in its epoch. Else it enters
-the target's epoch, gets the free partitions of the rest, and is STABLE, or UNRELEASED_PARTITIONS
-where other members still have some of them. So no partition has two owners: it is free only when
-its former owner has confirmed that, or has left.
+the target's epoch, gets the remaining partitions of its target that are free, and is STABLE, or
+UNRELEASED_PARTITIONS if other members still have some of them. So no partition has two owners: it
+is free only after its former owner has confirmed the revocation, or has left.
 
-A partition keeps the epoch in which the member got it; commits are checked by it (KIP-1251).
+A partition keeps the epoch in which the member got it; commits are checked against that epoch
+(KIP-1251).
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def reconcile(
     owned: Owned | None,
     is_free: IsFree,
 ) -> CurrentValue:
-    """The current assignment after a heartbeat; the same object where nothing changes.
+    """The current assignment after a heartbeat; the same object if nothing changes.
 
-    Takes:  owned, the partitions in the heartbeat, None where it lists none; is_free, whether no
-            other member has a partition.
+    Takes: owned, the partitions in the heartbeat, None without a list; is_free, a test of whether
+           no other member has a partition.
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if _owns_any(owned, current.pending_revocation):
@@ -105,7 +106,9 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch is accepted, too: the answer may be lost."""
+    """The assignment in an epoch. The assignment in an epoch. The previous epoch stays valid, since
+    the answer may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -113,7 +116,7 @@ def _in_epoch(
 
 
 def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
-    """Whether the member may still own one of the partitions; so it is if it lists none."""
+    """Whether the member may still own one of the partitions, which is assumed without a list."""
     if owned is None:
         return True
     return any(
@@ -125,5 +128,5 @@ def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
 
 
 def _exceeds(assigned: PartitionEpochs, target: Assignment) -> bool:
-    """Whether the member has topics that are not in its target: it no longer wants them."""
+    """Whether the member has topics that it no longer wants, so that they are not in its target."""
     return any(topic_id not in target for topic_id in assigned)

@@ -9,12 +9,12 @@ pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
                  `^ $ \\A \\z`
     refused      what RE2 refuses: look-around, back references, possessive and nested repetition,
-                 counts above 1,000; besides, `\\b` and `\\B`, which have no use in a whole name,
+                 counts above 1,000; besides, `\\b` and `\\B`, useless in a whole name,
                  and patterns of more than 20,000 states
 
-A pattern matches a whole name, as in Apache Kafka. A class is the set of its letters among those
-that names may have: of topics, or of other texts that are matched (transactional ids, KIP-1152).
-`\\p{...}` supports the general categories and no scripts.
+A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
+matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\\p{...}`
+supports the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
 """
@@ -29,17 +29,17 @@ from typing import NamedTuple
 
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
-MOST_DIGITS = 100  # of a count: Python refuses to convert thousands of digits
+MOST_DIGITS = 100  # digits of a count: Python refuses to convert thousands of digits
 MAX_STATES = 20_000
 MAX_DEPTH = 200
-MAX_CACHED_STATES = 50_000  # of one automaton, over all cached sets of states
-MAX_KEPT_STATES = 100_000  # of all cached patterns
-MOST_KEPT_LETTERS = 1 << 20  # of the texts of all cached patterns
+MAX_CACHED_STATES = 50_000  # states in all cached sets of one automaton
+MAX_KEPT_STATES = 100_000  # states of all cached patterns
+MOST_KEPT_LETTERS = 1 << 20  # characters of all cached patterns
 MOST_KEPT = 100
 # a longer text, or one that counts repetitions, takes up to 100 ms to compile
 LONGEST_AT_ONCE = 500
-MOST_SHOWN = 100  # letters of a pattern in an error
-WORK_BETWEEN_PAUSES = 20_000  # in states that are visited: some 10 ms
+MOST_SHOWN = 100  # characters of a pattern in an error
+WORK_BETWEEN_PAUSES = 20_000  # visited states: some 10 ms
 
 _CLASSES = {
     "d": frozenset(string.digits),
@@ -75,7 +75,7 @@ class InvalidPatternError(ValueError):
 
 
 class _One(NamedTuple):
-    """The part of a pattern that matches one letter of a set."""
+    """A part of a pattern that matches one character of a set."""
 
     letters: frozenset[str]
 
@@ -97,11 +97,11 @@ class _Repeat(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """Matches no letter, and only at the beginning of the name."""
+    """Matches the empty text at the beginning of the name."""
 
 
 class _End(NamedTuple):
-    """Matches no letter, and only at the end of the name."""
+    """Matches the empty text at the end of the name."""
 
 
 _Node = _One | _Sequence | _Choice | _Repeat | _Start | _End
@@ -116,7 +116,8 @@ class _Parser:
         self._letters = letters
         self._ignores_case = self._dot_is_any = False
         self._group_names: set[str] = set()
-        self._literals: dict[str, _One] = {}  # under the current flags
+        # characters that a letter matches under the current flags
+        self._literals: dict[str, _One] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._any, self._any_but_line_end = _One(letters), _One(letters - {"\n"})
 
@@ -131,7 +132,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """Whether the text comes next; if so, read it."""
+        """Whether the text is next; if so, read it."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -154,8 +155,8 @@ class _Parser:
         return options[0] if len(options) == 1 else _Choice(options)
 
     def _sequence(self) -> _Node:
-        """Parts, without those that match no letter: each part makes a state, so `MAX_STATES`
-        bounds the work on all parts, including repeated ones.
+        """A sequence of parts, without empty ones: each part makes a state, so `MAX_STATES` bounds
+        the work on all parts, including repeated ones.
         """
         parts: list[_Node] = []
         atom: _Node | None
@@ -181,7 +182,7 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return node
-        self._take("?")  # lazy or not: the same names match
+        self._take("?")  # a lazy repetition matches the same names
         start = self._at
         if self._bounds() is not None:
             self._at = start
@@ -191,7 +192,7 @@ class _Parser:
         return _Repeat(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """The bounds of the repetition that comes next; None where none does."""
+        """The bounds of the next repetition; None if no repetition is next."""
         if self._take("*"):
             return 0, None
         if self._take("+"):
@@ -261,7 +262,7 @@ class _Parser:
             ):
                 self._group_name()
             elif self._flags():
-                return None  # the flags apply to the end of the group around them
+                return None  # the flags apply up to the end of the enclosing group
         node = self._choice()
         if not self._take(")"):
             self._refuse("there is a '(' without its ')'")
@@ -407,7 +408,7 @@ class _Parser:
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # also letters whose other case is one of a name's letters
+        # also characters whose other case may be in a name
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
@@ -437,8 +438,9 @@ _NO_STEPS: Mapping[str, _States] = {}
 class _Automaton:
     """The nondeterministic automaton; state 0 accepts.
 
-    letters: by state, those that lead on to `following`; None where the state leads on at once,
-    to all of `following`. is_start, is_end: such a state leads on at the beginning or end alone.
+    letters: by state, the characters that lead to `following`; None if the state leads to all of
+    `following` without a character. is_start, is_end: such a state leads on only at the beginning
+    or the end.
     """
 
     letters: list[frozenset[str] | None] = field(default_factory=lambda: [None])
@@ -490,7 +492,9 @@ class _Automaton:
         return then
 
     def closure(self, states: tuple[int, ...], *, is_start: bool, is_end: bool) -> _States:
-        """The states reached without a letter that accept, or wait for a letter or the end."""
+        """The states reached without a character that accept, or wait for a character or the
+        end.
+        """
         seen, waiting = set(states), list(states)
         while waiting:
             state = waiting.pop()
@@ -509,8 +513,8 @@ class _Automaton:
 class TopicPattern:
     """A pattern of topics' names.
 
-    Takes:  text, in RE2's syntax; letters, that names may have: a name with others matches nothing
-            but them, written out.
+    Takes:  text, in RE2's syntax; letters, the characters that names may have: others match only
+            where they are literal in the pattern.
     Raises: InvalidPatternError.
     """
 
@@ -551,9 +555,10 @@ class TopicPattern:
         return self._is_accepted(states)
 
     def matching(self, names: Iterable[str]) -> Generator[None, None, tuple[str, ...]]:
-        """Look up which names match, and pause after each `WORK_BETWEEN_PAUSES`.
+        """Find the matching names, and pause after each `WORK_BETWEEN_PAUSES`.
 
-        A letter of a name costs as many steps as the pattern has states, where they are new.
+        For states that are not cached, a character of a name costs as many steps as the pattern has
+        states.
         """
         found = []
         for name in names:
@@ -603,7 +608,7 @@ class TopicPattern:
 
 
 class PatternReader:
-    """Compiles patterns, and caches the last hundred; of large ones fewer.
+    """Compiles patterns, and caches the last hundred, or fewer if they are large.
 
     The cache has a pattern or an error for each text.
     """
@@ -628,7 +633,7 @@ class PatternReader:
         return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
 
     def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Cache the result of `read_pattern`; the oldest ones make room for it."""
+        """Cache the result of `read_pattern`, and drop the oldest ones to make room."""
         self._forget(text)
         self._made[text] = made
         self._kept_states += _state_count(made)

@@ -1,9 +1,9 @@
 """The offsets of one group: committed ones, and pending ones of open transactions.
 
-All of it is hard state: the `replay_*` methods are its only writers. An offset of a transaction is
+The offsets are hard state: only the `replay_*` methods change them. An offset of a transaction is
 pending, by producer, until the transaction's marker is replayed. When the transaction commits, each
-pending offset is compared with the one that is committed: the one with the later record in the log
-stays. So a plain commit that came after the pending one survives, live and after a restart.
+pending offset is compared with the committed one: the one with the later record in the log stays.
+So a plain commit after the pending one survives, live and after a restart.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OffsetReset(NamedTuple):
 class CommitCheck(NamedTuple):
     """The result of checking the member and epoch of a commit.
 
-    partition_code: for the partitions that the member has not had since `since_epoch`; None where
+    partition_code: the code for partitions that the member has not had since `since_epoch`; None if
     all partitions may be committed.
     """
 
@@ -64,10 +64,10 @@ class CommitCheck(NamedTuple):
 class Expiry(NamedTuple):
     """The offsets of one group whose retention is over at one moment.
 
-    expired: to be removed now.
-    next_ms: when the next one expires; None where no other offset can expire by time alone.
-    is_complete: all offsets are in `expired`, and no transaction is open.
-    has_more: more offsets may have expired than `expired` was allowed to hold.
+    expired: the offsets to remove now.
+    next_ms: when the next one expires; None if no other offset can expire by time alone.
+    is_complete: whether all offsets are in `expired`, and no transaction is open.
+    has_more: whether more offsets may have expired than the limit of `expired` allows.
     """
 
     expired: list[TopicPartition]
@@ -113,7 +113,9 @@ class GroupOffsets:
         self.pending.setdefault(producer_id, {})[partition] = committed
 
     def replay_tombstone(self, partition: TopicPartition) -> None:
-        """Remove the committed offset, and those that open transactions have for the partition."""
+        """Remove the committed offset of the partition, and the pending ones of open
+        transactions.
+        """
         self.committed.pop(partition, None)
         for producer_id in list(self.pending):
             offsets = self.pending[producer_id]
@@ -141,8 +143,8 @@ class GroupOffsets:
 
         Offsets of topics that members read, and those with a pending successor, do not expire.
 
-        Takes:  retained_since_ms, the time from which the retention of an offset runs.
-        Source: KIP-211; the exclusion of pending partitions is Kafka's too.
+        Takes:  retained_since_ms, the time at which the retention of an offset begins.
+        Source: KIP-211; Kafka also excludes partitions with pending offsets.
         """
         expired: list[TopicPartition] = []
         next_ms: int | None = None
@@ -172,7 +174,7 @@ class GroupOffsets:
 class OpenTransaction:
     """The open transaction of one producer on one partition of the internal topic.
 
-    producer_epoch: the latest one. group_ids: the groups with pending offsets of it, in order.
+    producer_epoch: the latest epoch. group_ids: the groups with its pending offsets, in order.
     """
 
     producer_epoch: int

@@ -1,8 +1,9 @@
-"""OffsetCommit and TxnOffsetCommit: which offsets of a request are committed, and their records.
+"""OffsetCommit and TxnOffsetCommit: the checks of a request's offsets, and the records of the
+accepted ones.
 
-Both requests go through the same steps: the partitions that exist; the member and its generation or
-epoch, which must be the group's (`CommitCheck`); the length of the metadata. A refused offset has
-its code in `PartitionCodes`, the others have a record each.
+Both requests pass the same checks: of the partitions' existence; of the member and its generation
+or epoch, which must be the group's (`CommitCheck`); of the length of the metadata. A refused offset
+has a code in `PartitionCodes`; each other offset has a record.
 
 Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.
 """
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestTopic,
     )
 
-# with the name of its topic
+# a partition's row, with the name of its topic
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
 
 
@@ -77,7 +78,8 @@ class OffsetCommits:
     ) -> Result:
         """Commit offsets.
 
-        Unknown partitions and metadata that is too long are refused one by one, the rest together.
+        Unknown partitions and too long metadata are refused individually; other errors refuse the
+        whole request.
         """
         result = self._table.result(request.group_id)
         topics = request.topics
@@ -199,7 +201,7 @@ class OffsetCommits:
         codes: PartitionCodes,
         offsets: list[RequestedOffset],
     ) -> list[RequestedOffset]:
-        """The offsets that may be committed. After: `codes` has the code of each other one."""
+        """The offsets that may be committed. After: `codes` has the code of each other offset."""
         if check.code is not Code.NONE:
             for topic, requested in offsets:
                 codes[topic][requested.partition_index] = check.code
@@ -228,7 +230,7 @@ class OffsetCommits:
     ) -> list[CoordinatorRecord]:
         """The records of the offsets.
 
-        After: `codes` has OFFSET_METADATA_TOO_LARGE for those whose metadata is too long.
+        After: `codes` has OFFSET_METADATA_TOO_LARGE for offsets with too long metadata.
         """
         records = []
         for topic, requested in offsets:

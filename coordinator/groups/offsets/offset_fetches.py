@@ -1,4 +1,4 @@
-"""OffsetFetch: the committed offsets of one group, or from version 8 on of several.
+"""OffsetFetch: the committed offsets of one group, or, from version 8 on, of several groups.
 
 Source: KIP-447 (require_stable), KIP-709 (several groups), KIP-848 (members' epochs, topic ids).
 """
@@ -60,7 +60,7 @@ class OffsetFetches:
     ) -> Result:
         """Fetch committed offsets.
 
-        With require_stable, a partition with a pending offset is UNSTABLE_OFFSET_COMMIT.
+        With require_stable, a partition with a pending offset gets UNSTABLE_OFFSET_COMMIT.
         """
         if context.api_version < _FIRST_VERSION_WITH_GROUPS:
             topics = [

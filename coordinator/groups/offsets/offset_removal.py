@@ -1,8 +1,8 @@
-"""How committed offsets are removed: their retention (KIP-211), OffsetDelete (KIP-496), and the
-deletion of their topics.
+"""The removal of committed offsets: by their retention (KIP-211), by OffsetDelete (KIP-496), and
+with their topics.
 
 The retention of a group's offsets is checked by a timer, (RETENTION, group, ""), which also removes
-a group of which nothing is left. What is retained how long is the table in group.py.
+a group without remaining state. The rules of retention are a table in group.py.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
     from barnabas.protocol.request_context import RequestContext
 
-OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
+OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets costs as much as removing one
 
 
 class OffsetRemoval:
-    """Removes offsets, and groups with the last of them."""
+    """Removes offsets, and groups together with their last offset."""
 
     def __init__(
         self, table: GroupTable, settings: GroupSettings, partition_exists: PartitionExists
@@ -59,7 +59,7 @@ class OffsetRemoval:
             timers.schedule(key, latest_ms)
 
     def check(self, group: Group, results: ResultsByPartition, now_ms: int) -> None:
-        """Remove the offsets whose retention is over, and a group of which nothing is left.
+        """Remove the offsets whose retention is over, and a group without remaining state.
 
         Source: KIP-211.
         """
@@ -87,8 +87,8 @@ class OffsetRemoval:
     ) -> Result:
         """Delete offsets, committed and pending, of topics that no member reads.
 
-        An Empty group is removed with the last of its offsets; one with pending offsets stays until
-        its next retention check.
+        An Empty group is removed with its last offset; a group with pending offsets stays until its
+        next retention check.
 
         Source: KIP-496.
         """
@@ -132,11 +132,11 @@ class OffsetRemoval:
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets, committed and pending, of topics that were deleted, and what groups
-        of a type of their own keep of them.
+        """Delete all offsets, committed and pending, of deleted topics, and the states that share
+        and streams groups have of them.
 
-        Gives: a part at a time. Between two parts any event may come, except that a topic with such
-               a name is created.
+        Gives: Results, one part at a time. Between two parts any event may happen, except the
+               creation of a topic with such a name.
         """
         deleted = dict.fromkeys(names)
         results, cost = ResultsByPartition(), 0

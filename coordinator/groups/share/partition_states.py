@@ -1,4 +1,4 @@
-"""How the record of the states of a share group's partitions changes (KIP-932).
+"""The changes of the record of a share group's partition states (KIP-932).
 
     event                                     a partition of a topic is then
     members want it; offsets are set          initializing; not deleting
@@ -25,7 +25,9 @@ Value = TypeVar("Value")
 def begun(
     states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
 ) -> StatesValue:
-    """The states of these partitions are being initialised. Takes: names, of all their topics."""
+    """The value while the states of these partitions are being initialised. Takes: names, the names
+    of all their topics.
+    """
     by_topic = _by_topic(rows)
     return StatesValue(
         _with(states.initializing, by_topic, names),
@@ -37,7 +39,9 @@ def begun(
 def done(
     states: StatesValue, rows: Iterable[StateRow], names: Mapping[uuid.UUID, str]
 ) -> StatesValue:
-    """The states of these partitions are initialised. Topics without a name were deleted."""
+    """The value after the states of these partitions are initialised. Topics without a name were
+    deleted.
+    """
     by_topic = {one: row for one, row in _by_topic(rows).items() if one in names}
     return StatesValue(
         _minus(states.initializing, by_topic),
@@ -47,24 +51,24 @@ def done(
 
 
 def failed(states: StatesValue, rows: Iterable[StateRow]) -> StatesValue:
-    """The states of these partitions could not be initialised."""
+    """The value after the states of these partitions could not be initialised."""
     return states._replace(initializing=_minus(states.initializing, _by_topic(rows)))
 
 
 def ending(states: StatesValue, names: Mapping[uuid.UUID, str]) -> StatesValue:
-    """The initialised states of these topics are being deleted."""
+    """The value while the initialised states of these topics are being deleted."""
     return states._replace(
         initialized=_without(states.initialized, names), deleting={**states.deleting, **names}
     )
 
 
 def ended(states: StatesValue, topic_ids: Collection[uuid.UUID]) -> StatesValue:
-    """The states of these topics are deleted."""
+    """The value after the states of these topics are deleted."""
     return states._replace(deleting=_without(states.deleting, topic_ids))
 
 
 def all_ending(states: StatesValue) -> StatesValue:
-    """All states of the group are being deleted, with the group."""
+    """The value while all states of the group are being deleted, with the group."""
     names = {
         topic_id: of_topic.name
         for topics in (states.initialized, states.initializing)

@@ -1,17 +1,16 @@
 """One share group (KIP-932): its members, their assignments, and the states of its partitions.
 
-All of it is hard state, written only by `replay`, in the form of its records
-(share_group_records.py), with the values computed from it. A share group has no committed offsets:
-how far it has read, record by record, is the state of each share partition, which the share
-coordinator has (coordinator/share/). The group knows for which partitions there is one: a partition
-is assigned when its state is initialised.
+This is hard state, which only `replay` writes, in the form of its records (share_group_records.py),
+with values computed from it. A share group has no committed offsets: its progress is the state of
+each share partition, which the share coordinator stores (coordinator/share/). The group stores
+which partitions have a state: a partition is assigned once its state is initialised.
 
     state of the group    when
     Empty                 it has no members
     Stable                it has members
 
-Soft state are the time of the last assignment, and since when states are being initialised, which
-only bound how often that is done again.
+The only soft state is the times of the last assignment and of the initialisations of states, which
+bound how often these are repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
-FIRST_EPOCH = 1  # of a group before its first record, and of its target assignment
+FIRST_EPOCH = 1  # the epoch of a group before its first record, and of its target assignment
 NO_HASH = 0
 NO_TOPICS_VERSION = -1
 EMPTY, STABLE = "Empty", "Stable"
@@ -46,14 +45,14 @@ NOTHING = CurrentValue(0, -1, {})
 class ShareGroup:
     """The members of one share group.
 
-    states: of its partitions. assigned_ms: when the target assignment was computed; topics_version:
-    `TopicDirectory.version` when the topics of the group were last read; initializing_since_ms: by
-    the id of a topic.
+    states: the states of its partitions. assigned_ms: when the target assignment was computed;
+    topics_version: `TopicDirectory.version` when the topics of the group were last read;
+    initializing_since_ms: when the initialisation of states began, by topic id.
     """
 
     kind = SHARE_TYPE
     protocol_type = SHARE_TYPE
-    reads_on = is_replaceable = is_unused = False  # it is removed by DeleteGroups alone
+    reads_on = is_replaceable = is_unused = False  # only DeleteGroups removes the group
 
     def __init__(self) -> None:
         self.epoch, self.metadata_hash, self.target_epoch = FIRST_EPOCH, NO_HASH, FIRST_EPOCH
@@ -71,7 +70,7 @@ class ShareGroup:
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, key: ShareGroupKey, value: bytes | None) -> None:
-        """Apply one record; that of the group's epoch removes it with its tombstone."""
+        """Apply one record. The tombstone of the group's epoch removes the group."""
         self._exists = self._exists or value is not None
         version, _, member_id = key
         if version == records.CURRENT_VERSION:
@@ -103,7 +102,7 @@ class ShareGroup:
             self._forget_times()
 
     def _forget_times(self) -> None:
-        """Keep the times of topics whose states are still being initialised."""
+        """Drop the times of topics whose states are no longer being initialised."""
         initializing = self.states.initializing
         for topic_id in [one for one in self.initializing_since_ms if one not in initializing]:
             del self.initializing_since_ms[topic_id]
@@ -164,12 +163,14 @@ class ShareGroup:
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the last one was dropped."""
+        """Let the next heartbeat read the topics and assign again: the records of the last one were
+        dropped.
+        """
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
         self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
-        """Whether a partition that may be assigned is not, or one is that may not."""
+        """Whether an assignable partition is not assigned, or an assigned one is not assignable."""
         if self._assigned is None:
             assigned: dict[uuid.UUID, set[int]] = {}
             for target in self.targets.values():
@@ -185,7 +186,7 @@ class ShareGroup:
                     return True
         return False
 
-    # --- what a share group does not have: offsets -----------------------------------------------
+    # --- offsets, which a share group does not have ----------------------------------------------
 
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
@@ -196,11 +197,11 @@ class ShareGroup:
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """There are no commits."""
+        """Whether a commit may be accepted: never, since a share group has no commits."""
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE: it has none, as a group that does not exist."""
+        """NONE: the answer has no offsets, as for a group that does not exist."""
         return Code.NONE
 
     def check_offset_delete(self) -> Code:
@@ -208,7 +209,7 @@ class ShareGroup:
 
 
 class ShareKind:
-    """How the records of share groups are read."""
+    """The reader of the records of share groups."""
 
     def decode_key(self, key: bytes) -> ShareGroupKey | None:
         """The key of a record; None where it is unknown."""

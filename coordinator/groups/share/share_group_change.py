@@ -1,9 +1,9 @@
 """The change of a share group by one event, computed before its records are written.
 
-The steps are in the order of Apache Kafka's records: the member; the group's epoch, where the
+The steps are in the order of Apache Kafka's records: the member; the group's epoch, if the
 subscriptions or the initialised states have changed; the target assignment of that epoch; the
-current assignment of the member whose request it is; the states that are begun. Each step sees the
-earlier ones. The group itself does not change until `records` are replayed.
+current assignment of the request's member; the initialisation of states. Each step uses the results
+of the earlier ones. The group itself does not change until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ShareGroupChange:
     # --- members ---------------------------------------------------------------------------------
 
     def set_member(self, member_id: str, value: MemberValue) -> bool:
-        """Set what is known of the member. Gives: whether it wants other topics than before."""
+        """Set the value of a member. Gives: whether its subscription has changed."""
         former = self.members.get(member_id)
         if value == former:
             return False
@@ -70,8 +70,8 @@ class ShareGroupChange:
     # --- epochs ----------------------------------------------------------------------------------
 
     def raise_epoch_if(self, has_changed: bool) -> bool:
-        """Raise the group's epoch where subscriptions or topics have changed, or a partition is to
-        be assigned whose state is initialised since. Gives: whether it is raised.
+        """Raise the group's epoch where subscriptions or topics have changed, or the state of a
+        partition was initialised since the last assignment. Gives: whether it was raised.
         """
         group = self._group
         if not has_changed and group.target_epoch >= group.epoch:
@@ -87,7 +87,8 @@ class ShareGroupChange:
         return False
 
     def assign_if_due(self, interval_ms: int, now_ms: int, wall_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, unless the last is too recent.
+        """Compute the target assignment of the group's epoch, unless the last assignment is too
+        recent.
 
         Source: KIP-1263 for the interval.
         """
@@ -121,8 +122,9 @@ class ShareGroupChange:
     def reconcile(self, member_id: str, is_changed: bool) -> CurrentValue:
         """Give the member its target. Gives: its current assignment afterwards.
 
-        While the target is of an earlier epoch of the group, topics that the member no longer wants
-        are left out of it. Takes: is_changed, whether the group's epoch is raised by this event.
+        While the target belongs to an earlier epoch of the group, topics that the member no longer
+        wants are left out of the target. Takes: is_changed, whether this event raises the group's
+        epoch.
         """
         current = self._group.current(member_id)
         epoch = self.target_epoch
@@ -145,9 +147,9 @@ class ShareGroupChange:
     # --- the states of partitions ----------------------------------------------------------------
 
     def begin_states(self, retry_interval_ms: int, now_ms: int) -> tuple[StateRow, ...]:
-        """Begin the states of the partitions of wanted topics that have none.
+        """Begin the initialisation of states for partitions of wanted topics that have none.
 
-        A state that is being initialised for longer than the interval is begun again.
+        An initialisation that takes longer than the interval is begun again.
         """
         group, states = self._group, self._group.states
         names: dict[uuid.UUID, str] = {}

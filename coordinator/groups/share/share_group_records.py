@@ -23,7 +23,7 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
     15     initializing_topics, initialized_topics: arrays of (topic_id uuid, topic_name string,
            partitions array of int32); deleting_topics: array of (topic_id uuid, topic_name string)
 
-A value of None is a tombstone. The hash is this broker's own, as that of consumer groups is.
+A value of None is a tombstone. The hash function is Barnabas's own, as for consumer groups.
 
 Source: Apache Kafka's schemas ShareGroup*Key and ShareGroup*Value.
 """
@@ -90,7 +90,7 @@ class EpochValue(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """The value of a member's record: what it wants, and who it is."""
+    """The value of a member's record: its subscription and its identity."""
 
     rack_id: str | None
     client_id: str
@@ -99,7 +99,7 @@ class MemberValue(NamedTuple):
 
 
 class CurrentValue(NamedTuple):
-    """The value of the record of what a member has."""
+    """The value of the record of a member's current assignment."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -109,7 +109,7 @@ class CurrentValue(NamedTuple):
 class TopicStates(NamedTuple):
     """Partitions of a topic whose states are being initialised, or are initialised.
 
-    name: of the topic, at the time.
+    name: the topic's name at that time.
     """
 
     name: str
@@ -134,7 +134,7 @@ NO_STATES = StatesValue({}, {}, {})
 
 
 def decode_share_key(key: bytes) -> ShareGroupKey | None:
-    """The key of a record of a share group; None for one of another kind."""
+    """The key of a record of a share group; None for a record of another kind."""
     (version,) = _INT16.unpack_from(key)
     if version in _VERSIONS_OF_GROUPS:
         return ShareGroupKey(version, read_string(key, _INT16.size, False)[0], "")
@@ -149,7 +149,7 @@ def _key(version: int, group_id: str, member_id: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
-    """The record that removes what a record of that version said."""
+    """The tombstone of the record with a key of that version."""
     return CoordinatorRecord(_key(version, group_id, member_id), None)
 
 
@@ -162,7 +162,7 @@ def _record(version: int, group_id: str, member_id: str, out: bytearray) -> Coor
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The record of a group's epoch, and of the topics that it was raised for."""
+    """The record of a group's epoch, and of the hash of its topics."""
     out = bytearray(_VALUE_VERSION)
     out += _EPOCH.pack(epoch, metadata_hash)
     return _record(GROUP_VERSION, group_id, "", out)
@@ -173,7 +173,7 @@ def decode_epoch(value: bytes) -> EpochValue:
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
-    """The record of what a member wants, and who it is."""
+    """The record of a member's subscription and identity."""
     out = bytearray(_VALUE_VERSION)
     write_nullable_string(out, member.rack_id, True)
     write_string(out, member.client_id, True)
@@ -191,7 +191,7 @@ def decode_member(value: bytes) -> MemberValue:
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
-    """The record of the epoch that the target assignment is for, and of when it was computed."""
+    """The record of the target assignment's epoch, and of the time when it was computed."""
     out = bytearray(_VALUE_VERSION)
     out += _INT32.pack(epoch)
     key = _key(TARGET_VERSION, group_id, "")
@@ -210,7 +210,7 @@ def decode_target_epoch(value: bytes) -> int:
 def member_target_record(
     group_id: str, member_id: str, assignment: Assignment
 ) -> CoordinatorRecord:
-    """The record of what a member is to have."""
+    """The record of a member's target assignment."""
     out = bytearray(_VALUE_VERSION)
     _write_assignment(out, assignment)
     return _record(MEMBER_TARGET_VERSION, group_id, member_id, out)
@@ -221,7 +221,7 @@ def decode_member_target(value: bytes) -> Assignment:
 
 
 def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
-    """The record of what a member has."""
+    """The record of a member's current assignment."""
     out = bytearray(_VALUE_VERSION)
     out += _CURRENT_HEAD.pack(current.member_epoch, current.previous_member_epoch, _STABLE)
     _write_assignment(out, current.assigned)
@@ -237,7 +237,7 @@ def decode_current(value: bytes) -> CurrentValue:
 
 
 def states_record(group_id: str, states: StatesValue) -> CoordinatorRecord:
-    """The record of which states of partitions exist."""
+    """The record of the existing states of partitions."""
     out = bytearray(_VALUE_VERSION)
     for topics in (states.initializing, states.initialized):
         write_uvarint(out, len(topics) + 1)

@@ -1,4 +1,4 @@
-"""The broker's settings of share groups (KIP-932) that a group cannot have of its own."""
+"""The broker's settings of share groups (KIP-932) that cannot be set for a single group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ShareGroupSettings(NamedTuple):
-    """Kafka's names are in the comments."""
+    """The settings; Kafka's names are in the comments."""
 
     max_size: int = 200  # group.share.max.size
     initialize_retry_interval_ms: int = 30_000  # group.share.initialize.retry.interval.ms

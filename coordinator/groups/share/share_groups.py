@@ -1,8 +1,8 @@
 """Members of share groups (KIP-932): heartbeats that join, stay and leave; sessions.
 
-Steps of a heartbeat: the request is checked; the group is made; the member is found or made; then
-the steps of `ShareGroupChange`. A member has its target assignment at once, since several members
-may have a partition: nothing is given up first.
+Steps of a heartbeat: the request is checked; the group and the member are found or created; then
+the steps of `ShareGroupChange` follow. A member gets its target assignment at once, since several
+members may have the same partition: no revocation comes first.
 
 Timers are keyed (SESSION, group, member): the end of a member's session, when it is removed.
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
-JOINING, LEAVING = 0, -1  # member epochs of requests
+JOINING, LEAVING = 0, -1  # special member epochs in requests
 LONGEST_MEMBER_ID = 36
-LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
 ASSIGNOR = "simple"
 SESSION_TIMEOUT = "share.session.timeout.ms"
 HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
@@ -97,8 +97,8 @@ class ShareGroups:
     ) -> ShareGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  a request that passed `check_request` and does not leave; group, a share group, or
-                if the request joins a new one.
+        Takes:  a request that passed `check_request` and does not leave; group, a share group, or,
+                if the request joins, a new group.
         Raises: KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
         """
         share, group_id, member_id = share_group(group), request.group_id, request.member_id
@@ -116,7 +116,7 @@ class ShareGroups:
         current = change.reconcile(member_id, is_changed)
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
-        group.typed = share  # only now, since nothing refuses the request any more
+        group.typed = share  # only now, after all checks of the request
         result.records += change.records
         if begun:
             result.state_changes.append(
@@ -135,7 +135,9 @@ class ShareGroups:
         )
 
     def _check_member(self, share: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
-        """Raises: KafkaError where there is no room, it is not a member, or its epoch is wrong."""
+        """Check the request's member. Raises: KafkaError if the group is full, it is not a member,
+        or its epoch is wrong.
+        """
         member_id, epoch = request.member_id, request.member_epoch
         is_member = member_id in share.members
         if not is_member and len(share.members) >= self._settings.max_size:
@@ -178,7 +180,7 @@ class ShareGroups:
         change.raise_epoch_if(True)
         result.records += change.records
 
-    # --- time ------------------------------------------------------------------------------------
+    # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
         """Begin the sessions of all members."""
@@ -196,10 +198,10 @@ class ShareGroups:
         if removed:
             self.remove_members(group, removed, result, now_ms)
 
-    # --- looking in ------------------------------------------------------------------------------
+    # --- descriptions ----------------------------------------------------------------------------
 
     def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row of ShareGroupDescribe."""
+        """The group's row in ShareGroupDescribe."""
         share = share_group(group)
         return describing.DescribedGroup(
             group_id=group.group_id,
@@ -241,7 +243,7 @@ class ShareGroups:
 
 
 def share_group(group: Group) -> ShareGroup:
-    """The share group that the group is, or is about to be."""
+    """The share group of a group, which exists or is being created."""
     typed = group.typed
     if typed is None:
         return ShareGroup()
@@ -250,7 +252,7 @@ def share_group(group: Group) -> ShareGroup:
 
 
 def heartbeat_error(error: KafkaError) -> ShareGroupHeartbeatResponse:
-    """The answer to a heartbeat that is refused."""
+    """The answer to a refused heartbeat."""
     return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 

@@ -1,10 +1,10 @@
-"""Where share groups read: setting and deleting the states of their partitions (KIP-932).
+"""The offsets of share groups: setting and deleting the states of their partitions (KIP-932).
 
-AlterShareGroupOffsets and DeleteShareGroupOffsets are decided in two events: first the record says
-which states are begun, or deleted, with the `StateChange` for the share coordinator; then, when
-that is durable, the record says that it is done, and the request is answered. A kill in between
-leaves the first record: the next heartbeat of a member, or the same request, does it again.
-Deleting a group deletes its states first.
+AlterShareGroupOffsets and DeleteShareGroupOffsets are decided in two events: first a record lists
+the states that are being initialised or deleted, with the `StateChange` for the share coordinator;
+then, once that change is durable, a second record says that it is done, and the request is
+answered. A kill in between leaves the first record: the next heartbeat of a member, or the same
+request, repeats the change. Deleting a group deletes its states first.
 
 Source: KIP-932; Apache Kafka 4.3's answers where it is silent.
 """
@@ -58,7 +58,9 @@ class ShareOffsets:
     def on_alter(
         self, request: AlterShareGroupOffsetsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Set the start offsets of partitions, of a group without members; it need not exist."""
+        """Set the start offsets of a group's partitions. The group must have no members, and need
+        not exist.
+        """
         result = self._table.result(request.group_id)
         try:
             group = self._group_to_alter(request.group_id, result.partition)
@@ -71,7 +73,8 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
-        topics.sort(key=lambda topic: topic.topic_id is not None)  # as Kafka: unknown ones first
+        # as in Kafka: unknown partitions first
+        topics.sort(key=lambda topic: topic.topic_id is not None)
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -91,7 +94,9 @@ class ShareOffsets:
         return result
 
     def _group_to_alter(self, group_id: str, partition: int) -> Group:
-        """Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """The group whose offsets are set. Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
         if not group_id:
             raise KafkaError(Code.INVALID_GROUP_ID, "GroupId is empty: name the group.")
         group = self._table.by_id.get(group_id)
@@ -133,7 +138,7 @@ class ShareOffsets:
     def on_delete(
         self, request: DeleteShareGroupOffsetsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete the offsets of whole topics, of a group without members."""
+        """Delete the offsets of whole topics in a group without members."""
         result = self._table.result(request.group_id)
         try:
             share = self._group_to_delete_of(request.group_id)
@@ -158,7 +163,7 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
-        topics.sort(key=lambda topic: topic.error_code)  # as Kafka: what is refused comes last
+        topics.sort(key=lambda topic: topic.error_code)  # as in Kafka: refused topics last
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
@@ -171,7 +176,9 @@ class ShareOffsets:
         return result
 
     def _group_to_delete_of(self, group_id: str) -> ShareGroup:
-        """Raises: KafkaError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """The group whose offsets are deleted. Raises: KafkaError INVALID_GROUP_ID,
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
         if not group_id:
             raise KafkaError(Code.INVALID_GROUP_ID, "GroupId is empty: name the group.")
         group = self._table.by_id.get(group_id)
@@ -182,7 +189,7 @@ class ShareOffsets:
         return share_group(group)
 
     def begin_deletion(self, group_ids: Iterable[str]) -> list[Result]:
-        """Begin to delete the states of groups that are to be deleted: of share groups without
+        """Begin to delete the states of groups that will be deleted, which are share groups without
         members. Each Result has one `StateChange`.
         """
         results = []
@@ -211,10 +218,10 @@ class ShareOffsets:
                 results.append(result)
         return results
 
-    # --- when it is done -------------------------------------------------------------------------
+    # --- completion ------------------------------------------------------------------------------
 
     def on_states_changed(self, change: StateChange, codes: Sequence[int]) -> Result:
-        """Note what the share coordinator has done, and answer the request that asked for it.
+        """Record the share coordinator's results, and answer the request for the change.
 
         Takes: codes, one for each row of the change.
         """
@@ -238,7 +245,8 @@ class ShareOffsets:
             ]
         else:
             unwanted = [row for row in change.rows if (row.topic_id, row.partition) not in wrong]
-        if unwanted and not change.is_deletion:  # of an earlier group of the name, or a deleted one
+        # the result of an earlier group of that name, or of a deleted one
+        if unwanted and not change.is_deletion:
             result.state_changes.append(
                 StateChange(change.group_id, is_deletion=True, rows=tuple(unwanted))
             )
@@ -272,7 +280,7 @@ def _indexes(states: StatesValue, topic_id: uuid.UUID) -> tuple[int, ...]:
 
 
 def _states_to_delete(states: StatesValue, topic_id: uuid.UUID, count: int) -> list[StateRow]:
-    """The states of a topic that the group has, or that an earlier deletion may have left."""
+    """The states of a topic that the group has, or that an interrupted deletion may have left."""
     initialized = states.initialized.get(topic_id)
     if initialized is not None:
         return [StateRow(topic_id, index) for index in initialized.partitions]

@@ -1,4 +1,4 @@
-"""Requests of members of share groups, and of administrators that describe them (KIP-932)."""
+"""Requests of members of share groups, and of administrators who describe them (KIP-932)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ShareRequests:
             + (": join it." if group is None else f", but a {group.kind} group."),
         )
 
-    # --- looking in ------------------------------------------------------------------------------
+    # --- descriptions ----------------------------------------------------------------------------
 
     def on_describe(
         self, request: ShareGroupDescribeRequest, context: RequestContext, now_ms: int
@@ -105,5 +105,5 @@ class ShareRequests:
 
 
 def _is_used(group: Group) -> bool:
-    """Whether the group has a record, or a classic member that joins."""
+    """Whether the group has a record, or a joining classic member."""
     return group.has_hard_state or not group.is_unused

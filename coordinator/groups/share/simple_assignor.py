@@ -1,9 +1,10 @@
-"""The assignor `simple` of share groups: how partitions are divided among members.
+"""The assignor `simple` of share groups: it divides partitions among members.
 
-Several members may have the same partition. Topics with the same takers are divided together. Of P
-partitions and N takers each partition goes to S = ceil(N / P) members, so that no taker is without
-one, and each taker has floor(S * P / N) partitions, or one more. Members keep what they have, as
-far as these numbers allow; those with more than the floor keep the one more.
+Several members may have the same partition. Topics with the same subscribers are divided together.
+With P partitions and N subscribers each partition goes to S = ceil(N / P) members, so that each
+subscriber gets at least one, and each has floor(S * P / N) partitions, or one more. Members keep
+their partitions, as far as these numbers allow; members with more than the floor keep the
+additional one.
 
 It is deterministic: members and partitions are processed in the given order.
 
@@ -69,9 +70,9 @@ def _by_topic(pairs: Collection[_Partition]) -> Assignment:
 
 
 class _Division:
-    """The division of some partitions among members that all may have all of them.
+    """The division of some partitions among members that all subscribe to all of them.
 
-    given: the partitions of each member, in their order.
+    given: the partitions of each member, in order.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class _Division:
         had: Mapping[str, set[_Partition]],
         loads: Mapping[str, int],
     ) -> None:
-        """Takes: loads, how many partitions each member has of other topics."""
+        """Takes: loads, the number of partitions of other topics that each member has."""
         self._takers = takers
         self._sharing = -(-len(takers) // len(partitions))
         self.given: dict[str, dict[_Partition, None]] = {
@@ -94,8 +95,8 @@ class _Division:
         for of_member in self.given.values():
             self._counts.update(list(of_member))
         least, remainder = divmod(self._sharing * len(partitions), len(takers))
-        # a stable sort: members with one more than the least keep it; then the least loaded get it,
-        # the last that joined first
+        # a stable sort: members with one partition more than the minimum keep it; then the least
+        # loaded get one, those that joined last first
         newest_first = list(reversed(takers))
         preferred = sorted(
             newest_first, key=lambda one: (len(self.given[one]) <= least, loads[one])
@@ -107,7 +108,9 @@ class _Division:
         self._fill()
 
     def _give_up_excess(self) -> None:
-        """Take from members what is above their quotas, and from partitions members above S."""
+        """Remove partitions from members above their quotas, and members from partitions with more
+        than S.
+        """
         counts, sharing = self._counts, self._sharing
         for member_id, of_member in self.given.items():
             excess = len(of_member) - self._quotas[member_id]
@@ -123,8 +126,8 @@ class _Division:
     def _fill(self) -> None:
         """Give each partition to further members, until S members have it.
 
-        Only members below their quotas get one. Where all of these have the partition already,
-        another member takes it, and gives one of its own to a member below its quota.
+        Only members below their quotas get a partition. If all of these already have it, another
+        member takes it, and gives one of its own partitions to a member below its quota.
         """
         given, counts, quotas = self.given, self._counts, self._quotas
         free = deque(one for one in self._takers if len(given[one]) < quotas[one])
@@ -146,7 +149,8 @@ class _Division:
                 lacking.pop(0)
 
     def _exchange(self, free: str, lacking: _Partition) -> bool:
-        """Give the lacking partition to the free member, or to another one if that has it already.
+        """Give a partition with too few members to the free member, or to another one if the free
+        member already has it.
 
         The other member then gives one of its partitions to the free member.
 

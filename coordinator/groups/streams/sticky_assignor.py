@@ -1,4 +1,4 @@
-"""The assignor `sticky`: each task goes where it was, as far as the load stays even (KIP-1071).
+"""The assignor `sticky`: each task stays at its member, as far as the load stays even (KIP-1071).
 
 Active tasks first. A member keeps the active tasks of its last target, in the order of their
 partitions, up to its share; then tasks go to members that had them as standby, which have a copy of
@@ -6,12 +6,12 @@ their state; the others go one by one to the process with the least load, and wi
 member with the fewest tasks. The load of a process is its tasks divided by its members, so that an
 instance with more threads gets more.
 
-Then the standby tasks of stateful subtopologies, each to as many processes as there are to be
-replicas; a process never has a task twice. First to the member that was active for the task, then
-to one that had it as standby, up to their shares of all tasks; the others to the processes with the
-least load. Where there are too few processes, some replicas are left out.
+Then the standby tasks of stateful subtopologies are assigned, each to as many processes as the
+number of replicas; a process never has a task twice. A replica goes to the member that was active
+for the task, or to one that had it as standby, up to their shares of all tasks; the others go to
+the processes with the least load. If there are too few processes, some replicas are left out.
 
-A share is the number of tasks divided by the members; as many members as the remainder says get one
+A share is the number of tasks divided by the number of members; members up to the remainder get one
 more. There are no warm-up tasks. It is deterministic: members are processed in the given order.
 
 Ten thousand tasks take 50 ms and more. So the work is a generator, which yields after some tasks.
@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas.coordinator.groups.streams.tasks import Task, Tasks, TaskSet, each, tasks_of
 
-TASKS_AT_ONCE = 1_000  # between two yields: 2 to 8 ms
+TASKS_AT_ONCE = 1_000  # tasks assigned between two yields: 2 to 8 ms
 
 Assigning = Generator[None, None, dict[str, TaskSet]]
 Item = TypeVar("Item")
@@ -64,17 +64,17 @@ def sticky_in_slices(
 
 
 class _Share:
-    """How many tasks a member may take before the others have theirs."""
+    """The maximum number of tasks of each member, so that the others get their share."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._share, self._remainder = divmod(task_count, member_count)
 
     def allows(self, count: int) -> bool:
-        """Whether a member with so many tasks may take another."""
+        """Whether a member with this many tasks may take another one."""
         return count < self._share + (self._remainder > 0)
 
     def on_taken(self, count: int) -> None:
-        """A member has so many tasks now."""
+        """Record the new number of a member's tasks."""
         if self._remainder and count == self._share + 1:
             self._remainder -= 1
 
@@ -107,7 +107,7 @@ class _Process:
 
 
 class _Sticky:
-    """One assignment in the making. counts: the tasks of each member so far."""
+    """One assignment while it is computed. counts: the number of tasks of each member so far."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Sticky:
         return targets
 
     def _note_holders(self) -> Iterator[None]:
-        """Note who has which task."""
+        """Record the members that have each task."""
         left = TASKS_AT_ONCE
         for name, member in self._members.items():
             self._was_active.update(dict.fromkeys(each(member.active), name))
@@ -162,7 +162,9 @@ class _Sticky:
                 yield
 
     def _by_partition(self, *, stateful_only: bool) -> Iterator[Task]:
-        """The tasks, partition by partition: a member that gets a run of them joins by key."""
+        """The tasks in the order of partitions: a member that gets adjacent ones can join topics by
+        key.
+        """
         counts = [
             (subtopology_id, one.task_count)
             for subtopology_id, one in sorted(self._subtopologies.items())
@@ -174,7 +176,7 @@ class _Sticky:
                     yield subtopology_id, partition
 
     def _by_subtopology(self, tasks: Container[Task]) -> Iterator[Task]:
-        """Those tasks, subtopology by subtopology."""
+        """The tasks in the order of subtopologies."""
         for subtopology_id, one in sorted(self._subtopologies.items()):
             for partition in range(one.task_count):
                 if (task := (subtopology_id, partition)) in tasks:
@@ -225,7 +227,7 @@ class _Sticky:
         return heap
 
     def _least_loaded_of(self, names: Iterable[str]) -> str | None:
-        """The member whose process and which itself has the least to do; None for none."""
+        """The least loaded member of the least loaded process; None without candidates."""
         best, best_load = None, (0.0, 0)
         for name in names:
             load = (self._process_of[name].load, self._counts[name])
@@ -256,7 +258,7 @@ class _Sticky:
             yield
 
     def _former_holder(self, task: Task) -> str | None:
-        """A member that had the task, may take one, and whose process has it not."""
+        """A member that had the task and may take one more, and whose process does not have it."""
         name = self._was_active.get(task)
         if name is not None and self._may_hold(name, task):
             return name
@@ -290,7 +292,7 @@ class _Sticky:
 
 
 def _parts(items: Iterable[Item], replicas: int = 1) -> Iterator[Sequence[Item]]:
-    """The items, some at a time: as many as make a slice, with their replicas."""
+    """The items in parts: as many as one slice handles, with their replicas."""
     remaining = iter(items)
     while some := list(islice(remaining, max(1, TASKS_AT_ONCE // replicas))):
         yield some

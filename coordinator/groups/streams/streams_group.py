@@ -1,10 +1,10 @@
 """One streams group (KIP-1071): its topology, its members, their current and target tasks.
 
-All of it is hard state, written only by `replay`, in the form of its records
-(streams_group_records.py), with the values computed from it. A group exists from its epoch 1 on.
-Soft state are the plan of its topics, which follows from the topology and the topics of the broker;
-the assignment that is being computed, and the time of the last one; a request to shut the
-application down; and the number by which members see that the tasks of others have changed.
+This is hard state, which only `replay` writes, in the form of its records
+(streams_group_records.py), with values computed from it. A group exists from its epoch 1 on. Soft
+state: the plan of its topics, which follows from the topology and the topics of the broker; the
+assignment that is being computed, and the time of the last one; a request to shut the application
+down; and the number that shows members that the tasks of others have changed.
 
     state of the group    when
     Empty                 it has no members
@@ -38,21 +38,21 @@ from barnabas.coordinator.groups.streams.topology import Topology
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
-FIRST_EPOCH = 1  # of a group before its first record, and of its target assignment
+FIRST_EPOCH = 1  # the epoch of a group before its first record, and of its target assignment
 NO_TOPICS_VERSION = -1
-ROWS_WRITTEN_AT_ONCE = 1_000  # of subtopologies, in the targets of members: 5 to 10 ms
-FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member may use
+ROWS_WRITTEN_AT_ONCE = 1_000  # subtopologies in the targets that one slice writes: 5 to 10 ms
+FIRST_COMMIT_VERSION = 9  # version of OffsetCommit from which on members may use it
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = (
     "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 )  # fmt: skip
 
 
 class AssignmentInSlices:
-    """A target assignment that is computed, and then written, in slices. epoch: of the group, when
-    it began. targets: of each member, once they are computed.
+    """A target assignment that is computed, and then written, in slices. epoch: the group's epoch
+    at the beginning. targets: the target of each member, once these are computed.
 
-    The record of its epoch is the last. Before it some members have the new targets in the former
-    epoch, which harms nothing: a member gets a task when it is free, whatever the epoch.
+    The record of its epoch is written last. Before that some members have new targets in the former
+    epoch. That does no harm: a member gets a task when the task is free, whatever the epoch.
     """
 
     __slots__ = ("_work", "epoch", "targets")
@@ -69,7 +69,7 @@ class AssignmentInSlices:
             self.targets = end.value
 
     def unwritten(self, written: Mapping[str, TaskSet]) -> dict[str, TaskSet]:
-        """The targets of one slice that differ from those; none: all are written."""
+        """The targets for one slice that differ from the present ones; empty if all are written."""
         found, left = dict[str, TaskSet](), ROWS_WRITTEN_AT_ONCE
         for member_id, target in (self.targets or {}).items():
             if written.get(member_id) != target:
@@ -83,12 +83,11 @@ class AssignmentInSlices:
 class StreamsGroup:
     """The members of one streams group.
 
-    validated_topology_epoch: of the topology whose topics
-    all exist; NO_EPOCH while some are missing. active_processes: the process that has a task as
-    active one, also while it has to give it up; standby_processes, warmup_processes: those that
-    have it in these roles. plan: None until a heartbeat needs it; topics_version:
-    `TopicDirectory.version` when it was made. assigning: None where no assignment is being
-    computed.
+    validated_topology_epoch: the epoch of the topology whose topics all exist; NO_EPOCH while some
+    are missing. active_processes: the process that has a task as active one, even if it has to give
+    the task up; standby_processes, warmup_processes: the processes that have it in these roles.
+    plan: None until a heartbeat needs it; topics_version: `TopicDirectory.version` when the plan
+    was made. assigning: the assignment that is being computed, or None.
     """
 
     kind = STREAMS_TYPE
@@ -114,14 +113,16 @@ class StreamsGroup:
         self.endpoint_epoch = 0
 
     def decide_again(self) -> None:
-        """Let the next heartbeat read the topics and assign again: the last one was dropped."""
+        """Let the next heartbeat read the topics and assign again: the records of the last one were
+        dropped.
+        """
         self.assigned_ms, self.plan, self.topics_version = None, None, NO_TOPICS_VERSION
         self.assigning = None
 
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, key: StreamsGroupKey, value: bytes | None) -> None:
-        """Apply one record; that of the group's epoch removes it with its tombstone."""
+        """Apply one record. The tombstone of the group's epoch removes the group."""
         self.exists = self.exists or value is not None
         version, _, member_id = key
         if version == records.CURRENT_VERSION:
@@ -219,7 +220,7 @@ class StreamsGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """Nothing: it keeps no topics but the names in its topology."""
+        """No records: the group stores no topics except the names in its topology."""
         yield from ()
 
     # --- for readers -----------------------------------------------------------------------------
@@ -266,8 +267,8 @@ class StreamsGroup:
 
     @property
     def reads_on(self) -> bool:
-        """Whether its members read on from a position of their own: after a power loss they have to
-        join again.
+        """Whether its members continue from their own positions: so they have to join again after a
+        power loss.
         """
         return bool(self.members)
 
@@ -278,11 +279,11 @@ class StreamsGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is removed with the last of its offsets."""
+        """Whether the group is removed together with its last offset."""
         return not self.members
 
     def check_offset_delete(self) -> Code:
-        """Offsets of topics that no member reads may be deleted."""
+        """NONE if the offsets may be deleted: those of topics that no member reads."""
         return Code.NONE
 
     def check_commit(
@@ -311,7 +312,7 @@ class StreamsGroup:
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
         """Whether the member has had the partition's task as active one since the epoch of the
-        commit, or longer.
+        commit, or since an earlier one.
         """
         subtopology_id = None if self.topology is None else self.topology.subtopology_of.get(topic)
         if subtopology_id is None:
@@ -324,7 +325,9 @@ class StreamsGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the code. A request without a member may."""
+        """NONE where offsets may be fetched, else the code. A request without a member is
+        accepted.
+        """
         if member_id is None and epoch < 0:
             return Code.NONE
         if member_id not in self.members:
@@ -334,7 +337,7 @@ class StreamsGroup:
 
 
 class StreamsKind:
-    """How the records of streams groups are read."""
+    """The reader of the records of streams groups."""
 
     def decode_key(self, key: bytes) -> StreamsGroupKey | None:
         """The key of a record; None where it is unknown."""

@@ -1,9 +1,9 @@
 """The change of a streams group by one event, computed before its records are written.
 
 The steps are in the order of Apache Kafka's records: members and the topology; the plan of the
-topics, which writes nothing; the group's epoch, where something of it has changed; the target
-assignment of that epoch; the current assignment of the member whose request it is. Each step sees
-the earlier ones. The group itself does not change until `records` are replayed.
+topics, which writes nothing; the group's epoch, if a part of the group has changed; the target
+assignment of that epoch; the current assignment of the request's member. Each step uses the results
+of the earlier ones. The group itself does not change until `records` are replayed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 from barnabas.coordinator.result import CoordinatorRecord
 
 STANDBY_REPLICAS = "num.standby.replicas"
-TASKS_ASSIGNED_AT_ONCE = 1_500  # with their replicas: 5 to 15 ms
+TASKS_ASSIGNED_AT_ONCE = 1_500  # tasks, with their replicas, that one event assigns: 5 to 15 ms
 AssignmentConfigs = tuple[tuple[str, str], ...]
 
 
 def assignment_configs(standby_count: int) -> AssignmentConfigs:
-    """The settings that an assignment depends on, as the group's record keeps them."""
+    """The settings on which an assignment depends, in the form of the group's record."""
     return ((STANDBY_REPLICAS, str(standby_count)),)
 
 
@@ -48,8 +48,8 @@ class StreamsGroupChange:
     """The change of one group by one event.
 
     records: to be written, in order. members, topology, epoch, target_epoch: the values after it.
-    plan: of the topics, after `plan_topics`. assigning: an assignment that takes longer than an
-    event may: it is computed after it.
+    plan: the plan of the topics, set by `plan_topics`. assigning: an assignment that takes too long
+    for one event, and is computed after it.
     """
 
     def __init__(self, group_id: str, group: StreamsGroup, topics: TopicDirectory) -> None:
@@ -68,14 +68,14 @@ class StreamsGroupChange:
     # --- members and the topology ----------------------------------------------------------------
 
     def set_member(self, member_id: str, value: MemberValue) -> None:
-        """Set who the member is. No record is written where nothing changes."""
+        """Set the value of a member. Without a change no record is written."""
         if self.members.get(member_id) != value:
             self.members = {**self.members, member_id: value}
             self.records.append(records.member_record(self.group_id, member_id, value))
             self._has_changed = True
 
     def remove_members(self, member_ids: Iterable[str]) -> None:
-        """Remove members, with all that they have."""
+        """Remove members, with their assignments."""
         removed = dict.fromkeys(member_ids)
         self.members = {
             member_id: value
@@ -99,7 +99,7 @@ class StreamsGroupChange:
         self._has_changed = True
 
     def plan_topics(self) -> TopicPlan:
-        """Compare the topology with the topics that exist, if one of the two has changed.
+        """Compare the topology with the topics that exist, if either has changed.
 
         Raises: KafkaError STREAMS_INVALID_TOPOLOGY.
         """
@@ -120,8 +120,8 @@ class StreamsGroupChange:
         return plan
 
     def keep(self) -> None:
-        """Keep the plan and the time of the assignment for the next event. Nothing refuses the
-        change any more.
+        """Keep the plan and the time of the assignment for the next event. Called after all
+        checks.
         """
         if self.plan is not None:
             self._group.plan, self._group.topics_version = self.plan, self._topics_version
@@ -136,9 +136,9 @@ class StreamsGroupChange:
     # --- epochs ----------------------------------------------------------------------------------
 
     def raise_epoch_if_changed(self, configs: AssignmentConfigs) -> None:
-        """Raise the group's epoch if an assignment may differ now from the last.
+        """Raise the group's epoch if a new assignment may differ from the last one.
 
-        Takes: configs, of the assignment.
+        Takes: configs, the settings of the assignment.
         """
         group = self._group
         if (
@@ -161,7 +161,8 @@ class StreamsGroupChange:
 
     def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
         """Compute the target assignment of the group's epoch, by the plan of this event, else the
-        last one. Without all topics it is empty. One of many tasks is left to `assigning`.
+        last one. It is empty while topics are missing. An assignment of many tasks is left to
+        `assigning`.
         """
         self._assigned_ms = now_ms
         plan = self.plan or self._group.plan

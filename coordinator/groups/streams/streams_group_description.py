@@ -1,4 +1,4 @@
-"""A streams group as administrators see it: the row of StreamsGroupDescribe."""
+"""The description of a streams group: the row of StreamsGroupDescribe."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from barnabas.protocol.messages import streams_group_describe as describing
 
 
 def describe(group_id: str, group: StreamsGroup) -> describing.DescribedGroup:
-    """The group with its topology and members. Topics have the numbers of partitions that were
-    decided if the topology is ready, else those that the application gives.
+    """The group with its topology and members. Topics have the planned numbers of partitions if the
+    topology is ready, else those that the application requests.
     """
     return describing.DescribedGroup(
         group_id=group_id,

@@ -32,7 +32,7 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
            repartition_source_topics: arrays of int16)), where a topic is (name string, partitions
            int32, replication_factor int16, topic_configs: array of (key string, value string))
 
-A value of None is a tombstone. The hash is this broker's own, as that of consumer groups.
+A value of None is a tombstone. The hash function is Barnabas's own, as for consumer groups.
 
 Source: Apache Kafka's schemas StreamsGroup*Key and StreamsGroup*Value; KIP-1071, KIP-1263.
 """
@@ -83,7 +83,8 @@ TARGET_VERSION = 20
 MEMBER_TARGET_VERSION = 21
 CURRENT_VERSION = 22
 TOPOLOGY_VERSION = 23
-VERSIONS_OF_GROUPS = (GROUP_VERSION, TARGET_VERSION, TOPOLOGY_VERSION)  # a key of the id alone
+# the member id in a key that has only the group's id
+VERSIONS_OF_GROUPS = (GROUP_VERSION, TARGET_VERSION, TOPOLOGY_VERSION)
 VERSIONS_OF_MEMBERS = (MEMBER_VERSION, MEMBER_TARGET_VERSION, CURRENT_VERSION)
 
 NO_EPOCH = -1
@@ -131,10 +132,10 @@ class GroupEpochValue(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """The value of a member's record: who it is.
+    """The value of a member's record: its identity.
 
-    process_id: of the application's instance, which may have several members. endpoint: host and
-    port at which it answers interactive queries.
+    process_id: the id of the application's instance, which may have several members. endpoint: host
+    and port at which it answers interactive queries.
     """
 
     instance_id: str | None
@@ -152,20 +153,20 @@ class MemberState(IntEnum):
     """The progress of a member towards its target assignment."""
 
     STABLE = 1
-    """It has its target assignment."""
+    """The member has its target assignment."""
 
     UNREVOKED_TASKS = 2
-    """It has to give up tasks, and has not confirmed it. Its epoch stays."""
+    """The member has to give up tasks, and has not confirmed that. It stays in its epoch."""
 
     UNRELEASED_TASKS = 3
-    """It is in the target's epoch, and waits for tasks that other members still have."""
+    """The member is in the target's epoch, and waits for tasks that other members still have."""
 
     UNKNOWN = 127
     """A state of a later Apache Kafka: the member has to join again without tasks."""
 
 
 class CurrentValue(NamedTuple):
-    """The value of the record of what a member has."""
+    """The value of the record of a member's current assignment."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -182,7 +183,7 @@ NOTHING = CurrentValue(0, 0, MemberState.STABLE, NONE_HELD, NONE_HELD)
 
 
 def decode_streams_key(key: bytes) -> StreamsGroupKey | None:
-    """The key of a record of a streams group; None for one of another kind."""
+    """The key of a record of a streams group; None for a record of another kind."""
     (version,) = _INT16.unpack_from(key)
     if version in VERSIONS_OF_GROUPS:
         return StreamsGroupKey(version, read_string(key, _INT16.size, False)[0], "")
@@ -197,7 +198,7 @@ def _key(version: int, group_id: str, member_id: str) -> bytes:
 
 
 def tombstone(version: int, group_id: str, member_id: str = "") -> CoordinatorRecord:
-    """The record that removes what a record of that version said."""
+    """The tombstone of the record with a key of that version."""
     return CoordinatorRecord(_key(version, group_id, member_id), None)
 
 
@@ -209,7 +210,7 @@ def _record(version: int, group_id: str, member_id: str, value: bytearray) -> Co
 
 
 def group_epoch_record(group_id: str, value: GroupEpochValue) -> CoordinatorRecord:
-    """The record of a group's epoch, and of what it was raised for."""
+    """The record of a group's epoch, with the values that raise the epoch when they change."""
     out = bytearray(_VALUE_VERSION)
     out += _GROUP_HEAD.pack(value.epoch, value.metadata_hash)
     tags: dict[int, bytearray] = {}
@@ -235,7 +236,7 @@ def decode_group_epoch(value: bytes) -> GroupEpochValue:
 
 
 def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
-    """The record of who a member is."""
+    """The record of a member's identity."""
     out = bytearray(_VALUE_VERSION)
     write_nullable_string(out, member.instance_id, True)
     write_nullable_string(out, member.rack_id, True)
@@ -279,7 +280,7 @@ def decode_member(value: bytes) -> MemberValue:
 
 
 def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
-    """The record of the epoch that the target assignment is for, and when it was computed."""
+    """The record of the target assignment's epoch, and of the time when it was computed."""
     out = bytearray(_VALUE_VERSION)
     out += _INT32.pack(epoch)
     tags = (
@@ -297,7 +298,7 @@ def decode_target_epoch(value: bytes) -> int:
 
 
 def member_target_record(group_id: str, member_id: str, target: TaskSet) -> CoordinatorRecord:
-    """The record of what a member is to have."""
+    """The record of a member's target assignment."""
     out = bytearray(_VALUE_VERSION)
     for tasks in target:
         _write_tasks(out, tasks)
@@ -313,7 +314,7 @@ def decode_member_target(value: bytes) -> TaskSet:
 
 
 def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
-    """The record of what a member has."""
+    """The record of a member's current assignment."""
     out = bytearray(_VALUE_VERSION)
     out += _CURRENT_HEAD.pack(current.member_epoch, current.previous_member_epoch, current.state)
     for held in (current.assigned, current.pending_revocation):
@@ -327,7 +328,7 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 def decode_current(value: bytes) -> CurrentValue:
     """The current assignment of a member.
 
-    Where the record has no assignment epoch of a task, it is the member's epoch.
+    A task without an assignment epoch in the record gets the member's epoch.
     """
     at = value_start(value, "streams")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
@@ -471,7 +472,7 @@ def _read_held(data: Buffer, at: int, member_epoch: int) -> tuple[HeldTasks, int
 def _task_reader(
     member_epoch: int | None,
 ) -> Callable[[Buffer, int, int], tuple[tuple[str, dict[int, int]], int]]:
-    """A reader of the tasks of one subtopology with their epochs; None: they have none."""
+    """A reader of the tasks of one subtopology with their epochs; None: tasks without epochs."""
 
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[str, dict[int, int]], int]:
         subtopology_id, at = read_string(data, at, True)

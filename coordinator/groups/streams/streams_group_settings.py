@@ -12,7 +12,7 @@ NUM_STANDBY_REPLICAS = "streams.num.standby.replicas"
 
 
 class StreamsGroupSettings(NamedTuple):
-    """The broker's settings of streams groups that a group cannot have of its own; Kafka's names
+    """The broker's settings of streams groups that cannot be set for a single group; Kafka's names
     are in the comments.
     """
 

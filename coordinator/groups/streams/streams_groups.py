@@ -1,13 +1,13 @@
 """Members of streams groups (KIP-1071): heartbeats that join, stay and leave; sessions.
 
-A heartbeat has the whole request of a member, and its answer its tasks. Steps in order: the request
-is checked; the member is found or made; then the steps of `StreamsGroupChange`. Topics that the
-application needs for itself and that do not exist are an effect of the result: the host makes
-them, and a later heartbeat finds them.
+A heartbeat contains the whole request of a member, and its answer the member's tasks. Steps in
+order: the request is checked; the member is found or created; then the steps of
+`StreamsGroupChange` follow. Missing internal topics of the application are an effect of the result:
+the host creates them, and a later heartbeat finds them.
 
-The answer has the member's tasks if it joins, if they changed, or if the tasks that it lists are
-others: an earlier answer was lost then. Apache Kafka leaves them out in the last case, and a member
-whose answer was lost with its broker does not learn of its tasks before they change again.
+The answer has the member's tasks if it joins, if they changed, or if the heartbeat lists different
+tasks, since an earlier answer was lost. Apache Kafka leaves them out in the last case: a member
+whose answer was lost does not receive its tasks before they change again.
 
 Timers, keyed (kind, group, member):
 
@@ -73,15 +73,15 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
-JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # member epochs of requests
+JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # special member epochs in requests
 NO_REBALANCE_TIMEOUT = -1
 _COMPUTING = "the assignment is being computed"
-LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
+LONGEST_NAME_BYTES = (1 << 15) - 1  # maximum length of a text in the key of a record
 
 
 class _Heartbeat(NamedTuple):
-    """A heartbeat with what was decided about it. value: of the member. before, current: what it
-    has, before and after it.
+    """A heartbeat and the decisions about it. value: the member's value. before, current: the
+    member's assignment before and after the heartbeat.
     """
 
     request: StreamsGroupHeartbeatRequest
@@ -96,8 +96,8 @@ class _Heartbeat(NamedTuple):
 class StreamsGroups:
     """The requests of members of streams groups, and their timers.
 
-    Takes: max_size, of a group; setting_of, the value of a group's setting, its own or the
-           broker's; new_classic_group, the maker of a classic group without members.
+    Takes: max_size, the maximum size of a group; setting_of, the value of a group's setting, its
+           own or the broker's; new_classic_group, which makes a classic group without members.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StreamsGroups:
         ):
             _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id):
-            if len(text) > LONGEST_NAME_BYTES // 4:  # of UTF-8 a letter has four bytes
+            if len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
                 _require(
                     len(text.encode()) <= LONGEST_NAME_BYTES,
                     f"an id is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
@@ -175,7 +175,7 @@ class StreamsGroups:
         Takes:  a request that passed `check_request` and does not leave; group, a streams group, or
                 one without members of any kind if the request joins.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
-                INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. Then nothing has changed.
+                INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. In these cases nothing has changed.
         """
         streams = group.typed if isinstance(group.typed, StreamsGroup) else StreamsGroup()
         member_id, group_id = request.member_id, group.group_id
@@ -207,9 +207,7 @@ class StreamsGroups:
         result: Result,
         now_ms: int,
     ) -> None:
-        """Add the records of a heartbeat that nothing refuses any more, and begin the member's
-        session again.
-        """
+        """Add the records of a heartbeat after all checks, and restart the member's session."""
         streams, member_id, group_id = beat.streams, beat.request.member_id, group.group_id
         if not streams.exists:
             self._replace_classic(group, result)
@@ -254,7 +252,9 @@ class StreamsGroups:
         return response
 
     def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
-        """Put what the members serve into the answer to the heartbeat of one of them, the last."""
+        """Put the partitions that members serve into the answer to the heartbeat of the last
+        member.
+        """
         member_id, streams = response.member_id, beat.streams
         others = {name: row for name, row in streams.members.items() if name != member_id}
         response.partitions_by_user_endpoint = tasks_by_endpoint(
@@ -265,14 +265,14 @@ class StreamsGroups:
         )
 
     def _replace_classic(self, group: Group, result: Result) -> None:
-        """Remove what is left of the classic group without members that becomes a streams group."""
+        """Remove the record of an empty classic group that becomes a streams group."""
         if group.metadata_value is not None:
             result.records.append(group_tombstone(group.group_id))
         group.classic.dissolve(result)
         group.classic = self._new_classic_group(group.group_id)
 
     def _await_first_members(self, group_id: str, now_ms: int) -> None:
-        """Let a group without members wait for more of them than the one that joins."""
+        """Let a group without members wait for more members than the first one that joins."""
         key = (timers_of.FIRST_TARGET, group_id, "")
         delay_ms = self._setting(group_id, INITIAL_REBALANCE_DELAY)
         if delay_ms > 0 and key not in self._timers:
@@ -281,8 +281,8 @@ class StreamsGroups:
     def _target(
         self, change: StreamsGroupChange, member_id: str, configs: AssignmentConfigs, now_ms: int
     ) -> tuple[TaskSet, list[messages.Status]]:
-        """The target of the member, which is computed again if the group's epoch is above it; and
-        why it is not, if so.
+        """The target of the member, which is computed again if the group's epoch is higher; and the
+        reason if it is not computed.
         """
         group_id = change.group_id
         if (timers_of.FIRST_TARGET, group_id, "") in self._timers:
@@ -305,7 +305,7 @@ class StreamsGroups:
             self._timers.schedule((timers_of.ASSIGNING, group_id, ""), now_ms)
 
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
-        """Begin the time to give tasks up, or end it, where the member's tasks have changed."""
+        """Begin or end the time limit for giving tasks up, if the member's tasks have changed."""
         if beat.current is beat.before:
             return
         key = (timers_of.REBALANCE, group_id, beat.request.member_id)
@@ -316,7 +316,7 @@ class StreamsGroups:
 
     @staticmethod
     def _request_shutdown(streams: StreamsGroup, member_id: str) -> None:
-        """Let all members shut down; the first that requests it is named in the answers."""
+        """Request all members to shut down; the answers name the first member that requested it."""
         if streams.shutdown_member_id is None:
             streams.shutdown_member_id = member_id
 
@@ -354,7 +354,7 @@ class StreamsGroups:
         change.raise_epoch_if_changed(streams.assignment_configs)
         return change
 
-    # --- time ------------------------------------------------------------------------------------
+    # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
         """Begin the sessions of all members, and the time to give tasks up."""
@@ -396,10 +396,10 @@ class StreamsGroups:
         self._continue_assigning(group.group_id, streams, now_ms)
         result.records += change.records
 
-    # --- looking in ------------------------------------------------------------------------------
+    # --- descriptions ----------------------------------------------------------------------------
 
     def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row of StreamsGroupDescribe."""
+        """The group's row in StreamsGroupDescribe."""
         from barnabas.coordinator.groups.streams.streams_group_description import describe
 
         return describe(group.group_id, streams_group_of(group))
@@ -427,7 +427,7 @@ class StreamsGroups:
 
 
 def streams_group_of(group: Group) -> StreamsGroup:
-    """The streams group that a group is."""
+    """The streams group of a group."""
     streams = group.require_typed()
     assert isinstance(streams, StreamsGroup), f"group {group.group_id} is a {streams.kind} group"
     return streams
@@ -534,8 +534,8 @@ def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
 
 
 def _set_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatRequest) -> None:
-    """Let a new group have the topology of its first member; later ones have the same, or an older
-    one.
+    """Set the topology of a new group from its first member; later members must have the same or an
+    older one.
     """
     if request.topology is None:
         return
@@ -579,7 +579,7 @@ def _updated_member(
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
-    """The tasks that the request lists; None where it lists none."""
+    """The tasks that the request lists; None if it has no list."""
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -591,7 +591,7 @@ def _tasks(rows: Iterable[messages.TaskIds]) -> Tasks:
 
 
 def _differ(owned: TaskSet, assigned: HeldTasks) -> bool:
-    """Whether the member has other tasks than those that are assigned to it."""
+    """Whether the member's tasks differ from those that are assigned to it."""
     active = {key: tuple(epochs) for key, epochs in assigned.active.items()}
     return owned != TaskSet(active, assigned.standby, assigned.warmup)
 

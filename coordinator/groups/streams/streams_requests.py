@@ -1,7 +1,7 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe, as far as the kind of the group matters.
+"""StreamsGroupHeartbeat and StreamsGroupDescribe: the checks of the group's kind.
 
-A streams group replaces a classic group without members, whose offsets stay: those of an
-application that used the classic protocol before. A group of another kind is refused.
+A streams group may replace a classic group without members. The group's offsets stay, since the
+same application may have used the classic protocol before. A group of another kind is refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StreamsRequests:
         return result
 
     def _group_of(self, request: StreamsGroupHeartbeatRequest, result: Result) -> Group:
-        """The streams group of a request, or what it replaces. Raises: KafkaError
+        """The streams group of a request, or the group that it replaces. Raises: KafkaError
         GROUP_ID_NOT_FOUND.
         """
         group_id = request.group_id
@@ -68,7 +68,7 @@ class StreamsRequests:
         if request.member_epoch != JOINING:
             message = f"there is no streams group '{group_id}': join it."
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, message)
-        if group is None:  # it is in the table only when nothing more is refused
+        if group is None:  # the group enters the table only after all checks
             return self._table.new_group(result.partition, group_id)
         if group.kind != CLASSIC_TYPE or group.has_members:
             raise KafkaError(

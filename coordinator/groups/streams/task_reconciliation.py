@@ -13,13 +13,13 @@
 
 A step keeps the tasks that the target has in the same role. If the member has others, and its
 heartbeat does not confirm that it gave them up, it is UNREVOKED_TASKS and stays in its epoch. Else
-it enters the target's epoch, gets the free tasks of the rest, and is STABLE, or UNRELEASED_TASKS
-where some are not free.
+it enters the target's epoch, gets the remaining tasks of its target that are free, and is STABLE,
+or UNRELEASED_TASKS if some are not free.
 
-A task is free as an active one when no process has it as active, and the member's own process has
-it in no other role; in other roles, when the member's own process has it in no role: the members of
-a process share the directory of the task's state. So no task is processed twice, nor by two threads
-in one directory.
+A task is free as an active one if no process has it as active, and the member's own process has it
+in no other role. In other roles it is free if the member's own process has it in no role, since the
+members of a process share the directory of the task's state. So no task is processed twice, and no
+two threads use one directory.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def reconcile(
     owned: TaskSet | None,
     free: FreeTasks,
 ) -> CurrentValue:
-    """The current assignment after a heartbeat; the same object where nothing changes.
+    """The current assignment after a heartbeat; the same object if nothing changes.
 
-    Takes:  owned, the tasks in the heartbeat, None where it does not list them.
+    Takes:  owned, the tasks in the heartbeat; None without a list.
     Raises: KafkaError FENCED_MEMBER_EPOCH in the state UNKNOWN.
     """
     if is_reconciled(current, target_epoch):
@@ -116,7 +116,7 @@ def _in_epoch(
     assigned: HeldTasks,
     pending_revocation: HeldTasks,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch is accepted, too: the answer may be lost."""
+    """The assignment in an epoch. The previous epoch stays valid, since the answer may be lost."""
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -124,7 +124,7 @@ def _in_epoch(
 
 
 def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
-    """Whether the member may still own one of the tasks; so it is if it lists none."""
+    """Whether the member may still own one of the tasks, which is assumed without a list."""
     return owned is None or (
         contains_any(owned.active, tasks.active)
         or contains_any(owned.standby, tasks.standby)
@@ -136,7 +136,7 @@ def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
 
 
 def _parted_active(assigned: TaskEpochs, target: Tasks) -> tuple[TaskEpochs, TaskEpochs]:
-    """The active tasks that are in the target, and the others."""
+    """The active tasks, divided into those in the target and the others."""
     kept: dict[str, dict[int, int]] = {}
     revoked: dict[str, dict[int, int]] = {}
     for subtopology_id, epochs in assigned.items():
@@ -162,7 +162,7 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks with the free ones of the target, and whether some are not free."""
+    """The kept tasks plus the free tasks of the target, and whether some are not free."""
     held: dict[str, dict[int, int]] = {}
     waits = False
     for subtopology_id, partitions in target.items():

@@ -2,8 +2,8 @@
 
 A member has a task in one of three roles: active (it processes the records), standby (it keeps a
 copy of the task's state), or warm-up (it builds such a copy before it gets the task). Collections
-of tasks are immutable: a change makes another one. Partitions are sorted; a subtopology without a
-task is left out.
+of tasks are immutable: a change makes a new collection. Partitions are sorted; a subtopology
+without a task is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TaskSet(NamedTuple):
 
 
 class HeldTasks(NamedTuple):
-    """The tasks that a member has, or has to give up. Commits are checked by the epochs."""
+    """The tasks that a member has, or has to give up. Commits are checked against their epochs."""
 
     active: TaskEpochs
     standby: Tasks
@@ -46,7 +46,7 @@ NONE_HELD = HeldTasks({}, {}, {})
 
 
 def tasks_of(rows: Iterable[tuple[str, Iterable[int]]]) -> Tasks:
-    """The tasks of rows, in their canonical form."""
+    """The tasks from rows, in canonical form."""
     found: dict[str, set[int]] = {}
     for subtopology_id, partitions in rows:
         found.setdefault(subtopology_id, set()).update(partitions)

@@ -1,23 +1,23 @@
-"""What the topics of a topology look like: how many tasks each subtopology has, which internal
-topics are missing, and why the application cannot run yet (KIP-1071).
+"""The plan of a topology's topics: the number of tasks of each subtopology, the missing internal
+topics, and the reason why the application cannot run yet (KIP-1071).
 
 The number of partitions of an internal topic, in the order in which it is decided:
 
     topic                        partitions
     repartition, with a number   that number
-    repartition, without one     the most of the topics that a subtopology reads which writes to it
+    repartition, without one     the maximum of the topics read by the subtopologies that write it
     of a copartition group       those of the group's other topics, which must be the same; where
                                  all are repartition topics, the fixed number, or the most
     changelog                    the tasks of its subtopology
 
 A subtopology has as many tasks as the topic with the most partitions that it reads. An existing
-topic keeps its partitions: it counts with these, and has to have the number that was decided.
+topic keeps its partitions: these count, and must be equal to the planned number.
 
     status                            why
     MISSING_SOURCE_TOPICS             a topic that is not internal does not exist
     INCORRECTLY_PARTITIONED_TOPICS    copartitioned topics, or an internal topic that exists, have
                                       other numbers of partitions
-    MISSING_INTERNAL_TOPICS           internal topics do not exist: the broker makes them
+    MISSING_INTERNAL_TOPICS           internal topics do not exist: the broker creates them
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import NamedTuple, NoReturn
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
 from barnabas.protocol.errors import Code, KafkaError
 
-PartitionCount = Callable[[str], int | None]  # of an existing topic, by its name
+PartitionCount = Callable[[str], int | None]  # the partition count of an existing topic, by name
 MOST_NAMED = 3
 DECIDED_BY_BROKER = 0
 
@@ -60,9 +60,9 @@ class PlannedSubtopology(NamedTuple):
 
 
 class TopicPlan(NamedTuple):
-    """The result. subtopologies: by id; empty where source topics are missing or topics have the
-    wrong number of partitions. missing: internal topics to make. problem: None: the application can
-    run.
+    """The plan. subtopologies: by id; empty if source topics are missing or topics have the wrong
+    number of partitions. missing: internal topics to create. problem: the reason why the
+    application cannot run, or None.
     """
 
     subtopologies: Mapping[str, PlannedSubtopology]
@@ -134,7 +134,9 @@ def _missing_topics(
 
 
 class _Partitions:
-    """The numbers of partitions of a topology's topics. decided: of internal topics."""
+    """The numbers of partitions of a topology's topics. decided: the numbers for internal
+    topics.
+    """
 
     def __init__(self, topology: Topology, existing: PartitionCount) -> None:
         self._subtopologies = topology.subtopologies
@@ -165,8 +167,8 @@ class _Partitions:
     # --- repartition topics ----------------------------------------------------------------------
 
     def _decide_repartition_topics(self) -> None:
-        """Decide on topics without a number of their own, from the sources of the topology on. Each
-        subtopology is computed once, when the first of its topics is known.
+        """Decide the numbers of topics without a fixed one, beginning with the sources of the
+        topology. Each subtopology is computed once, when the first of its topics is known.
         """
         readers: dict[str, list[Subtopology]] = {}
         for one in self._subtopologies.values():
@@ -202,7 +204,9 @@ class _Partitions:
             )
 
     def _most_known(self, one: Subtopology) -> int:
-        """The most partitions of the topics that it reads, as far as they are known; else 0."""
+        """The maximum partition count of the topics that a subtopology reads, as far as these are
+        known; else 0.
+        """
         counts = [self.decided.get(topic.name, 0) for topic in one.repartition_source_topics]
         counts += [self._existing(name) or 0 for name in one.source_topics]
         return max(counts, default=0)
@@ -240,7 +244,7 @@ class _Partitions:
                 )
             self.decided[name] = common
 
-    # --- looking up ------------------------------------------------------------------------------
+    # --- look-ups --------------------------------------------------------------------------------
 
     def _count(self, name: str) -> int:
         """The number of partitions of a topic that a subtopology reads."""
@@ -258,7 +262,7 @@ class _Partitions:
 
 
 def _copartition_groups(one: Subtopology) -> Iterable[list[str]]:
-    """The names of the topics of each of its copartition groups, each once."""
+    """The names of the topics of each copartition group of a subtopology, each once."""
     for group in one.copartition_groups:
         try:
             names = [one.source_topics[index] for index in group.source_topics]

@@ -1,6 +1,6 @@
 """The topology of a streams group: its subtopologies and the topics that they read and write.
 
-The first member of a group brings the topology with its heartbeat; the group keeps it in its log.
+The heartbeat of a group's first member contains the topology; the group stores it in its log.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the application needs for itself: for repartitioning, or a changelog of state.
+    """An internal topic of the application: for repartitioning, or a changelog of state.
 
-    partition_count: 0 where the broker decides. replication_factor: 0 for the broker's default.
+    partition_count: 0 if the broker decides. replication_factor: 0 for the broker's default.
     """
 
     name: str
@@ -27,8 +27,8 @@ class InternalTopic(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """The topics that the host has to make after the answer. kept_ms: for how long the host keeps
-    why one could not be made.
+    """The topics that the host has to create after the answer. kept_ms: how long the host keeps the
+    reason of a failed creation.
     """
 
     topics: tuple[InternalTopic, ...]
@@ -36,7 +36,7 @@ class CreateTopics(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Topics of a subtopology that must have as many partitions each, by their index in it."""
+    """Topics of a subtopology that must have equal partition counts, by their index in it."""
 
     source_topics: tuple[int, ...]
     source_topic_regex: tuple[int, ...]
@@ -44,7 +44,7 @@ class CopartitionGroup(NamedTuple):
 
 
 class Subtopology(NamedTuple):
-    """A part of the topology, of which each partition is a task."""
+    """A part of the topology; each partition of it is a task."""
 
     subtopology_id: str
     source_topics: tuple[str, ...]
@@ -105,7 +105,7 @@ class Topology:
 
 
 def topology_of(row: TopologyRow) -> Topology:
-    """The topology of a heartbeat. Its subtopologies have different ids."""
+    """The topology in a heartbeat, whose subtopologies have different ids."""
     return Topology(row.epoch, tuple(_subtopology(one) for one in row.subtopologies))
 
 
