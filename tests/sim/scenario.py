@@ -26,7 +26,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
-PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE = 0.04, 0.15, 0.15
+PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE, STREAMERS_SHARE = 0.04, 0.15, 0.15, 0.15
 STREAMS_SESSION_MS = 1500
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
@@ -271,6 +271,7 @@ class Scenario:
                     scenario.draw_quotas(quota_chance)
                 scenario._draw_replay(random.Random(more.getrandbits(64)))
                 scenario._draw_sharers(random.Random(more.getrandbits(64)))
+                scenario._draw_streamers(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_sharers(self, rng: random.Random) -> None:
@@ -286,6 +287,11 @@ class Scenario:
             "share.coordinator.state.topic.num.partitions": "2",
             "share.coordinator.snapshot.update.records.per.snapshot": updates_per_snapshot,
         }
+
+    def _draw_streamers(self, rng: random.Random) -> None:
+        """Members of a streams group."""
+        if rng.random() < STREAMERS_SHARE:
+            self.use_streamers(rng.randint(2, 4))
 
     def use_streamers(self, members: int) -> None:
         """So many members of a streams group."""
