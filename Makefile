@@ -80,8 +80,8 @@ two-phase: install ## two-phase commit with PostgreSQL: each part killed at each
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
 two-phase-spark: install ## the same through Spark, whole drivers killed; a quarter of an hour
 	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
-spark-long: install ## the Spark tests that are too long for every run (one needs etcd): minutes
-	$(BIN)/python -m pytest -q -m spark_long tests/spark
+test-long: install ## the tests that are too long for every run (one needs etcd): minutes
+	$(BIN)/python -m pytest -q -n $(PROCESSES) -m long tests
 spark-cluster: install ## docs/SPARK_CLUSTER.md as it is written, and a take-over; needs etcd
 	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
 	$(TESTS_PATH) $(BIN)/python -m torture.spark_cluster --s3-server build/s3/bin/moto_server

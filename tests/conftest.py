@@ -67,7 +67,13 @@ def rank_of(piece: str) -> tuple[int, int, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The order in which pieces are handed out; within a piece nothing changes."""
+    """Leave out the long tests unless `-m` names them, and set the order in which pieces are handed
+    out; within a piece nothing changes.
+    """
+    if "long" not in (config.option.markexpr or ""):
+        long = {item for item in items if item.get_closest_marker("long")}
+        config.hook.pytest_deselected(items=list(long))
+        items[:] = [item for item in items if item not in long]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
 

@@ -151,8 +151,7 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        # decoded topic partitions by their encoding in keys
-        self._topic_partitions: dict[bytes, TopicPartition] = {}
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # by their encoding in keys
 
     # The first request to a part imports and makes it: a start loads neither these parts nor their
     # messages.
@@ -295,8 +294,7 @@ class GroupCoordinator:
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
             group.consumer = None
-            # otherwise the group is about to become a classic one
-            if not group.classic.pending_ids:
+            if not group.classic.pending_ids:  # otherwise it is about to become a classic one
                 self._table.maybe_forget(group)
 
     def _replay_typed_group(
@@ -423,8 +421,7 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # retention first: it must not see a group that has a record of this tick, which is not
-        # replayed yet
+        # retention first: it must not see a group with an unreplayed record of this tick
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -487,10 +484,7 @@ class GroupCoordinator:
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether a member's removal may be decided, and its records not written yet.
-
-        Each member has a session from its first request, or a start, to its removal.
-        """
+        """Whether the member has no session: its removal is decided, perhaps not written yet."""
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(

@@ -45,7 +45,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+ALWAYS = (
+    "pip install ./barnabas",
+    "pip install './barnabas[cli]'",
+    "pip install './barnabas[spark]'",
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=() if command in ALWAYS else pytest.mark.long, id=command)
+        for command in COMMANDS
+    ],
+)
 def test_it_installs_the_checkout_with_what_the_extras_need(folder: Path, command: str) -> None:
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},

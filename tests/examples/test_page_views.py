@@ -376,6 +376,7 @@ def assert_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
         assert not (store / f"{last + 1}.zip").exists()
 
 
+@pytest.mark.long
 def test_a_killed_driver_costs_nothing(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from barnabas.broker.requests import wide_requests
 from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = "0.04"
+SAMPLE = "0.015"
 MOST_ANSWER_A_BYTE = 20  # a refusal of 100 bytes for each name of some bytes
 
 

@@ -44,13 +44,7 @@ def broker() -> Iterator[LocalBroker]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ignore what PySpark, py4j and librdkafka leave open, and leave out the long tests unless
-    `-m` names them.
-    """
-    if "spark_long" not in (config.option.markexpr or ""):
-        long = [item for item in items if item.get_closest_marker("spark_long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    """Ignore what PySpark, py4j and librdkafka leave open."""
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.spark)

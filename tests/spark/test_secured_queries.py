@@ -154,7 +154,7 @@ def test_the_acls_of_the_documentation_are_enough(
     assert world.read() == sent
 
 
-@pytest.mark.spark_long
+@pytest.mark.long
 def test_a_query_says_which_right_it_lacks_and_goes_on_when_it_has_it(
     spark: SparkSession, secured: LocalBroker, tmp_path: Path
 ) -> None:

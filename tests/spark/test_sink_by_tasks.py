@@ -180,7 +180,7 @@ def killed_at(
     proxy.clear()
 
 
-@pytest.mark.spark_long
+@pytest.mark.long
 def test_each_input_once_through_crashes_at_every_step(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def killed_at(
     proxy.clear()
 
 
+@pytest.mark.long
 def test_each_input_once_through_crashes_at_every_step(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:

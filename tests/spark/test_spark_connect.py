@@ -21,7 +21,7 @@ from helpers.spark_queries import spark_environment
 from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
-pytestmark = pytest.mark.spark_long
+pytestmark = pytest.mark.long
 
 PROGRAM = """
 import json, os, sys

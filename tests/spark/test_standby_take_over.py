@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [
-    pytest.mark.spark_long,
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("etcd") is None, reason="there is no etcd"),
 ]
 
