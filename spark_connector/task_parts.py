@@ -176,7 +176,10 @@ class PartEndings:
         return replace(self.parts.note, parts=first).to_text(), more
 
     def prepare(self, *, sends: bool) -> None:
-        """Hold all transactions that will be ended. Raises: LostPartError; ClientError."""
+        """Hold the batch's transactions, and those that will be aborted.
+
+        Raises: LostPartError; ClientError.
+        """
         if sends and self.parts.transactions:
             self._ends_now().prepare(
                 self.parts.transactions,

@@ -95,7 +95,7 @@ class AvroSerde:
         return stream.getvalue()
 
     def columns(self) -> dict[str, str]:
-        """The types of a record's fields, as columns of CSV have them; of other data one, ""."""
+        """The types of a record's fields, by column of the CSV; other data are one column, ""."""
         schema = self._resolved(self.schema)
         if not isinstance(schema, dict) or schema.get("type") != "record":
             return {"": self._column(self.schema)}

@@ -295,12 +295,12 @@ class Cluster:
         if self.controller_id == node_id:
             self.controller_id = next((node.node_id for node in self.nodes_there()), node_id)
 
-        def without(_: str, before: Leadership) -> Leadership:
+        def without_node(_: str, before: Leadership) -> Leadership:
             in_sync = tuple(one for one in before.in_sync if one != node_id) or before.in_sync
             leader = before.leader if before.leader != node_id else self._first_there(before)
             return Leadership(leader, before.replicas, in_sync)
 
-        return self._change(without)
+        return self._change(without_node)
 
     def give_back(self, node_id: int) -> list[TopicPartition]:
         """Let a broker return. Gives: the partitions that have a leader again."""
@@ -309,7 +309,7 @@ class Cluster:
         if not self.nodes[self.controller_id].is_there:
             self.controller_id = node_id
 
-        def with_it(name: str, before: Leadership) -> Leadership:
+        def with_node(name: str, before: Leadership) -> Leadership:
             leader, replicas, in_sync = before
             if leader == NO_LEADER and node_id in replicas:
                 if node_id in in_sync:
@@ -318,7 +318,7 @@ class Cluster:
                     leader, in_sync = node_id, (node_id,)
             return Leadership(leader, replicas, self._in_sync(leader, replicas, in_sync))
 
-        return self._change(with_it)
+        return self._change(with_node)
 
     def move(self, partition: TopicPartition, node_id: int) -> list[TopicPartition]:
         """Let a broker lead a partition. Gives: the partition, if it did not lead before.

@@ -175,7 +175,7 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        # past the first yield, at which the work waits for its turn: its turn has come
+        # The first step only waits for the work's turn, which has come.
         next(described)
         return Encoded((yield from described)())
 
