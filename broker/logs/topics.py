@@ -81,7 +81,8 @@ class TopicRegistry:
     it exists, and `partition` returns None for it.
 
     before_creation: the wait before topics of some names are created (`TopicDeletion`). on_created:
-    called with the new logs of topics.
+    called with the new logs of topics. configuring: the change of all logs' settings that `on_tick`
+    continues, or None.
     """
 
     def __init__(
@@ -463,11 +464,6 @@ class TopicRegistry:
             is_done = next(self.configuring, True)
             if is_done:
                 self.configuring = None
-
-    @property
-    def is_configuring(self) -> bool:
-        """Whether `on_tick` has work."""
-        return self.configuring is not None
 
     def _configuring_all(self) -> Iterator[None]:
         """Configure all logs, LOGS_CONFIGURED_AT_ONCE in each slice."""

@@ -165,7 +165,7 @@ def set_for_all(host: TimedHost) -> None:
         host.create(f"t-{number}", 2)
     config = AlterableConfig("log.segment.bytes", 0, "5000000")
     host.read(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "1", [config])], False), 1)
-    host.work_off(lambda: not host.broker.topics.is_configuring)
+    host.work_off(lambda: host.broker.topics.configuring is None)
     assert {log.config.segment_bytes for log in host.broker.topics.logs_of("t-7")} == {5_000_000}
 
 

@@ -133,7 +133,7 @@ def test_settings_of_the_broker_reach_many_logs_a_part_at_each_tick(
     assert 1 <= sizes.count(4000) <= 3, "a part of them at once"
     registry.set_broker_configs({"log.segment.bytes": "3000"})
     ticks = 0
-    while registry.is_configuring:
+    while registry.configuring is not None:
         if ticks == 10:
             registry.metadata.grow_topics({"grows": 14})
             list(registry._make_logs([registry.metadata.topics["grows"]], NOW_MS))
