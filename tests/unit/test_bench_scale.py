@@ -49,7 +49,7 @@ def test_with_the_watch_a_long_call_and_one_that_waits_for_the_disk_are_faults(
         scale.work(core)
         core.pass_time(scale.WATCHED_MS)
         assert faults == []
-        core.watched("long", lambda: burn(loop_watchdog.bound_ms() + 20))
+        core.watched("long", lambda: burn(8 * loop_watchdog.bound_ms()))
         core.watched("waiting", lambda: os.fsync(os.open(tmp_path, os.O_RDONLY)))
     gc.set_threshold(*thresholds)
     long, waiting = faults

@@ -191,7 +191,7 @@ def test_the_steps_of_a_start() -> None:
         "recovery.redo_decisions",  # they are replayed, before anything follows from the logs
         "ids.skip_used",
         "groups.on_loaded",
-        "runtime.run",
+        "runtime.run_or_keep",
         "recovery.complete_transactions",
         "groups.offsets_beyond_log_end",  # of transactions that are complete, too
         "deletion.end_deletions",  # after the replay, which has the offsets
@@ -213,7 +213,7 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "recovery.redo_decisions",
         "ids.skip_used",
         "groups.on_loaded",
-        "runtime.run",
+        "runtime.run_or_keep",
         "recovery.complete_transactions",
         "transactions.on_power_loss",
         "ends.run",
