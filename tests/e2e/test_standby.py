@@ -49,7 +49,7 @@ def standby_of(
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "followed from now on" in line:
+            if "and follows it" in line:
                 break
         yield process
     finally:
