@@ -97,12 +97,13 @@ class Routes:
 
     loaded: by API key. It is cleared when the steps around handlers change. imports_elsewhere:
     whether the worker, a part of the rim, imports the modules of an API before its first request is
-    handled; else they are imported at once.
+    handled; else they are imported at once. importing: the number of requests that wait for it.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
         self.parts, self.loaded = parts, loaded
         self.imports_elsewhere = False
+        self.importing = 0
         self._imported: set[int] = set()
 
     def load(self, api: Api) -> Route:

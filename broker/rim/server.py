@@ -57,6 +57,7 @@ HANG_UPS_PER_EVENT = 100
 LATE_MS = 100
 # rounds of the loop: for received bytes, for new connections, and for the bytes of new connections
 CATCH_UP_ROUNDS = 4
+IMPORT_LOOK_S = 0.005  # how often a late tick looks whether imports for requests have ended
 
 
 class Clock(NamedTuple):
@@ -536,12 +537,17 @@ class Server:
         A late timer means that the process was stopped (SIGSTOP, a debugger, a paused container).
         The sockets may contain heartbeats that were sent in time, and the EndTxn of a transaction
         whose timeout has passed meanwhile. These are processed before any session or transaction
-        times out.
+        times out. The first request of an API also waits for the worker, which imports its modules.
         """
-        self._catch_up_rounds -= 1
-        if self._catch_up_rounds:
+        if self._catch_up_rounds > 1:
+            self._catch_up_rounds -= 1
             self.loop.call_soon(self._tick_after_reading)
-        elif not self.failed:
+            return
+        if self.broker.routes.importing and not self.failed:
+            self.loop.call_later(IMPORT_LOOK_S, self._tick_after_reading)
+            return
+        self._catch_up_rounds = 0
+        if not self.failed:
             self.guarded(self.broker.on_tick, self.now_ms())
 
     def guarded(self, event: Any, *arguments: Any) -> None:

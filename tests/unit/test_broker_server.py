@@ -72,6 +72,7 @@ class ScriptedBroker:
         self.quotas = SimpleNamespace(have_addresses=False, busy_ns=None)
         self.metadata = SimpleNamespace(client_quotas={})
         self.cluster = SimpleNamespace(nodes={1: None})
+        self.routes = SimpleNamespace(importing=0)
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.logs: Any = SimpleNamespace(disk=OsDisk())
@@ -1028,6 +1029,22 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
         else:
             assert sorted(heard) == [b"first", b"second", b"tick"]
             assert heard.index(b"tick") < 2, "in time it does not wait"
+
+
+def test_after_a_stop_deadlines_wait_for_requests_whose_modules_are_imported(
+    rim: Rim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0)
+    rim.broker.routes.importing = 1
+    rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
+    rim.server.carry_out()
+    rim.run(50)
+    rim.client().send(framed(b"while it waits"))
+    rim.run_until(lambda: rim.broker.frames)
+    assert [what for _, what in rim.broker.frames] == [b"while it waits"]
+    rim.broker.routes.importing = 0
+    rim.run_until(lambda: len(rim.broker.frames) == 2)
+    assert rim.broker.frames[1][1] == b"tick"
 
 
 def test_requests_do_not_put_off_a_deadline_that_has_passed(rim: Rim) -> None:
