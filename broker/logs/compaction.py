@@ -23,7 +23,6 @@ from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
-from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
 from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
@@ -130,6 +129,9 @@ class Compaction:
 
     def _swap(self, now_ms: int) -> None:
         """Swap in a few of the new segments; with the last one the cleaning is finished."""
+        # the cleaner's thread has imported it: a start does without it
+        from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
+
         log, job, result = self._under_way, self._job, self._result
         assert log is not None and job is not None and result is not None
         if not self._is_wanted(log):

@@ -83,6 +83,9 @@ class CleanerProcess:
                 self._end_process()
                 return
             result, error = self._clean(job)
+            # The loop's thread uses it next, and must not wait for an import.
+            import barnabas.storage.cleaning.segment_swap  # noqa: F401
+
             if not self._stopping:
                 self._on_done(job, result, error)
 

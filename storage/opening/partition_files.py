@@ -16,7 +16,6 @@ import logging
 import uuid
 
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.cleaning.segment_swap import complete_swaps
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.checkpoints import (
@@ -34,6 +33,7 @@ from barnabas.storage.files.segment_files import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     CorruptLog,
     offset_name,
 )
@@ -61,11 +61,20 @@ class PartitionFiles:
         self.bases: list[int] = []
         self.segments: list[Segment] = []
         self.snapshots = ProducerSnapshots(self.disk, self.directory, [])
-        names = self._names = set(complete_swaps(self.disk, self.directory))
+        names = self._names = set(self._whole_names())
         self.has_files = True
         self._sort_names(names)
         self.manifest = self._read_manifest() if MANIFEST_NAME in names else None
         self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
+
+    def _whole_names(self) -> list[str]:
+        """The names in the directory, after a compaction that a stop interrupted is completed."""
+        names = self.disk.list(self.directory)
+        if not any(name.endswith(SWAP_SUFFIX) for name in names):
+            return names
+        from barnabas.storage.cleaning.segment_swap import complete_swaps  # few starts need it
+
+        return complete_swaps(self.disk, self.directory)
 
     @property
     def manifest_path(self) -> str:

@@ -142,10 +142,10 @@ def test_heartbeats_and_a_commit_that_lie_in_the_sockets_are_heard_before_timeou
         fetch = wire.fetch([(topic, 0, 0)], committed=True, max_wait_ms=0)
         (found,) = producer.call(fetch).partitions
         assert found.last_stable_offset == 2 and not found.aborted
-        heard = time.monotonic()
+        answered_s = time.monotonic()
         silent = wire.request(HeartbeatRequest(**members[0]), 3)
         eventually(
-            lambda: time.monotonic() - heard > 1.2 * TIMEOUT_MS / 1000, what="silence goes on"
+            lambda: time.monotonic() - answered_s > 1.2 * TIMEOUT_MS / 1000, what="silence goes on"
         )
         assert connections[0].call(silent).error_code == Code.UNKNOWN_MEMBER_ID, (
             "UNKNOWN_MEMBER_ID: who is silent while the broker listens is put out"
