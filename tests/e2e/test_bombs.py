@@ -5,13 +5,13 @@ daemon itself.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
 
 import pytest
 from helpers.e2e_clients import create_named_topic
 from helpers.our_messages import request_frame
+from helpers.waiting_input import has_input
 
 from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
@@ -80,16 +80,12 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
             one.sendall(produce(2, many))
             two.sendall(produce(3, bomb))
             served = 0
-            while not _has_data(two):
+            while not has_input(two):
                 other.sendall(produce(10 + served, small))
                 assert answer(other) == 0
                 served += 1
             assert served > 1, "nobody was served while the bomb waited behind the other"
             assert (answer(one), answer(two)) == (0, Code.MESSAGE_TOO_LARGE)
-
-
-def _has_data(sock: socket.socket) -> bool:
-    return bool(select.select([sock], [], [], 0)[0])
 
 
 def _peak_mib(pid: int) -> int:

@@ -4,7 +4,6 @@ transactions, groups, ends and --follow.
 
 from __future__ import annotations
 
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import sys
 import pytest
 from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import PATIENCE_S, committed_offset, producer, unique
+from helpers.waiting_input import has_input
 
 pytestmark = pytest.mark.e2e
 
@@ -155,13 +155,13 @@ def test_the_last_records_and_then_those_that_follow(
         [*command, "--last", "2", "--follow", "--grep", "value [89]|new"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        bufsize=0,  # select sees only what no buffer has
+        bufsize=0,  # a poll sees only what no buffer has
     ) as follower:
         output, errors = follower.stdout, follower.stderr
         assert output is not None and errors is not None
 
         def line() -> bytes:
-            assert select.select([output], [], [], PATIENCE_S)[0]
+            assert has_input(output, PATIENCE_S)
             return output.readline()
 
         try:

@@ -4,7 +4,6 @@ Ctrl-C ends it.
 
 from __future__ import annotations
 
-import select
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
 from helpers.counted_requests import CountedRequests
 from helpers.e2e_clients import PATIENCE_S, eventually, unique
+from helpers.waiting_input import has_input
 
 from barnabas.cli import waiting
 from barnabas.local_broker import LocalBroker
@@ -211,7 +211,7 @@ def test_consume_that_follows_waits_while_the_broker_answers(
 
     def arrives() -> bool:
         barnabas.ok("produce", topic, stdin="late\n")
-        return bool(select.select([started.process.stdout], [], [], 0.5)[0])
+        return has_input(started.process.stdout, 0.5)
 
     eventually(arrives, what="a record that came after its start")
     assert started.interrupt() == 130
