@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The tests have packages of their own: sim, fuzz, torture, mutants ...
 TESTS_PATH := PYTHONPATH=tests:.
+# Where an image sets it, each broker and command of a test would compile all its modules again:
+# half a second of CPU for a broker.
+unexport PYTHONDONTWRITEBYTECODE
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
@@ -38,6 +41,8 @@ check: install ## linters, types, import rules, code that nothing uses
 	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
 test: install ## all tests, TESTS=PATH some; in PROCESSES=2
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
+test-modules: install ## compile the tests' modules, for processes side by side to find them
+	$(BIN)/python -m pytest -q --collect-only tests >/dev/null
 test-quick: install ## the unit and property tests
 	$(BIN)/python -m pytest -q tests/unit tests/property
 test-lowest: install ## the tests of what leans on libraries, with the lowest versions allowed
