@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from helpers.console_page import MARKUP, Page, Shop, until, violations
+from helpers.console_page import MARKUP, WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
 pytestmark = pytest.mark.e2e
 
@@ -207,8 +207,7 @@ def test_all_of_it_by_keyboard(window: Callable[..., Page], shop: Shop) -> None:
     assert page.inner_text("pre[aria-label=Value]") == "invoice"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], scheme: str, width: int
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers.console_page import Page, Shop, until, violations
+from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 from helpers.e2e_wire import Wire
 from sim import wire
 
@@ -200,8 +200,7 @@ def test_a_transaction_that_has_ended_says_so(window: Callable[..., Page]) -> No
     opened.complaints.clear()  # the browser's line for an answer with the status 404
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], shop: Hall, scheme: str, width: int
 ) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from helpers.console_page import Page, Shop, until, violations
+from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
 from barnabas import LocalBroker
 
@@ -514,8 +514,7 @@ def test_records_are_written_on_the_page(window: Callable[..., Page]) -> None:
     until(page, "document.querySelectorAll('.topic-records .record').length === 1")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], shop: Guarded, scheme: str, width: int
 ) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
-from helpers.console_page import MARKUP, Page, Shop, until, violations
+from helpers.console_page import MARKUP, WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
 pytestmark = pytest.mark.e2e
 
@@ -218,8 +218,7 @@ def test_the_search_by_keyboard(window: Callable[..., Page]) -> None:
     assert page.evaluate("document.activeElement.matches('.record-head')")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], scheme: str, width: int
 ) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
-from helpers.console_page import Page, Shop, until, violations
+from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 from helpers.schema_registry import FakeRegistry, fake_registry
 
 from barnabas.schemas import wire_format
@@ -185,8 +185,7 @@ def test_a_replay_has_the_bytes_of_the_records(window: Callable[..., Page], shop
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], scheme: str, width: int
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from helpers.console_page import Page, Shop, until, violations
+from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
 pytestmark = pytest.mark.e2e
 
@@ -209,8 +209,7 @@ def test_a_group_moves_only_with_members_and_progress(shop: Market) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_the_rules_of_accessibility_hold(
     window: Callable[..., Page], scheme: str, width: int
 ) -> None:

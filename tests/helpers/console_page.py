@@ -154,6 +154,10 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.05)
 
 
+# Each width and each scheme once: colours do not depend on the width.
+WIDTHS_AND_SCHEMES = [(390, "dark"), (1280, "light")]
+
+
 def violations(page: Any) -> list[tuple[str, str]]:
     """What axe finds wrong with the page as it is, and whether it has to be scrolled sideways."""
     from axe_playwright_python.sync_playwright import Axe

@@ -67,6 +67,7 @@ def requirements() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.long
 def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
     spool = tmp_path / "checkpoint" / "barnabas-spool"
     with broker_behind_proxy() as (_, proxy), Cluster(tmp_path) as cluster:

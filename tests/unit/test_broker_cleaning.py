@@ -167,11 +167,12 @@ def slow_job(path: Path) -> CleanJob:
     """Of many small segments, each with its fsyncs."""
     manager: LogManager = open_manager(path / "slow", COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
-    for number in range(1500):
+    for number in range(500):
         put(log, b"k", b"%d" % number)
     log.flush()
     job = job_of(log)
     assert job is not None
+    log.close()
     return job
 
 
