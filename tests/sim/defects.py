@@ -23,6 +23,7 @@ from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.transactions import transaction_end
 from barnabas.broker.transactions.transaction_end import (
+    Ending,
     Endings,
     TransactionEnds,
     TransactionMarkers,
@@ -801,12 +802,12 @@ def decisions_do_not_keep() -> Iterator[None]:
     tweak=focuses.with_outages_and_slow_flushes,
 )
 def off_line_partitions_have_no_end() -> Iterator[None]:
-    partition_ends = TransactionEnds._partition_ends
+    partition_ends = Ending.partition_ends
 
-    def ends_on_line(self: TransactionEnds, decision: Any) -> Any:
-        return tuple(end for end in partition_ends(self, decision) if end.offset != OFFLINE_END)
+    def ends_on_line(self: Ending, topics: Any) -> Any:
+        return tuple(end for end in partition_ends(self, topics) if end.offset != OFFLINE_END)
 
-    with changed(TransactionEnds, "_partition_ends", ends_on_line):
+    with changed(Ending, "partition_ends", ends_on_line):
         yield
 
 
@@ -820,11 +821,10 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
     tweak=focuses.from_kafka,
 )
 def coordinator_epochs_stand_still() -> Iterator[None]:
-    make = TransactionCoordinator.__init__
+    decision = TransactionMetadata.decision
 
-    def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
-        make(self, *args, **named)
-        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
+    def of_epoch_0(self: TransactionMetadata, _coordinator_epoch: int, *waiting: Any) -> Decision:
+        return decision(self, 0, *waiting)
 
     epochs = ProducerStateManager.epochs_of_decision
 
@@ -834,7 +834,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
         return epochs(self, producer_id, producer_epoch, coordinator_epoch)[0], coordinator_epoch
 
     with (
-        changed(TransactionCoordinator, "__init__", of_epoch_0),
+        changed(TransactionMetadata, "decision", of_epoch_0),
         changed(ProducerStateManager, "epochs_of_decision", of_decision),
     ):
         yield
