@@ -54,12 +54,13 @@ from barnabas.coordinator.transactions.transaction_state import (
     WaitingEndTxn,
     WaitingInit,
 )
-from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
-from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.broker_appends import append_records, write_marker
 
 if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
@@ -445,47 +446,33 @@ class TransactionMarkers:
         partition of __consumer_offsets also commits (or drops) the transaction's group offsets.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
-        producers = log.producer_state
-        producer_epoch, coordinator_epoch = producers.epochs_of_decision(
+        epochs = log.producer_state.epochs_of_decision(
             producer_id, producer_epoch, coordinator_epoch
         )
-        try:
-            info = append_marker(
-                log,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                commit=commit,
-                now_ms=now_ms,
-                decided_ms=decided_ms,
-            )
-        except KafkaError as error:
-            is_open = producers.has_ongoing_transaction_of(producer_id)
-            assert error.code is Code.INVALID_PRODUCER_EPOCH and not is_open, (
-                f"{log!r} refuses our own marker: {error}"
-            )
+        if epochs is None:
             logger.info(
-                "%r: producer %d, epoch %d, has no open transaction to end: %s",
+                "%r: producer %d, epoch %d, has no open transaction to end, and a later epoch",
                 log,
                 producer_id,
                 producer_epoch,
-                error,
                 extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
             )
             return False
+        producer_epoch = epochs[0]
+        offset = write_marker(
+            log, NewMarker(producer_id, *epochs, commit, True), now_ms, decided_ms
+        )
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",
-                log, "COMMIT" if commit else "ABORT", producer_id, info.first_offset,
+                log, "COMMIT" if commit else "ABORT", producer_id, offset,
                 extra={
                     "producer_id": producer_id, "producer_epoch": producer_epoch,
-                    "offset": info.first_offset,
+                    "offset": offset,
                 },
             )  # fmt: skip
         if log.topic == OFFSETS_TOPIC:
-            self._groups.replay_marker(
-                log.partition, info.first_offset, producer_id, producer_epoch, commit
-            )
+            self._groups.replay_marker(log.partition, offset, producer_id, producer_epoch, commit)
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:

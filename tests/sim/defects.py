@@ -830,8 +830,9 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
 
     def of_decision(
         self: ProducerStateManager, producer_id: int, producer_epoch: int, coordinator_epoch: int
-    ) -> tuple[int, int]:
-        return epochs(self, producer_id, producer_epoch, coordinator_epoch)[0], coordinator_epoch
+    ) -> tuple[int, int] | None:
+        right = epochs(self, producer_id, producer_epoch, coordinator_epoch)
+        return None if right is None else (right[0], coordinator_epoch)
 
     with (
         changed(TransactionMetadata, "decision", of_epoch_0),
@@ -1422,14 +1423,14 @@ def late_batches_begin_transactions() -> Iterator[None]:
 
 @defect("the aborted index says that a transaction began one offset later", "aborted-read")
 def aborted_index_off_by_one() -> Iterator[None]:
-    entry_of = broker_appends.aborted_entry
+    entry_of = log_module.aborted_entry
 
     def entry(completed: Any) -> Any:
         right = entry_of(completed)
         return right._replace(first_offset=right.first_offset + 1)
 
     with (
-        changed(broker_appends, "aborted_entry", entry),
+        changed(log_module, "aborted_entry", entry),
         changed(log_reader, "aborted_entry", entry),
     ):
         yield
@@ -1505,12 +1506,12 @@ def aborted_transactions_are_not_told() -> Iterator[None]:
     "the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn"
 )
 def aborts_are_marked_as_commits() -> Iterator[None]:
-    append = transaction_end.append_marker
+    write = transaction_end.write_marker
 
-    def append_marker(log: Log, **fields: Any) -> Any:
-        return append(log, **fields | {"commit": True})
+    def write_marker(log: Log, marker: Any, *times: Any) -> Any:
+        return write(log, marker._replace(commit=True), *times)
 
-    with changed(transaction_end, "append_marker", append_marker):
+    with changed(transaction_end, "write_marker", write_marker):
         yield
 
 
