@@ -381,12 +381,13 @@ class TransactionMetadata(NamedTuple):
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
-        current = self.current_producer
+        is_kept = self.is_kept
+        current = self.next_producer if is_kept else self.producer
         next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         if is_epoch_exhausted(current.producer_epoch):
             next_producer_id = allocate_producer_id()
-            next_producer_epoch = 0 if self.is_kept else NO_PRODUCER_EPOCH
-        elif self.is_kept:
+            next_producer_epoch = 0 if is_kept else NO_PRODUCER_EPOCH
+        elif is_kept:
             next_producer_id, next_producer_epoch = current[0], current[1] + 1
         return self._moved(
             state,
