@@ -68,6 +68,8 @@ MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
 PRODUCE = 0
+# what `Route.read` raises where a body cannot be read
+UNREADABLE = (TooManyElementsError, struct.error, IndexError, MalformedMessageError)
 
 
 class Broker:
@@ -236,20 +238,25 @@ class Broker:
             row = self._loaded_routes.get(api.key) or self._try_load(connection, api, frame)
             if row is None:
                 return
+            body: Buffer | None = frame
             size_bytes = len(frame)
-            if size_bytes <= NARROW_BYTES or (
-                api.key == PRODUCE and size_bytes <= GIVEN_AWAY_BYTES
-            ):
-                self._handle(context, row, _read_body(row, frame, header))
+            if size_bytes > NARROW_BYTES and (api.key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
+                body = self._bounded_body(connection, context, row, frame, header)
+                if body is None:
+                    return
+            try:  # only the records of a Produce are views of the frame; all else is copied
+                request = row.read(body, header.body_start, header.api_version)[0]
+            except UNREADABLE as error:
+                raise _unreadable(row, frame, error) from error
+            try:
+                response = row.handle(request, context)
+            except NotWrittenError as error:
+                self._refuse_unwritten(context, row, request, error)
                 return
-            if api.key == PRODUCE:
-                self._decode_elsewhere(connection, context, row, frame, header)
-                return
-            bounded = self._bounded(frame, api)
-            if size_bytes <= (WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES):
-                self._handle(context, row, _read_body(row, bounded, header))
-            else:
-                self._decode_elsewhere(connection, context, row, bounded, header)
+            if isinstance(response, Encoded):  # `_answer`, without its call: each Produce and Fetch
+                requests.answer(connection_id, response.pieces)
+            elif not isinstance(response, Parked):
+                self._answer(context, response)
         except ProtocolViolation as error:
             requests.refuse(ticket, connection_id, error)
 
@@ -292,26 +299,43 @@ class Broker:
         held_bytes = size_bytes if kept is frame else 0
         self.outbox.work.append(Work(connection_id, run, done, held_bytes))
 
-    def _bounded(self, frame: memoryview, api: Api) -> BoundedBytes:
-        """The frame, and how many elements the arrays of the request may have."""
+    def _bounded_body(
+        self,
+        connection: ConnectionState,
+        context: RequestContext,
+        row: Route,
+        frame: memoryview,
+        header: RequestHeader,
+    ) -> BoundedBytes | None:
+        """The frame of a larger request, and how many elements its arrays may have. None: the
+        worker decodes the request, which is handled afterwards.
+        """
+        api = header.api
+        assert api is not None
+        if api.key == PRODUCE:
+            self._decode_elsewhere(connection, context, row, frame, header)
+            return None
         bounded = BoundedBytes(frame)
         most_bytes: int = self.config.barnabas_request_max_bytes
         bounded.elements_left = api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
-        return bounded
+        if len(frame) <= (WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES):
+            return bounded
+        self._decode_elsewhere(connection, context, row, bounded, header)
+        return None
 
-    def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
+    def _refuse_unwritten(
+        self, context: RequestContext, row: Route, request: Message, error: NotWrittenError
+    ) -> None:
+        self.unwritten.note(f"a {row.name} request", error, context.now_ms)
+        refuse(self.requests, request, context)
+
+    def _answer(self, context: RequestContext, response: Message | Encoded | NoResponse) -> None:
         requests = self.requests
-        try:
-            response = row.handle(request, context)
-        except NotWrittenError as error:
-            self.unwritten.note(f"a {row.name} request", error, context.now_ms)
-            refuse(requests, request, context)
-            return
         if isinstance(response, Encoded):
             requests.answer(context.connection_id, response.pieces)
         elif isinstance(response, NoResponse):
             requests.answer(context.connection_id, ())
-        elif not isinstance(response, Parked):
+        else:
             requests.answer(context.connection_id, requests.encode(context, response))
 
     def _decode_elsewhere(
@@ -331,9 +355,10 @@ class Broker:
 
         def run() -> Message | ProtocolViolation:
             try:
-                return _read_body(row, frame, header)
-            except ProtocolViolation as error:
-                return error
+                request: Message = row.read(frame, header.body_start, header.api_version)[0]
+            except UNREADABLE as error:
+                return _unreadable(row, frame, error)
+            return request
 
         def done(request: Message | ProtocolViolation, now_ms: int) -> None:
             if self.connections.get(connection_id) is not connection:
@@ -341,12 +366,13 @@ class Broker:
             if isinstance(request, ProtocolViolation):
                 requests.close(connection_id, request)
                 return
+            after = context._replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE)
             try:
-                self._handle(
-                    context._replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE),
-                    row,
-                    request,
-                )
+                response = row.handle(request, after)
+                if not isinstance(response, Parked):
+                    self._answer(after, response)
+            except NotWrittenError as error:
+                self._refuse_unwritten(after, row, request, error)
             except ProtocolViolation as error:
                 requests.refuse(context.ticket, connection_id, error)
             except (OSError, AssertionError):
@@ -514,22 +540,12 @@ class Broker:
         self.metadata.close()
 
 
-def _read_body(row: Route, frame: Buffer, header: RequestHeader) -> Message:
-    """Decode the body of a request.
-
-    Raises: ProtocolViolation where it cannot be read.
-    After:  only the records of a Produce are views of the frame; all other values are copies.
-    """
-    try:
-        request: Message = row.read(frame, header.body_start, header.api_version)[0]
-    except TooManyElementsError as error:
-        raise ProtocolViolation(
+def _unreadable(row: Route, frame: Buffer, error: Exception) -> ProtocolViolation:
+    """The violation of a request whose body cannot be read."""
+    if isinstance(error, TooManyElementsError):
+        return ProtocolViolation(
             f"a {row.name} request of {len(frame):,} bytes names more than may be read of one: its "
             "lists have more elements than requests of its kind may have. Name less in each "
             "request; the bounds grow with barnabas.request.max.bytes"
-        ) from error
-    except (struct.error, IndexError, MalformedMessageError) as error:
-        raise ProtocolViolation(
-            f"the body of a {row.name} request cannot be read: {error}"
-        ) from error
-    return request
+        )
+    return ProtocolViolation(f"the body of a {row.name} request cannot be read: {error}")

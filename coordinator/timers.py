@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Key = TypeVar("Key")
 
@@ -20,37 +20,32 @@ PUT_OFF_MS, SOON_MS = 10_000, 5_000
 _SMALL = 64  # with fewer rows the heap is not rebuilt
 
 
-class Timers(Generic[Key]):
-    """A table of keys and their deadlines in ms.
+class Timers(dict[Key, tuple[int, int]]):
+    """A table of keys and their deadlines in ms: a dict, from which `pop` removes a deadline.
 
-    Keys that are due at the same ms are returned in the order in which they were scheduled.
+    Each key has its deadline and the number of its scheduling, which is also in the heap. Keys that
+    are due at the same ms are returned in the order in which they were scheduled.
 
     earliest_ms: a lower bound of all deadlines; None: no key has a deadline. It may be too early,
     since moving or cancelling a deadline does not change it until `next_deadline_ms` is called.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.earliest_ms: int | None = None
         self._heap: list[tuple[int, int, Key]] = []
-        self._rows: dict[Key, tuple[int, int]] = {}
         self._next_sequence = 0
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._rows
 
     def deadline_ms(self, key: Key) -> int | None:
         """The deadline of `key`; None where it has none."""
-        row = self._rows.get(key)
+        row = self.get(key)
         return None if row is None else row[0]
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
         """Set the deadline of `key`, in place of the previous one. O(log n)."""
         row = (deadline_ms, self._next_sequence)
         self._next_sequence += 1
-        self._rows[key] = row
+        self[key] = row
         heapq.heappush(self._heap, (*row, key))
         if self.earliest_ms is None or deadline_ms < self.earliest_ms:
             self.earliest_ms = deadline_ms
@@ -59,7 +54,7 @@ class Timers(Generic[Key]):
 
     def cancel(self, key: Key) -> bool:
         """Remove the deadline of `key`; False where it had none."""
-        return self._rows.pop(key, None) is not None
+        return self.pop(key, None) is not None
 
     def pop_due(self, now_ms: int, most: int = sys.maxsize) -> list[Key]:
         """Remove and return the keys whose deadline is at or before `now_ms`, earliest first.
@@ -71,8 +66,8 @@ class Timers(Generic[Key]):
         due: list[Key] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             deadline_ms, sequence, key = heapq.heappop(self._heap)
-            if self._rows.get(key) == (deadline_ms, sequence):
-                del self._rows[key]
+            if self.get(key) == (deadline_ms, sequence):
+                del self[key]
                 due.append(key)
         self.next_deadline_ms()
         return due
@@ -88,7 +83,7 @@ class Timers(Generic[Key]):
         """The earliest deadline, None where there is none."""
         while self._heap:
             deadline_ms, sequence, key = self._heap[0]
-            if self._rows.get(key) == (deadline_ms, sequence):
+            if self.get(key) == (deadline_ms, sequence):
                 self.earliest_ms = deadline_ms
                 return deadline_ms
             heapq.heappop(self._heap)
@@ -96,9 +91,7 @@ class Timers(Generic[Key]):
         return None
 
     def _maybe_rebuild(self) -> None:
-        if len(self._heap) <= 2 * len(self._rows):
+        if len(self._heap) <= 2 * len(self):
             return
-        self._heap = [
-            (deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self._rows.items()
-        ]
+        self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self.items()]
         heapq.heapify(self._heap)

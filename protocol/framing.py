@@ -123,17 +123,18 @@ class FrameBuffer:
     referenced, since copying 100 MiB takes 50 ms. A buffer grows with the received bytes; a frame's
     declared size alone never allocates memory.
 
-    own: the connection's own buffer; None while it receives into the shared one.
+    own: the connection's own buffer; None while it receives into the shared one. start, end: where
+    the received bytes that no frame has contained yet begin and end.
     """
 
     __slots__ = (
-        "_end",
         "_max_other_bytes",
         "_memory",
-        "_start",
         "_view",
+        "end",
         "max_frame_bytes",
         "own",
+        "start",
     )
 
     def __init__(
@@ -145,7 +146,7 @@ class FrameBuffer:
         self._memory = memory
         self.own: Buffer | None = None
         self._view = memory.shared
-        self._start = self._end = 0
+        self.start = self.end = 0
 
     def writable(self) -> memoryview:
         """The memory to receive into; never empty."""
@@ -155,23 +156,23 @@ class FrameBuffer:
             if (memory.held_bytes or memory.worked_bytes) and memory.is_full:
                 return self._view[:SCARCE_BYTES]
             return self._view
-        if self._end == len(self.own):
+        if self.end == len(self.own):
             # Where at most half of the buffer is unread, moving it to the front is cheap and
             # frees half; otherwise the buffer has to grow.
-            if 2 * (self._end - self._start) <= len(self.own):
+            if 2 * (self.end - self.start) <= len(self.own):
                 self._move_to_front()
             else:
                 self._move_to_own()
-        return self._view[self._end :]
+        return self._view[self.end :]
 
     def received(self, count: int) -> None:
         """Record that `count` bytes were received at the start of `writable()`."""
-        self._end += count
+        self.end += count
 
     @property
     def held_bytes(self) -> int:
         """The number of received bytes that no frame has contained yet."""
-        return self._end - self._start
+        return self.end - self.start
 
     @property
     def holds_much(self) -> bool:
@@ -186,24 +187,24 @@ class FrameBuffer:
         Raises: ProtocolViolation on a size of 0 or less, or above the limit, before the rest of the
                 frame is received.
         """
-        start = self._start + 4
-        if self._end < start:
+        start = self.start + 4
+        if self.end < start:
             return None
-        (size,) = SIZE.unpack_from(self._view, self._start)
+        (size,) = SIZE.unpack_from(self._view, self.start)
         if not 0 < size <= self.max_frame_bytes:
             raise ProtocolViolation(
                 f"a request of {size} bytes: it must be between 1 and {self.max_frame_bytes} "
                 "(socket.request.max.bytes; sasl.server.max.receive.size before the client has "
-                "shown who it is)" + hint_of_other_protocol(bytes(self._view[self._start : start]))
+                "shown who it is)" + hint_of_other_protocol(bytes(self._view[self.start : start]))
             )
         # The API key is in the frame's first two bytes: a request that is too large is refused
         # before its body is received.
-        if size > self._max_other_bytes and self._end >= start + API_KEY.size:
+        if size > self._max_other_bytes and self.end >= start + API_KEY.size:
             self._check_other(start, size)
-        if self._end < start + size:
+        if self.end < start + size:
             return None
-        # `_start` moves before the memory is given away: `_give_away` copies what follows it.
-        self._start = start + size
+        # `start` moves before the memory is given away: `_give_away` copies what follows it.
+        self.start = start + size
         frame = self._view[start : start + size]
         if size > GIVEN_AWAY_BYTES:
             self._give_away()
@@ -225,8 +226,8 @@ class FrameBuffer:
 
         Gives: whether a buffer was returned to the memory.
         """
-        if self._start == self._end:
-            self._start = self._end = 0
+        if self.start == self.end:
+            self.start = self.end = 0
             return self.own is not None and self._give_back()
         if self.own is None:
             self._move_to_own()
@@ -242,7 +243,7 @@ class FrameBuffer:
 
     def drop(self) -> None:
         """Drop all unread bytes."""
-        self._start = self._end = 0
+        self.start = self.end = 0
         if self.own is not None:
             self._give_back()
 
@@ -263,26 +264,26 @@ class FrameBuffer:
 
     def _wanted_bytes(self) -> int:
         """The size of the partial frame, its size field included; 0 where it is unknown."""
-        if self._end - self._start < 4:
+        if self.end - self.start < 4:
             return 0
-        size: int = SIZE.unpack_from(self._view, self._start)[0]
+        size: int = SIZE.unpack_from(self._view, self.start)[0]
         return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
         assert self.own is not None
-        held = self._end - self._start
-        self.own[:held] = self.own[self._start : self._end]
-        self._start, self._end = 0, held
+        held = self.end - self.start
+        self.own[:held] = self.own[self.start : self.end]
+        self.start, self.end = 0, held
 
     def _move_to_own(self) -> None:
-        held = self._end - self._start
+        held = self.end - self.start
         # Never more than GROWTH times the received bytes, whatever size the frame declares; and
         # one byte more than is held, so that `writable()` is not empty.
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
         own, before = self._memory.take(size), self.own
-        own[:held] = self._view[self._start : self._end]
+        own[:held] = self._view[self.start : self.end]
         self.own, self._view = own, memoryview(own)
-        self._start, self._end = 0, held
+        self.start, self.end = 0, held
         if before is not None:
             self._memory.give(before)
 

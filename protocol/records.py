@@ -49,9 +49,9 @@ ABORT, COMMIT = 0, 1
 
 # Fields that are read or patched without the rest of the header, by the table above.
 _BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 8, 17, 21, 35, 43
-_BASE_OFFSET = struct.Struct(">q")
+BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
-_EPOCH = struct.Struct(">i")
+LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
@@ -186,7 +186,7 @@ def has_right_crc(batch: Buffer, header: BatchHeader) -> bool:
 
 def base_offset_of(batch: Buffer, position: int = 0) -> int:
     """The base offset of the batch at `position`; needs 8 bytes there."""
-    offset: int = _BASE_OFFSET.unpack_from(batch, position)[0]
+    offset: int = BASE_OFFSET.unpack_from(batch, position)[0]
     return offset
 
 
@@ -198,7 +198,7 @@ def batch_size_of(batch: Buffer, position: int = 0) -> int:
 
 def leader_epoch_of(batch: Buffer, position: int = 0) -> int:
     """The leader epoch of the batch at `position`; needs 16 bytes there."""
-    epoch: int = _EPOCH.unpack_from(batch, position + LEADER_EPOCH_AT)[0]
+    epoch: int = LEADER_EPOCH.unpack_from(batch, position + LEADER_EPOCH_AT)[0]
     return epoch
 
 
@@ -223,8 +223,8 @@ def set_offset_and_epoch(
     batch: bytearray | memoryview, base_offset: int, leader_epoch: int
 ) -> None:
     """Patch the two fields that the broker assigns; the CRC does not cover them."""
-    _BASE_OFFSET.pack_into(batch, 0, base_offset)
-    _EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
+    BASE_OFFSET.pack_into(batch, 0, base_offset)
+    LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_attributes(batch: bytearray | memoryview, attributes: int) -> None:

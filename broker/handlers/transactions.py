@@ -376,7 +376,7 @@ class WriteTxnMarkersHandler:
         if log is None:
             return topics.missing_code(name, index)
         try:
-            info = append_marker(
+            offset = append_marker(
                 log,
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
@@ -393,7 +393,7 @@ class WriteTxnMarkersHandler:
         if name == OFFSETS_TOPIC:
             self._groups.replay_marker(
                 index,
-                info.first_offset,
+                offset,
                 marker.producer_id,
                 marker.producer_epoch,
                 marker.transaction_result,

@@ -114,17 +114,21 @@ class Requests:
             assert isinstance(response, Message), "answers to parts are messages"
             self.reply_to_part(context, response)
             return
-        self._connections[context.connection_id].parked_ticket = -1
+        connection = self._connections[context.connection_id]
+        connection.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
         if self._amendments and isinstance(response, Encoded):
             response = self.amendable(context, response)
+        pieces: Sequence[Piece]
         if isinstance(response, Encoded):
             quotas = self._quotas.clients
             if quotas is not None:
                 response = quotas.on_encoded(context, response)
-            self.answer(context.connection_id, response.pieces)
+            pieces = response.pieces
         else:
-            self.answer(context.connection_id, self.encode(context, response))
+            pieces = self.encode(context, response)
+        connection.in_flight = False  # `answer`, without its call
+        self._outbox.sends.append((context.connection_id, pieces))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
         """Send the encoded answer to a connection's request."""

@@ -208,14 +208,15 @@ class Connection:
         if self._pumping:
             return  # called from within this loop by an answer; the outer call continues
         self._pumping = True
-        server = self._server
+        server, buffer = self._server, self._buffer
         turn_ends_ns = 0
         try:
             while not (self.in_flight or self._out or self.closed):
-                if turn_ends_ns and self._buffer.held_bytes and server.is_past(turn_ends_ns):
+                has_more = buffer.end > buffer.start
+                if turn_ends_ns and has_more and server.is_past(turn_ends_ns):
                     self._wait_for_turn()
                     return
-                frame = self._buffer.next_frame()
+                frame = buffer.next_frame() if has_more else None
                 if frame is None:
                     if not self._reading:
                         self._resume_reading()
@@ -235,7 +236,7 @@ class Connection:
             server.disconnect(self, f"an error in the broker: {error!r}; please report it")
         finally:
             self._pumping = False
-            if self._buffer.keep_rest() or (
+            if buffer.keep_rest() or (
                 self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
             ):
                 self._turns.on_released(self)

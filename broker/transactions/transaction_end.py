@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +40,7 @@ from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.ends_on_topics import EndsOnTopics
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import Result, partition_for
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     end_txn_response,
@@ -54,11 +54,13 @@ from barnabas.coordinator.transactions.transaction_state import (
     WaitingEndTxn,
     WaitingInit,
 )
-from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.errors import Code, DelayedRequest
+from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
-from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.broker_appends import append_records, write_marker
 
 if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
@@ -211,7 +213,7 @@ LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
 # Appending the marker of a commit takes 15 us. That of an abort may create a file, the index of
 # aborted transactions, which takes more than a ms on a busy disk.
 MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
-NO_VERSION = -1  # version of the registry of topics before the first marker is tried
+NO_VERSION = -1  # version of the registry of topics before a look-up, or before the first marker
 
 
 # --- the state of an ending transaction ---------------------------------------------------------
@@ -223,9 +225,11 @@ class Ending:
     request, context: of the EndTxn(commit) that began it; None if it began otherwise. transaction:
     its state when the EndTxn came. decision: None until it is made. frame: the journal's frame,
     while it is being made. prepare: the encoded record of the decision; None until the decision.
-    log: the log of __transaction_state that gets the record; None until the decision. logs: the
-    logs that got a marker. topics_version: the registry's version when the first of them got it.
-    law: LAW, or LAW_IN_PARTS. tried: the number of partitions whose marker was tried, in parts.
+    log: the log of __transaction_state for its records. partition_logs: the logs of its partitions,
+    in order; None for a partition that does not exist or is off line. looked_up_at: the version of
+    the registry of topics when all these logs were looked up. logs: the logs that got a marker.
+    topics_version: that version when the first of them got it. law: LAW, or LAW_IN_PARTS. tried:
+    the number of partitions whose marker was tried, in parts.
     held_back: calls to make when the transaction has ended, in the order of arrival. left: the
     remaining actions of the step, of which the first found no disk space; then requests are not
     held back. is_again: whether that first action has already appended some of its markers.
@@ -242,6 +246,8 @@ class Ending:
         "left",
         "log",
         "logs",
+        "looked_up_at",
+        "partition_logs",
         "prepare",
         "request",
         "step",
@@ -265,11 +271,43 @@ class Ending:
         self.frame: Frame | None = None
         self.prepare: CoordinatorRecord | None = None
         self.log: Log | None = None
+        self.partition_logs: list[Log | None] = []
+        self.looked_up_at = NO_VERSION
         self.logs: list[Log] = []
         self.topics_version, self.tried = NO_VERSION, 0
         self.held_back: list[Callable[[int], None]] = []
         self.left: tuple[Action, ...] = ()
         self.is_again = False
+
+    def look_up_logs(self, topics: TopicRegistry, partition_count: int, now_ms: int) -> None:
+        """Look up the logs of the transaction's records and of its partitions: once, and again only
+        after a change of topics. Takes: partition_count, that of __transaction_state.
+        """
+        transaction = self.decision or self.transaction
+        assert transaction is not None
+        index = partition_for(self.transactional_id, partition_count)
+        self.log = topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)
+        self.looked_up_at = topics.version
+        self.partition_logs = logs = []
+        for topic, index in transaction.partitions:
+            logs.append(topics.partition(topic, index))
+
+    def partition_ends(self, topics: TopicRegistry) -> tuple[PartitionEnd, ...]:
+        """The ends of the transaction's partitions, for a start that finds the decision.
+
+        Partitions off line are included: a kill may come before their marker is noted.
+        """
+        assert self.decision is not None
+        known, offline = topics.metadata.topics, topics.logs.offline
+        ends = []
+        for (name, index), log in zip(self.decision.partitions, self.partition_logs, strict=True):
+            if log is not None:
+                ends.append(
+                    PartitionEnd(name, index, known[name].topic_id.bytes, log.log_end_offset)
+                )
+            elif (name, index) in offline and name in known:
+                ends.append(PartitionEnd(name, index, known[name].topic_id.bytes, OFFLINE_END))
+        return tuple(ends)
 
 
 def _cost_of_marker(decision: Decision) -> int:
@@ -360,20 +398,26 @@ class TransactionMarkers:
         self.commits_on: Callable[[Log, Decision], bool] | None = None
 
     def write(
-        self, decision: Decision, logs: list[Log], now_ms: int, *, is_again: bool = False
+        self,
+        decision: Decision,
+        logs: Iterable[Log | None],
+        marked: list[Log],
+        now_ms: int,
+        *,
+        is_again: bool = False,
     ) -> None:
         """Append the markers of a decision.
 
-        Takes:  logs, to which each log that gets its marker is added. is_again: whether some logs
-                have their markers from an earlier call that found no disk space.
+        Takes:  logs, those of its partitions. marked, to which each log that gets its marker is
+                added. is_again: whether some logs have their markers from an earlier call that
+                found no disk space.
         Raises: NotWrittenError without disk space; some of the markers may be appended.
         After:  the markers for partitions that are off line are noted durably.
         """
         marker = Marker(*decision[1:5], decision.decided_ms)
-        marked = frozenset(logs) if is_again else ()
-        for topic, index in decision.partitions:
-            log = self._topics.partition(topic, index)
-            if log is None or log in marked:
+        marked_before = frozenset(marked) if is_again else ()
+        for log in logs:
+            if log is None or log in marked_before:
                 continue
             here = marker
             if self.commits_on is not None:
@@ -381,7 +425,7 @@ class TransactionMarkers:
             elif not log.files.are_made and not _can_make_files(log):
                 continue
             if self.append_to(log, here, now_ms):
-                logs.append(log)
+                marked.append(log)
         if self._offline:
             self._note_offline(decision)
 
@@ -402,47 +446,33 @@ class TransactionMarkers:
         partition of __consumer_offsets also commits (or drops) the transaction's group offsets.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
-        producers = log.producer_state
-        producer_epoch, coordinator_epoch = producers.epochs_of_decision(
+        epochs = log.producer_state.epochs_of_decision(
             producer_id, producer_epoch, coordinator_epoch
         )
-        try:
-            info = append_marker(
-                log,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                commit=commit,
-                now_ms=now_ms,
-                decided_ms=decided_ms,
-            )
-        except KafkaError as error:
-            is_open = producers.has_ongoing_transaction_of(producer_id)
-            assert error.code is Code.INVALID_PRODUCER_EPOCH and not is_open, (
-                f"{log!r} refuses our own marker: {error}"
-            )
+        if epochs is None:
             logger.info(
-                "%r: producer %d, epoch %d, has no open transaction to end: %s",
+                "%r: producer %d, epoch %d, has no open transaction to end, and a later epoch",
                 log,
                 producer_id,
                 producer_epoch,
-                error,
                 extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
             )
             return False
+        producer_epoch = epochs[0]
+        offset = write_marker(
+            log, NewMarker(producer_id, *epochs, commit, True), now_ms, decided_ms
+        )
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",
-                log, "COMMIT" if commit else "ABORT", producer_id, info.first_offset,
+                log, "COMMIT" if commit else "ABORT", producer_id, offset,
                 extra={
                     "producer_id": producer_id, "producer_epoch": producer_epoch,
-                    "offset": info.first_offset,
+                    "offset": offset,
                 },
             )  # fmt: skip
         if log.topic == OFFSETS_TOPIC:
-            self._groups.replay_marker(
-                log.partition, info.first_offset, producer_id, producer_epoch, commit
-            )
+            self._groups.replay_marker(log.partition, offset, producer_id, producer_epoch, commit)
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
@@ -785,10 +815,12 @@ class TransactionEnds(EndsOnTopics):
         name, context = ending.transactional_id, ending.context
         if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
             return
-        assert context is not None and ending.transaction is not None
+        assert context is not None and ending.transaction is not None and ending.log is not None
         coordinator = self._coordinator
         try:
-            decision = coordinator.on_data(ending.transaction, context, now_ms)
+            decision = coordinator.on_data(
+                ending.transaction, context, ending.log.leader_epoch, now_ms
+            )
         except NotWrittenError as error:  # for a new producer id
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
@@ -828,10 +860,9 @@ class TransactionEnds(EndsOnTopics):
 
         This repeats the code of `_with_files`, since each further call costs measurable time here.
         """
-        assert ending.transaction is not None
+        ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
         logs, without = [], []
-        for topic, index in ending.transaction.partitions:
-            log = self._topics.partition(topic, index)
+        for log in ending.partition_logs:
             if log is not None:
                 logs.append(log)
                 if not log.files.are_made:
@@ -848,9 +879,11 @@ class TransactionEnds(EndsOnTopics):
         self._files_ahead.get().make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
-        decision, frame = ending.decision, ending.frame
-        assert decision is not None and frame is not None
-        log, ends = self._log_of(ending, decision, now_ms), self._partition_ends(decision)
+        decision, frame, log = ending.decision, ending.frame, ending.log
+        assert decision is not None and frame is not None and log is not None
+        if ending.looked_up_at != self._topics.version:
+            ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
+        ends = ending.partition_ends(self._topics)
         ending.prepare, ending.frame = record_of(decision.prepare), None
         key, value = ending.prepare
         assert value is not None
@@ -870,38 +903,23 @@ class TransactionEnds(EndsOnTopics):
         ending.decision = ending.prepare = None
         self._flush_data(ending, now_ms)
 
-    def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
-        """The ends of the transaction's partitions, for a start that finds the decision.
-
-        Partitions off line are included: a kill may come before their marker is noted.
-        """
-        topics, offline = self._topics.metadata.topics, self._topics.logs.offline
-        ends = []
-        for name, index in decision.partitions:
-            log = self._topics.partition(name, index)
-            if log is not None:
-                topic_id = topics[name].topic_id.bytes
-                ends.append(PartitionEnd(name, index, topic_id, log.log_end_offset))
-            elif (name, index) in offline and name in topics:
-                ends.append(PartitionEnd(name, index, topics[name].topic_id.bytes, OFFLINE_END))
-        return tuple(ends)
-
     def _write_prepare(self, ending: Ending, now_ms: int) -> None:
         decision = ending.decision
         assert decision is not None
+        if ending.log is None:
+            ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
         record = ending.prepare or record_of(decision.prepare)
-        log = ending.log or self._log_of(ending, decision, now_ms)
-        self._append(log, record, decision.prepare, now_ms)
-
-    def _log_of(self, ending: Ending, decision: Decision, now_ms: int) -> Log:
-        """The log of __transaction_state that has the id, looked up once for all of its records."""
-        log = self._topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms)
-        ending.log = log
-        return log
+        self._append(ending, record, decision.prepare, now_ms)
 
     def _append(
-        self, log: Log, record: CoordinatorRecord, content: TransactionMetadata, now_ms: int
+        self,
+        ending: Ending,
+        record: CoordinatorRecord,
+        content: TransactionMetadata,
+        now_ms: int,
     ) -> None:
+        log = ending.log
+        assert log is not None, "its logs were looked up before its first record"
         append_records(log, (record,), now_ms)
         self._coordinator.apply(content, now_ms)
         self._progress.on_appended([log], now_ms)
@@ -914,7 +932,10 @@ class TransactionEnds(EndsOnTopics):
         assert ending.decision is not None
         waiting = ending.decision.waiting
         if isinstance(waiting, WaitingEndTxn):
-            self._requests.reply(waiting.ticket, waiting.response)
+            response = EndTxnResponse(
+                producer_id=waiting.producer_id, producer_epoch=waiting.producer_epoch
+            )
+            self._requests.reply(waiting.ticket, response)
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
@@ -930,7 +951,11 @@ class TransactionEnds(EndsOnTopics):
             if ending.request is not None:  # `_on_data` has counted this transaction
                 self._soon_marked_count -= len(decision.partitions)
             ending.topics_version = self._topics.version
-        self._markers.write(decision, ending.logs, now_ms, is_again=ending.is_again)
+        if ending.looked_up_at != self._topics.version:
+            ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
+        self._markers.write(
+            decision, ending.partition_logs, ending.logs, now_ms, is_again=ending.is_again
+        )
         ending.is_again = False
         if ending.durability is CommitDurability.JOURNAL:
             # all data before the markers are durable, and the markers will be soon
@@ -952,10 +977,10 @@ class TransactionEnds(EndsOnTopics):
             ending = self.in_parts[0]
             assert ending.decision is not None
             partitions, cost = ending.decision.partitions, _cost_of_marker(ending.decision)
-            part = partitions[ending.tried : ending.tried + max(1, left // cost)]
-            left -= len(part) * cost
+            count = min(len(partitions) - ending.tried, max(1, left // cost))
+            left -= count * cost
             try:
-                self._write_part(ending, part, now_ms)
+                self._write_part(ending, count, now_ms)
             except NotWrittenError as error:
                 self.in_parts.popleft()
                 self._on_not_written(ending, (Action.WRITE_PARTS,), error, now_ms)
@@ -966,24 +991,29 @@ class TransactionEnds(EndsOnTopics):
                     self._flushes.release_journals()
                 self._on(ending, Event.MARKED, now_ms)
 
-    def _write_part(
-        self, ending: Ending, partitions: tuple[TopicPartition, ...], now_ms: int
-    ) -> None:
-        """Append the markers of some partitions: `_write_markers` for a part of the decision."""
+    def _write_part(self, ending: Ending, count: int, now_ms: int) -> None:
+        """Append the markers of the next partitions: `_write_markers` for a part of the decision.
+
+        Takes: count, the number of partitions.
+        """
         assert ending.decision is not None
-        part = ending.decision._replace(partitions=partitions)
+        if ending.looked_up_at != self._topics.version:
+            ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
+        of_part = slice(ending.tried, ending.tried + count)
+        part = ending.decision._replace(partitions=ending.decision.partitions[of_part])
+        logs = ending.partition_logs[of_part]
         marked_count = len(ending.logs)
         try:
-            self._markers.write(part, ending.logs, now_ms, is_again=ending.is_again)
-            ending.tried += len(partitions)
+            self._markers.write(part, logs, ending.logs, now_ms, is_again=ending.is_again)
+            ending.tried += count
             ending.is_again = False
         finally:
-            logs = ending.logs[marked_count:]
+            marked = ending.logs[marked_count:]
             if ending.durability is CommitDurability.JOURNAL:
-                self._progress.try_fetches(logs, now_ms)
-                self._flushes.flush_later(logs, now_ms)
+                self._progress.try_fetches(marked, now_ms)
+                self._flushes.flush_later(marked, now_ms)
             else:
-                self._progress.on_appended(logs, now_ms)
+                self._progress.on_appended(marked, now_ms)
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
         self._flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
@@ -996,8 +1026,7 @@ class TransactionEnds(EndsOnTopics):
         assert decision is not None
         complete = self._coordinator.complete(decision, now_ms)
         if complete is not None:
-            log = ending.log or self._log_of(ending, decision, now_ms)
-            self._append(log, record_of(complete), complete, now_ms)
+            self._append(ending, record_of(complete), complete, now_ms)
             if isinstance(decision.waiting, WaitingInit):
                 self._begin_session(complete, decision.waiting, now_ms)
         if len(ending.logs) < len(decision.partitions) or (

@@ -45,6 +45,7 @@ from barnabas.coordinator.transactions.transaction_records import (
 )
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
+    MAX_PRODUCER_EPOCH,
     NO_PRODUCER,
     NO_TIMEOUT_MS,
     PREPARED,
@@ -107,7 +108,8 @@ class TransactionCoordinator(TransactionDeadlines):
     connection over which each producer added to its transaction.
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
-    debug level. two_phase, kept_from: see TransactionTable.
+    debug level. partition_count: that of __transaction_state. two_phase, kept_from: see
+    TransactionTable.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class TransactionCoordinator(TransactionDeadlines):
         self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
         self._partition_exists, self._group_partition = partition_exists, group_partition
-        self._partition_count, self._coordinator_epoch = partition_count, coordinator_epoch
+        self.partition_count, self._coordinator_epoch = partition_count, coordinator_epoch
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
@@ -215,7 +217,7 @@ class TransactionCoordinator(TransactionDeadlines):
             expiration_ms = self._table.settings.transactional_id_expiration_ms
             self._timers.schedule(transactional_id, since_ms + expiration_ms)
         else:
-            self._timers.cancel(transactional_id)
+            self._timers.pop(transactional_id, None)
 
     def _forget(self, transactional_id: str) -> None:
         self._transactions.pop(transactional_id, None)
@@ -443,22 +445,28 @@ class TransactionCoordinator(TransactionDeadlines):
         meanwhile, and must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
+        if transaction is None or transaction.state is not TransactionState.ONGOING:
+            return None
+        current = transaction[1:3]  # `producer`, without a call
+        if transaction.next_producer_epoch >= 0:  # a session has kept the transaction (KIP-939)
+            current = transaction.current_producer
         if (
-            transaction is None
-            or transaction.state is not TransactionState.ONGOING
-            or not transaction.is_current(producer_id, producer_epoch)
+            current != (producer_id, producer_epoch)
+            or transaction.epoch_is_a_fence
+            or transaction.producer_epoch >= MAX_PRODUCER_EPOCH
         ):
             return None
-        self._timers.cancel(transactional_id)
+        self._timers.pop(transactional_id, None)
         return transaction
 
     def on_data(
-        self, transaction: TransactionMetadata, context: RequestContext, now_ms: int
+        self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
         """Commit the transaction that `on_commit_requested` returned: its data are on the disk.
 
-        None if the transaction has changed since: partitions were added, or it has ended. If it is
-        open its timeout restarts.
+        Takes: epoch, the leader epoch of the log that has the id, for the markers.
+        Gives: None if the transaction has changed since: partitions were added, or it has ended. If
+               it is open its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -470,24 +478,22 @@ class TransactionCoordinator(TransactionDeadlines):
             ):
                 self._timers.schedule(name, now_ms + latest.timeout_ms)
             return None
-        return self._end(transaction, True, context, now_ms)
+        return self._end(transaction, True, context, epoch, now_ms)
 
     def _end(
-        self, transaction: TransactionMetadata, commit: bool, context: RequestContext, now_ms: int
+        self,
+        transaction: TransactionMetadata,
+        commit: bool,
+        context: RequestContext,
+        epoch: int,
+        now_ms: int,
     ) -> Decision:
         """The decision of an EndTxn, which is answered with the next epoch in version 2."""
-        wall_ms = now_ms + self._wall.ahead_ms
-        partition = partition_for(transaction.transactional_id, self._partition_count)
-        epoch = self._coordinator_epoch(partition)
+        ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
-            response = end_txn_response(Code.NONE)
-            prepare = transaction.prepared(commit, wall_ms)
-        else:
-            prepare = transaction.prepared_with_next_epoch(
-                commit, wall_ms, self._allocate_producer_id
-            )
-            response = end_txn_response(Code.NONE, prepare.next_producer)
-        return prepare.decision(partition, epoch, WaitingEndTxn(context.ticket, response))
+            return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
+        prepare = transaction.prepared_with_next_epoch(commit, wall_ms, self._allocate_producer_id)
+        return prepare.decision(epoch, WaitingEndTxn(ticket, *prepare.next_producer))
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
@@ -510,7 +516,8 @@ class TransactionCoordinator(TransactionDeadlines):
                     current = transaction.producer
             if code is None:
                 if not self._table.is_ending(transaction):
-                    return Result(effects=[self._end(transaction, commit, context, now_ms)])
+                    epoch = self._coordinator_epoch(partition_for(name, self.partition_count))
+                    return Result(effects=[self._end(transaction, commit, context, epoch, now_ms)])
                 code = Code.CONCURRENT_TRANSACTIONS
         except KafkaError as error:
             code = fencing.code_for_version(error.code, context, _END_KNOWS_FENCED)

@@ -67,8 +67,38 @@ EPOCH_IS_A_FENCE = 10_001
 LATEST_MS = 10_002
 
 
-# The fields that version 0 cannot store, and their default values.
-_TAGGED_FROM = TransactionMetadata._fields.index("previous_producer_id")
+@lru_cache(maxsize=128)
+def _unsigned_varint(value: int) -> bytes:
+    """Cached, since nearly all are small: most calls run no Python code."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_TAGGED: tuple[tuple[str, int, struct.Struct], ...] = (
+    ("previous_producer_id", PREVIOUS_PRODUCER_ID, _INT64),
+    ("next_producer_id", NEXT_PRODUCER_ID, _INT64),
+    ("client_transaction_version", CLIENT_TRANSACTION_VERSION, _INT16),
+    ("next_producer_epoch", NEXT_PRODUCER_EPOCH, _INT16),
+    ("last_producer_epoch", LAST_PRODUCER_EPOCH, _INT16),
+    ("epoch_is_a_fence", EPOCH_IS_A_FENCE, _INT8),
+    ("latest_ms", LATEST_MS, _INT64),
+)
+"""The fields that version 0 cannot store, in the order of their tags."""
+_TAG_ROWS = tuple(
+    (
+        TransactionMetadata._fields.index(name),
+        TransactionMetadata._field_defaults[name],
+        _unsigned_varint(tag) + _unsigned_varint(form.size),
+        form,
+    )
+    for name, tag, form in _TAGGED
+)
+"""Of each: its index, its default value, the bytes before its value, and its form."""
+_TAGGED_FROM = min(index for index, *_ in _TAG_ROWS)
 _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
     _TAGGED_FROM - len(TransactionMetadata._fields) :
 ]
@@ -94,8 +124,7 @@ def decode_key(key: bytes) -> str | None:
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
     """The encoded value, in the lowest version that can store it."""
-    tags = [] if metadata[_TAGGED_FROM:] == _UNTAGGED else _tags_of(metadata)
-    compact = bool(tags)
+    compact = metadata[_TAGGED_FROM:] != _UNTAGGED
     out = bytearray(
         _FIXED.pack(
             1 if compact else 0,
@@ -114,11 +143,13 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
         _put_partitions(metadata, compact, out)
     out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
     if compact:
-        _put_unsigned_varint(len(tags), out)
-        for tag, data in tags:
-            _put_unsigned_varint(tag, out)
-            _put_unsigned_varint(len(data), out)
-            out += data
+        count, tags = 0, bytearray()
+        for index, default, head, form in _TAG_ROWS:
+            value = metadata[index]
+            if value != default:
+                tags += head + form.pack(value)
+                count += 1
+        out += _unsigned_varint(count) + tags
     return bytes(out)
 
 
@@ -188,26 +219,6 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     )
 
 
-def _tags_of(metadata: TransactionMetadata) -> list[tuple[int, bytes]]:
-    """Fields that differ from their defaults, in the order of their tags."""
-    tags = []
-    if metadata.previous_producer_id != NO_PRODUCER_ID:
-        tags.append((PREVIOUS_PRODUCER_ID, _INT64.pack(metadata.previous_producer_id)))
-    if metadata.next_producer_id != NO_PRODUCER_ID:
-        tags.append((NEXT_PRODUCER_ID, _INT64.pack(metadata.next_producer_id)))
-    if metadata.client_transaction_version != 0:
-        tags.append((CLIENT_TRANSACTION_VERSION, _INT16.pack(metadata.client_transaction_version)))
-    if metadata.next_producer_epoch != NO_PRODUCER_EPOCH:
-        tags.append((NEXT_PRODUCER_EPOCH, _INT16.pack(metadata.next_producer_epoch)))
-    if metadata.last_producer_epoch != NO_PRODUCER_EPOCH:
-        tags.append((LAST_PRODUCER_EPOCH, _INT16.pack(metadata.last_producer_epoch)))
-    if metadata.epoch_is_a_fence:
-        tags.append((EPOCH_IS_A_FENCE, _INT8.pack(1)))
-    if metadata.latest_ms != NO_TIMESTAMP:
-        tags.append((LATEST_MS, _INT64.pack(metadata.latest_ms)))
-    return tags
-
-
 def _tag(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
     data = tags.get(tag)
     if data is None:
@@ -230,21 +241,12 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
             name, count = topic.encode(), len(indexes)
             out += struct.pack(f">h{len(name)}si{count}i", len(name), name, count, *indexes)
         return
-    _put_unsigned_varint(len(topics) + 1, out)
+    out += _unsigned_varint(len(topics) + 1)
     for topic, indexes in topics.items():
         name = topic.encode()
-        _put_unsigned_varint(len(name) + 1, out)
-        out += name
-        _put_unsigned_varint(len(indexes) + 1, out)
-        out += struct.pack(f">{len(indexes)}i", *indexes)
+        out += _unsigned_varint(len(name) + 1) + name
+        out += _unsigned_varint(len(indexes) + 1) + struct.pack(f">{len(indexes)}i", *indexes)
         out.append(0)
-
-
-def _put_unsigned_varint(value: int, out: bytearray) -> None:
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 class _Reader:

@@ -13,13 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.end_txn import EndTxnResponse
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -225,14 +222,6 @@ class TransactionMetadata(NamedTuple):
         """
         return self.next_producer if self.is_kept else self.producer
 
-    def is_current(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this is the producer whose requests are accepted, with the current epoch."""
-        if self.epoch_is_a_fence or self.producer_epoch >= MAX_PRODUCER_EPOCH:
-            return False
-        if self.next_producer_epoch < 0:  # no session has kept the transaction (KIP-939)
-            return producer_id == self.producer_id and producer_epoch == self.producer_epoch
-        return self.current_producer == (producer_id, producer_epoch)
-
     @property
     def is_epoch_given_out(self) -> bool:
         """Whether a producer has the current epoch.
@@ -392,12 +381,13 @@ class TransactionMetadata(NamedTuple):
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
-        current = self.current_producer
+        is_kept = self.is_kept
+        current = self.next_producer if is_kept else self.producer
         next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         if is_epoch_exhausted(current.producer_epoch):
             next_producer_id = allocate_producer_id()
-            next_producer_epoch = 0 if self.is_kept else NO_PRODUCER_EPOCH
-        elif self.is_kept:
+            next_producer_epoch = 0 if is_kept else NO_PRODUCER_EPOCH
+        elif is_kept:
             next_producer_id, next_producer_epoch = current[0], current[1] + 1
         return self._moved(
             state,
@@ -463,10 +453,7 @@ class TransactionMetadata(NamedTuple):
         return self._moved(TransactionState.DEAD, wall_ms)
 
     def decision(
-        self,
-        log_partition: int,
-        coordinator_epoch: int,
-        waiting: WaitingEndTxn | WaitingInit | None = None,
+        self, coordinator_epoch: int, waiting: WaitingEndTxn | WaitingInit | None = None
     ) -> Decision:
         """The effect of a Prepare record: the host writes the markers and ends the transaction."""
         assert self.state in PREPARED
@@ -480,7 +467,6 @@ class TransactionMetadata(NamedTuple):
             # `order_ms`, without a call
             self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
             self,
-            log_partition,
             waiting,
         )
 
@@ -489,12 +475,14 @@ class TransactionMetadata(NamedTuple):
 
 
 class WaitingEndTxn(NamedTuple):
-    """The EndTxn that gets `response` at the step of its transaction's end that the table
-    defines.
+    """The EndTxn that is answered at the step of its transaction's end that the table defines.
+
+    producer_id, producer_epoch: the next identity of the producer, for the answer in version 2.
     """
 
     ticket: int
-    response: EndTxnResponse
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
 
 
 class WaitingInit(NamedTuple):
@@ -519,8 +507,7 @@ class Decision(NamedTuple):
     coordinator_epoch: written into the markers. partitions: each gets a marker, in the order in
     which they were added. decided_ms: the time that orders the decision, which no other decision of
     this transactional id has; the base timestamp of its markers. prepare: the content of the
-    Prepare record. log_partition: the partition of __transaction_state. waiting: the request that
-    is answered at the end.
+    Prepare record. waiting: the request that is answered at the end.
     """
 
     transactional_id: str
@@ -531,7 +518,6 @@ class Decision(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     decided_ms: int
     prepare: TransactionMetadata
-    log_partition: int
     waiting: WaitingEndTxn | WaitingInit | None = None
 
 

@@ -78,7 +78,7 @@ class TransactionTable:
     ) -> Decision:
         """The effect of a Prepare record."""
         partition = self.partition_of(prepare.transactional_id)
-        return prepare.decision(partition, self._coordinator_epoch(partition), waiting)
+        return prepare.decision(self._coordinator_epoch(partition), waiting)
 
     def result(
         self, transactional_id: str, moved: list[TransactionMetadata], replies: list[Reply]

@@ -1,4 +1,4 @@
-"""The result of an append to a log."""
+"""Values of an append to a log: the marker that is appended, and the result."""
 
 from __future__ import annotations
 
@@ -15,3 +15,17 @@ class AppendInfo(NamedTuple):
     last_offset: int
     log_append_time_ms: int
     duplicate: bool
+
+
+class NewMarker(NamedTuple):
+    """A marker that is to be appended.
+
+    is_decided: whether a coordinator's decision restores it after a power loss. If not, and with
+    flush.messages=1, its transaction is stable only when the disk has the marker.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    is_decided: bool

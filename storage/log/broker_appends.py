@@ -1,7 +1,6 @@
 """Appends of the broker's own batches: a coordinator's records, and the markers of transactions.
 
-They are not checked like a client's batches (`Log.append`). The order is the same: write the batch,
-then update the producers' state, then move the log's end.
+They are not checked like a client's batches (`Log.append`), and written by the same `Log.write`.
 """
 
 from __future__ import annotations
@@ -9,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.records import (
-    NO_SEQUENCE,
-    encode_marker,
-    encode_pairs,
-    set_offset_and_epoch,
-)
+from barnabas.protocol.records import NO_SEQUENCE, encode_marker, encode_pairs
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
-from barnabas.storage.log.append_info import AppendInfo
-from barnabas.storage.producers.producer_snapshots import aborted_entry
+from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.producers.producer_state import NO_CRC
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
@@ -36,26 +30,11 @@ def append_records(
     After:  log_end_offset is the offset after the last of the records.
     """
     time_ms = now_ms + log.wall.ahead_ms
-    batch = encode_pairs(
-        records,
-        time_ms,
-        producer,
-        base_offset=log.log_end_offset,
-        leader_epoch=log.leader_epoch,
-    )
-    first_offset, last_offset = log.write(batch, len(batch), len(records) - 1, time_ms, now_ms)
+    batch = encode_pairs(records, time_ms, producer)
+    batch_of = None
     if producer is not None:
-        log.producer_state.on_batch(
-            *producer,
-            NO_SEQUENCE,
-            NO_SEQUENCE,
-            first_offset,
-            last_offset,
-            time_ms,
-            True,
-            now_ms,
-        )
-    log.advance(last_offset + 1)
+        batch_of = (*producer, NO_SEQUENCE, NO_SEQUENCE, True, NO_CRC)
+    log.write(batch, len(batch), len(records) - 1, time_ms, now_ms, batch_of)
 
 
 def append_marker(
@@ -66,29 +45,38 @@ def append_marker(
     coordinator_epoch: int,
     commit: bool,
     now_ms: int,
-    decided_ms: int | None = None,
     is_decided: bool = True,
     transaction_version: int = 0,
-) -> AppendInfo:
-    """Write a marker, which ends the producer's transaction on this partition.
+) -> int:
+    """Write a marker, which ends the producer's transaction on this partition, if its epochs allow.
 
-    As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of the
-    clock, since retention and look-ups by time use it. Its parameters are the fields of the marker.
+    Its parameters are the fields of the marker. Gives: its offset.
 
-    Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes the
-            base timestamp of the batch, and also the record's timestamp if the clock is near
-            (MOST_LEAD_MS). is_decided: whether a coordinator's decision restores the marker after a
-            power loss. If not, and with flush.messages=1, the transaction is stable only when the
-            disk has the marker. transaction_version, the marker's version (KIP-1228).
+    Takes:  is_decided, see `NewMarker`. transaction_version, the marker's version (KIP-1228).
     Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError
             where the disk has no space for the marker.
-    After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
-            one with data is in the index.
     Source: KIP-98, "Control messages".
     """
     log.producer_state.check_marker(
         producer_id, producer_epoch, coordinator_epoch, transaction_version
     )
+    marker = NewMarker(producer_id, producer_epoch, coordinator_epoch, commit, is_decided)
+    return write_marker(log, marker, now_ms)
+
+
+def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | None = None) -> int:
+    """Write a marker whose epochs are checked. Gives: its offset.
+
+    As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of the
+    clock, since retention and look-ups by time use it.
+
+    Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes the
+            base timestamp of the batch, and also the record's timestamp if the clock is near
+            (MOST_LEAD_MS).
+    Raises: NotWrittenError where the disk has no space for the marker.
+    After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
+            one with data is in the index.
+    """
     time_ms = now_ms + log.wall.ahead_ms
     if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:
         time_ms = time_ms if decided_ms is None else decided_ms
@@ -97,23 +85,12 @@ def append_marker(
         base_ms = decided_ms
     batch = bytearray(
         encode_marker(
-            commit=commit,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
+            commit=marker.commit,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
             timestamp=time_ms,
             base_timestamp=base_ms,
         )
     )
-    first_offset = log.producer_state.open_txns.get(producer_id)
-    set_offset_and_epoch(batch, log.log_end_offset, log.leader_epoch)
-    offset, _ = log.write(batch, len(batch), 0, time_ms, now_ms)
-    if log.durability.waits_for_disk and not is_decided and first_offset is not None:
-        log.durability.add_pending_marker(first_offset, offset)
-    completed = log.producer_state.on_marker(
-        producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
-    )
-    if completed is not None and completed.aborted:
-        log.segments.active.indexes.append_aborted(aborted_entry(completed))
-    log.advance(offset + 1)
-    return AppendInfo(offset, offset, -1, False)
+    return log.write(batch, len(batch), 0, time_ms, now_ms, None, marker)[0]

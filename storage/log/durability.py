@@ -12,7 +12,7 @@
     _new_paths            beside the segments that are not                has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
                           durable_offset, otherwise the log's end
-    _pending_markers      markers whose transaction is not stable before  `append_marker`; the
+    _pending_markers      markers whose transaction is not stable before  `Log.write`; the
                           the high watermark has passed them              high watermark
 
 recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread

@@ -34,11 +34,13 @@ from typing import NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
+    BASE_OFFSET,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
     MAX_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
-    set_offset_and_epoch,
 )
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.batch.validate import (
@@ -55,7 +57,7 @@ from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedTxn
-from barnabas.storage.log.append_info import AppendInfo
+from barnabas.storage.log.append_info import AppendInfo, NewMarker
 from barnabas.storage.log.durability import Durability, FlushToken
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
 from barnabas.storage.log.log_files import LogFiles
@@ -64,7 +66,7 @@ from barnabas.storage.log.retention import expired_count
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.segment_turnover import SegmentTurnover
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
 from barnabas.storage.producers.producer_state import (
     ProducerEntry,
     ProducerStateManager,
@@ -73,6 +75,11 @@ from barnabas.storage.producers.producer_state import (
 from barnabas.storage.producers.producer_window import restore_window
 
 UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch costs as much as reading this many bytes
+
+BatchOf = tuple[int, int, int, int, bool, int]
+"""A batch's producer id, producer epoch, first and last sequence, whether it is transactional, and
+its checksum as the client sent it.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -265,6 +272,7 @@ class Log:
                 f"{size} bytes do not fit a segment of {self._segment_bytes}",
                 knows_log_start=False,
             )
+        batch_of = None
         if producer_id >= 0:
             last_sequence = (sequence + last_delta) & MAX_SEQUENCE
             transactional = attributes & TRANSACTIONAL != 0
@@ -279,24 +287,10 @@ class Log:
                 return AppendInfo(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
                 )
-            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
-            first_offset, last_offset = self.write(view, size, last_delta, max_timestamp, now_ms)
-            self.producer_state.on_batch(
-                producer_id,
-                epoch,
-                sequence,
-                last_sequence,
-                first_offset,
-                last_offset,
-                max_timestamp,
-                transactional,
-                now_ms,
-                crc,
-            )
-        else:
-            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
-            first_offset, last_offset = self.write(view, size, last_delta, max_timestamp, now_ms)
-        self.advance(last_offset + 1)
+            batch_of = (producer_id, epoch, sequence, last_sequence, transactional, crc)
+        first_offset, last_offset = self.write(
+            view, size, last_delta, max_timestamp, now_ms, batch_of
+        )
         return AppendInfo(
             first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
         )
@@ -308,14 +302,19 @@ class Log:
         last_delta: int,
         max_timestamp: int,
         now_ms: int,
+        batch_of: BatchOf | None = None,
+        marker: NewMarker | None = None,
     ) -> tuple[int, int]:
-        """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
+        """Write a checked batch at the end of the log, and move the end: the one place for this.
 
-        The caller updates the producers' state and calls `advance`.
+        Takes:  batch_of, of a batch with a producer: its fields. marker, if the batch is one.
+        Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
         Raises: NotWrittenError without space, after which only a segment may be new. OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
+        BASE_OFFSET.pack_into(view, 0, first_offset)
+        LEADER_EPOCH.pack_into(view, LEADER_EPOCH_AT, self.leader_epoch)
         segment = self.segments.active
         try:
             if self.files.lacks_epoch:
@@ -329,21 +328,28 @@ class Log:
         if not self.unread_bytes:
             self._changed_logs.setdefault(self, now_ms)
         self.unread_bytes += size + UNREAD_BATCH_BYTES
-        return first_offset, last_offset
-
-    def advance(self, end_offset: int) -> None:
-        """Move the log's end, after the producers' state was updated."""
-        self.log_end_offset = self.segments.end_offset = end_offset
         state = self.producer_state
-        state.end_offset = end_offset
-        if self.durability.waits_for_disk:
+        if batch_of is not None:
+            producer_id, epoch, sequence, last_sequence, transactional, crc = batch_of
+            state.on_batch(
+                producer_id, epoch, sequence, last_sequence, first_offset, last_offset,
+                max_timestamp, transactional, now_ms, crc,
+            )  # fmt: skip
+        elif marker is not None:
+            completed = state.on_marker(*marker[:4], last_offset, max_timestamp, now_ms)
+            if completed is not None:
+                if self.durability.waits_for_disk and not marker.is_decided:
+                    self.durability.add_pending_marker(completed.first_offset, last_offset)
+                if completed.aborted:
+                    segment.indexes.append_aborted(aborted_entry(completed))
+        # the end moves last: the last stable offset is computed from the producers' state
+        end_offset = last_offset + 1
+        self.log_end_offset = self.segments.end_offset = state.end_offset = end_offset
+        if not self.durability.waits_for_disk:
+            self.high_watermark = self.last_stable_offset = end_offset
+        if state.open_txns or self.durability.waits_for_disk:
             self._update_stable()
-            return
-        self.high_watermark = end_offset
-        if state.open_txns:
-            self._update_stable()
-        else:
-            self.last_stable_offset = end_offset
+        return first_offset, last_offset
 
     def _update_stable(self) -> None:
         stable = self.high_watermark

@@ -248,8 +248,9 @@ class ProducerStateManager:
 
     def epochs_of_decision(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
-    ) -> tuple[int, int]:
-        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
+    ) -> tuple[int, int] | None:
+        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision; None if
+        nothing is open, and the producer has a later epoch here.
 
         An open transaction can always be ended. There is no other coordinator, so a higher epoch in
         the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
@@ -259,8 +260,10 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             return producer_epoch, coordinator_epoch
-        if entry.txn_first_offset >= 0:
-            producer_epoch = max(producer_epoch, entry.producer_epoch)
+        if producer_epoch < entry.producer_epoch:
+            if entry.txn_first_offset < 0:
+                return None
+            producer_epoch = entry.producer_epoch
         return producer_epoch, max(coordinator_epoch, entry.coordinator_epoch)
 
     def active_producers(self) -> list[ActiveProducer]:

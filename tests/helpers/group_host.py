@@ -110,7 +110,7 @@ def check_timers(coordinator: GroupCoordinator) -> None:
         of_classic = group.classic._members
         return {*of_classic.by_id, *of_classic.pending_ids}
 
-    for kind, group_id, member_id in list(timers._rows):
+    for kind, group_id, member_id in list(timers):
         group = coordinator.group(group_id)
         assert group is not None, f"a timer {kind} of the group {group_id}, which is gone"
         if member_id:
@@ -385,7 +385,7 @@ class GroupHost:
             self.handle(self.coordinator.on_tick(self.event_ms()))
             following_ms = self.coordinator.next_deadline_ms()
             is_assigning = any(
-                kind == group_timers.ASSIGNING for kind, _, _ in self.coordinator.timers._rows
+                kind == group_timers.ASSIGNING for kind, _, _ in self.coordinator.timers
             )
             assert following_ms is None or following_ms > self.now_ms or is_assigning, (
                 "a tick left something that was due"

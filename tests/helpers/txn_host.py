@@ -41,7 +41,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.request_context import RequestContext
@@ -70,7 +70,7 @@ def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
         if one.state in AT_REST
         or (one.state is TransactionState.ONGOING and one.timeout_ms != NO_TIMEOUT_MS)
     }
-    assert timed - ending <= set(coordinator._timers._rows) <= timed
+    assert timed - ending <= set(coordinator._timers) <= timed
     assert coordinator.two_phase == {name for name, one in transactions.items() if one.is_two_phase}
     kept = {one.kept_from for one in transactions.values() if one.kept_from is not None}
     assert coordinator.kept_from == kept
@@ -209,10 +209,13 @@ class TxnHost:
         self.written.append(decision)
         complete = self.coordinator.complete(decision, self.event_ms())
         if complete is not None:
-            self._append_metadata(decision.log_partition, complete)
-            done = Result(decision.log_partition)
+            partition = self.coordinator.partition_of(decision.transactional_id)
+            self._append_metadata(partition, complete)
+            done = Result(partition)
             if isinstance(decision.waiting, WaitingEndTxn):
-                done.replies.append(Reply(*decision.waiting))
+                ticket, *producer = decision.waiting
+                response = EndTxnResponse(0, Code.NONE, *producer)
+                done.replies.append(Reply(ticket, response))
             elif isinstance(decision.waiting, WaitingInit):
                 done = self.coordinator.begin_session(complete, decision.waiting, self.event_ms())
             self.handle(done)
@@ -256,7 +259,8 @@ class TxnHost:
             self._append_metadata(result.partition, metadata)
         for effect in result.effects:
             if isinstance(effect, Decision):
-                self._append_metadata(effect.log_partition, effect.prepare)
+                partition = self.coordinator.partition_of(effect.transactional_id)
+                self._append_metadata(partition, effect.prepare)
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
         """Let a record be in the log that no request has led to."""

@@ -77,7 +77,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "LogManager.create",
     ),
     "storage/log/log.py": (
-        "Log.append*", "Log.write", "Log.advance", "Log._update_stable",
+        "Log.append*", "Log.write", "Log._update_stable",
         "Log.*transaction*", "Log._roll",
         "Log.read", "Log.delete_records_before", "Log._raise_log_start", "Log.*flush",
     ),

@@ -163,7 +163,7 @@ class LogMachine(RuleBasedStateMachine):
     def end_txn(self, pid: int, commit: bool, bump: bool) -> None:
         producer = self.producers[pid]
         producer.epoch += bump
-        info = append_marker(
+        offset = append_marker(
             self.log,
             producer_id=pid,
             producer_epoch=producer.epoch,
@@ -171,7 +171,7 @@ class LogMachine(RuleBasedStateMachine):
             commit=commit,
             now_ms=NOW_MS,
         )
-        assert info.first_offset == self.end
+        assert offset == self.end
         self.end += 1
         if bump:
             producer.next_sequence, producer.batches = 0, []

@@ -23,6 +23,7 @@ from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.transactions import transaction_end
 from barnabas.broker.transactions.transaction_end import (
+    Ending,
     Endings,
     TransactionEnds,
     TransactionMarkers,
@@ -801,12 +802,12 @@ def decisions_do_not_keep() -> Iterator[None]:
     tweak=focuses.with_outages_and_slow_flushes,
 )
 def off_line_partitions_have_no_end() -> Iterator[None]:
-    partition_ends = TransactionEnds._partition_ends
+    partition_ends = Ending.partition_ends
 
-    def ends_on_line(self: TransactionEnds, decision: Any) -> Any:
-        return tuple(end for end in partition_ends(self, decision) if end.offset != OFFLINE_END)
+    def ends_on_line(self: Ending, topics: Any) -> Any:
+        return tuple(end for end in partition_ends(self, topics) if end.offset != OFFLINE_END)
 
-    with changed(TransactionEnds, "_partition_ends", ends_on_line):
+    with changed(Ending, "partition_ends", ends_on_line):
         yield
 
 
@@ -820,21 +821,21 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
     tweak=focuses.from_kafka,
 )
 def coordinator_epochs_stand_still() -> Iterator[None]:
-    make = TransactionCoordinator.__init__
+    decision = TransactionMetadata.decision
 
-    def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
-        make(self, *args, **named)
-        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
+    def of_epoch_0(self: TransactionMetadata, _coordinator_epoch: int, *waiting: Any) -> Decision:
+        return decision(self, 0, *waiting)
 
     epochs = ProducerStateManager.epochs_of_decision
 
     def of_decision(
         self: ProducerStateManager, producer_id: int, producer_epoch: int, coordinator_epoch: int
-    ) -> tuple[int, int]:
-        return epochs(self, producer_id, producer_epoch, coordinator_epoch)[0], coordinator_epoch
+    ) -> tuple[int, int] | None:
+        right = epochs(self, producer_id, producer_epoch, coordinator_epoch)
+        return None if right is None else (right[0], coordinator_epoch)
 
     with (
-        changed(TransactionCoordinator, "__init__", of_epoch_0),
+        changed(TransactionMetadata, "decision", of_epoch_0),
         changed(ProducerStateManager, "epochs_of_decision", of_decision),
     ):
         yield
@@ -1422,14 +1423,14 @@ def late_batches_begin_transactions() -> Iterator[None]:
 
 @defect("the aborted index says that a transaction began one offset later", "aborted-read")
 def aborted_index_off_by_one() -> Iterator[None]:
-    entry_of = broker_appends.aborted_entry
+    entry_of = log_module.aborted_entry
 
     def entry(completed: Any) -> Any:
         right = entry_of(completed)
         return right._replace(first_offset=right.first_offset + 1)
 
     with (
-        changed(broker_appends, "aborted_entry", entry),
+        changed(log_module, "aborted_entry", entry),
         changed(log_reader, "aborted_entry", entry),
     ):
         yield
@@ -1505,12 +1506,12 @@ def aborted_transactions_are_not_told() -> Iterator[None]:
     "the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn"
 )
 def aborts_are_marked_as_commits() -> Iterator[None]:
-    append = transaction_end.append_marker
+    write = transaction_end.write_marker
 
-    def append_marker(log: Log, **fields: Any) -> Any:
-        return append(log, **fields | {"commit": True})
+    def write_marker(log: Log, marker: Any, *times: Any) -> Any:
+        return write(log, marker._replace(commit=True), *times)
 
-    with changed(transaction_end, "append_marker", append_marker):
+    with changed(transaction_end, "write_marker", write_marker):
         yield
 
 

@@ -15,6 +15,8 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
+from helpers.our_messages import request_frame
+from helpers.walks import PACKAGES, Walk
 
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
 from barnabas.broker.rim.daemon.opening import open_broker
@@ -55,6 +57,24 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
         if host.flushes:
             host.flush()
     host.close()
+
+
+# --- a request's way ----------------------------------------------------------------------------
+
+
+def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
+    """Each call costs such a request nearly one percent: a further one has to be worth that."""
+    host.create("t")
+    for _ in range(3):  # what is made at first use is made
+        assert error_of(host.call(1, produce("t"), 9)) == 0
+    frame = memoryview(bytearray(request_frame(produce("t"), 9, 1)))
+    with Walk() as walk:
+        host.broker.on_frame(1, frame, host.now_ms)
+    assert [connection for connection, _ in host.broker.outbox.sends] == [1]
+    host.broker.outbox.sends.clear()
+    files = walk.files(*PACKAGES)
+    print(f"{files.total()} calls in {len(files)} files, {walk.changes} changes of file")
+    assert files.total() <= 24 and len(files) <= 15 and walk.changes <= 15, walk.calls
 
 
 # --- one at a time ------------------------------------------------------------------------------

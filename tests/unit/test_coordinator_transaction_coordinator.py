@@ -344,6 +344,24 @@ def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[obje
     return () if transaction is None else tuple(transaction.partitions)
 
 
+def test_only_the_current_producer_may_ask_for_the_commit(host: TxnHost) -> None:
+    pid, epoch = begun(host)
+    assert open_partitions(host, "txn", pid, epoch) == (("t", 0),)
+    assert open_partitions(host, "txn", pid, epoch + 1) == ()
+    assert open_partitions(host, "txn", pid + 1, epoch) == ()
+    assert open_partitions(host, "other", pid, epoch) == ()
+    transaction = host.coordinator.metadata("txn")
+    assert transaction is not None
+    host.coordinator.apply(transaction._replace(next_producer_id=9, next_producer_epoch=4))
+    assert open_partitions(host, "txn", 9, 4) == (("t", 0),), "a session has kept it"
+    assert open_partitions(host, "txn", pid, epoch) == ()
+    for is_fenced, last in [(True, epoch), (False, MAX_EPOCH)]:
+        host.coordinator.apply(
+            transaction._replace(epoch_is_a_fence=is_fenced, producer_epoch=last)
+        )
+        assert open_partitions(host, "txn", pid, last) == (), "no producer has this epoch"
+
+
 # the path of a transaction
 
 
@@ -944,7 +962,7 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
     assert host.state("txn") == "Ongoing"
     assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.NONE}
     host.awaiting_data.clear()
-    assert host.coordinator.on_data(transaction, END_TXN, host.now_ms) is None
+    assert host.coordinator.on_data(transaction, END_TXN, 0, host.now_ms) is None
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"
     host.tick(1)

@@ -98,10 +98,9 @@ def test_a_first_session_remembers_nobody_before_it() -> None:
 
 def test_an_epoch_that_only_fences_or_is_the_last_is_nobodys() -> None:
     metadata = TransactionMetadata("txn", 7, 3, 60_000)
-    assert metadata.is_current(7, 3)
-    assert not metadata.is_current(7, 2) and not metadata.is_current(8, 3)
-    assert not metadata._replace(epoch_is_a_fence=True).is_current(7, 3)
-    assert not metadata._replace(producer_epoch=32767).is_current(7, 32767)
+    assert metadata.current_producer == (7, 3) and metadata.is_epoch_given_out
+    assert not metadata._replace(epoch_is_a_fence=True).is_epoch_given_out
+    assert not metadata._replace(producer_epoch=32767).is_epoch_given_out
 
 
 def no_id() -> int:
@@ -112,10 +111,9 @@ def no_id() -> int:
 def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoch) -> None:
     transaction = begun(100)
     assert not transaction.is_kept and transaction.kept_from is None
-    assert transaction.current_producer == (5, 3) and transaction.is_current(5, 3)
+    assert transaction.current_producer == (5, 3)
     kept = transaction.kept(keeper, NO_PRODUCER, 60_000, 200)
     assert kept.is_kept and kept.current_producer == keeper
-    assert kept.is_current(*keeper) and not kept.is_current(5, 3)
     assert kept.kept_from == (5, 3), "whose batches join it no more"
     ended = kept.prepared(True, 300)
     assert not ended.is_kept and ended.current_producer == (5, 3)

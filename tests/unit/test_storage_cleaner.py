@@ -102,7 +102,7 @@ class Producer:
             coordinator_epoch=0,
             commit=commit,
             now_ms=now_ms,
-        ).first_offset
+        )
 
 
 # --- keys ---------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     PARTITION_METADATA_NAME,
 )
-from barnabas.storage.log.append_info import AppendInfo
-from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.append_info import AppendInfo, NewMarker
+from barnabas.storage.log.broker_appends import append_marker, append_records, write_marker
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
@@ -83,7 +83,7 @@ def end(
         coordinator_epoch=coordinator_epoch,
         commit=commit,
         now_ms=now_ms,
-    ).first_offset
+    )
 
 
 # --- idempotence --------------------------------------------------------------------------------
@@ -709,7 +709,7 @@ def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstab
     if has_data:
         send(log, pid=1, epoch=0, seq=0, transactional=True)
     log.flush()
-    info = append_marker(
+    offset = append_marker(
         log,
         producer_id=1,
         producer_epoch=0,
@@ -718,7 +718,7 @@ def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstab
         now_ms=NOW_MS,
         is_decided=is_decided,
     )
-    assert info == AppendInfo(int(has_data), int(has_data), -1, False)
+    assert offset == int(has_data)
     if flush_messages > 1:
         assert log.last_stable_offset == log.log_end_offset
     else:
@@ -774,10 +774,7 @@ def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
     log = new_log(tmp_path)[1]
     send(log, pid=2, epoch=0, seq=0, transactional=True)
     decided_ms = NOW_MS + behind_ms
-    append_marker(
-        log, producer_id=2, producer_epoch=0, coordinator_epoch=7, commit=True, now_ms=NOW_MS,
-        decided_ms=decided_ms,
-    )  # fmt: skip
+    write_marker(log, NewMarker(2, 0, 7, True, True), NOW_MS, decided_ms)
     header, marker = list(log.read_batches())[-1]
     is_near = abs(behind_ms) <= 1000
     assert (header.base_timestamp, header.max_timestamp) == (

@@ -203,7 +203,8 @@ def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> No
     batch(state, epoch=4)
     assert state.epochs_of_decision(PID, 3, 5) == (4, 5)
     marker(state, epoch=4, coordinator_epoch=9)
-    assert state.epochs_of_decision(PID, 3, 5) == (3, 9), "nothing is open"
+    assert state.epochs_of_decision(PID, 3, 5) is None, "nothing is open, and its epoch is later"
+    assert state.epochs_of_decision(PID, 4, 5) == (4, 9)
     assert state.epochs_of_decision(PID, 5, 10) == (5, 10)
 
 

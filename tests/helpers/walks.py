@@ -1,0 +1,56 @@
+"""Which functions of the product an event passes: their number bounds what a reader has to follow.
+
+Calls of the standard library and of C functions are not counted, nor what the disk does behind its
+seam (the pool of descriptors is behind it), so the numbers are the same with each Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+
+import barnabas
+
+PACKAGES = ("broker", "coordinator", "protocol", "storage")
+BELOW_THE_SEAM = "/pooled_disk.py"
+COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+
+
+class Walk:
+    """The calls of the product's functions, while it is entered: (package, file, function)."""
+
+    def __init__(self) -> None:
+        root = Path(barnabas.__file__).parent
+        self._roots = {
+            f"{directory}/": package
+            for package in PACKAGES
+            for directory in {root / package, (root / package).resolve()}
+        }
+        self.calls: list[tuple[str, str, str]] = []
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name not in COMPREHENSIONS:  # calls before Python 3.12
+            path = code.co_filename
+            for root, package in self._roots.items():
+                if path.startswith(root) and not path.endswith(BELOW_THE_SEAM):
+                    name = f"{package}/{path[len(root) :]}"
+                    self.calls.append((package, name, code.co_qualname))
+
+    def files(self, *packages: str) -> Counter[str]:
+        return Counter(name for package, name, _ in self.calls if package in packages)
+
+    @property
+    def changes(self) -> int:
+        """How often the next call is in another file."""
+        return sum(after[1] != before[1] for before, after in pairwise(self.calls))
