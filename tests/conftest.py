@@ -116,20 +116,29 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """What a failed test left open is closed with it: no later test is blamed for its sockets.
 
-    Python keeps the last failure, and with it the frames of the test and all that they hold.
+    Python keeps the last failure, and with it the frames of the test and all that they hold. What
+    clients forget to close is no error in the tests that use them, but would be in those after.
     """
     answer = yield
-    if item.stash.get(HAS_FAILED, False):
+    has_failed = item.stash.get(HAS_FAILED, False)
+    if has_failed:
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 delattr(sys, name)
+    if has_failed or (_uses_clients(item) and nextitem and not _uses_clients(nextitem)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
     return answer
+
+
+def _uses_clients(item: pytest.Item) -> bool:
+    return item.get_closest_marker("e2e") is not None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 from checkers import kinds_of
 
 from sim import quota_defects, share_defects, two_phase_defects  # enter their own into the list
@@ -19,8 +21,17 @@ from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
 MOST_SEEDS = 300
+ONE_IN = 3  # `make test` looks for one mistake in so many, `make test-long` for the others
 PATH = Path(__file__).with_suffix(".json")
 SEEDS: dict[str, int] = json.loads(PATH.read_text()) if PATH.exists() else {}
+
+
+def one_in_some(defects: Sequence[Any]) -> list[Any]:
+    """The parameters of a test that looks for planted mistakes: most of them are long tests."""
+    return [
+        pytest.param(defect, id=defect.name, marks=pytest.mark.long if number % ONE_IN else ())
+        for number, defect in enumerate(defects)
+    ]
 
 
 def seeds_for(defect: Defect) -> Iterator[int]:

@@ -188,7 +188,8 @@ class ConsumerGroups:
             now_ms,
         )
         before = change.current(member_id)
-        current = change.reconcile(member_id, _owned(request))
+        owned = _owned(request)
+        current = change.reconcile(member_id, owned)
         if current is not before:
             self._time_revocation(request.group_id, member_id, value, current, now_ms)
         self._timers.schedule(
@@ -196,16 +197,19 @@ class ConsumerGroups:
             now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
         )
         result.records += change.records
-        is_due = _is_full(request) or (
-            current is not before and _partitions(before.assigned) != _partitions(current.assigned)
-        )
+        if current is before:
+            # It lists others than it has: the answer that named these may be lost. Kafka does not
+            # repeat it, and librdkafka, which sends the same list again, waits for it.
+            is_due = owned is not None and not _lists(owned, current.assigned)
+        else:
+            is_due = _partitions(before.assigned) != _partitions(current.assigned)
         return ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=overrides.get(
                 HEARTBEAT_INTERVAL, self._settings.heartbeat_interval_ms
             ),
-            assignment=_assignment_of(current) if is_due else None,
+            assignment=_assignment_of(current) if is_due or _is_full(request) else None,
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
@@ -619,6 +623,12 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
         )
         and request.topic_partitions is not None
     )
+
+
+def _lists(owned: Owned, assigned: PartitionEpochs) -> bool:
+    """Whether the partitions that the member lists are those that it has."""
+    listed = {topic_id: set(partitions) for topic_id, partitions in owned.items() if partitions}
+    return listed == {topic_id: set(epochs) for topic_id, epochs in assigned.items() if epochs}
 
 
 def _partitions(assigned: PartitionEpochs) -> dict[uuid.UUID, list[int]]:
