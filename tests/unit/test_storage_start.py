@@ -401,7 +401,7 @@ def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
     topics = _Topics()
     again.load(lambda topic: LogConfig(), NOW_MS, known_topics=lambda: topics)
     assert (("t", 0) in again.offline) is is_damaged
-    message = f"t-1 is gone, and had records up to offset {point - 1}"
+    message = f"t-1 is missing, and had records up to offset {point - 1}"
     assert ("is gone" in caplog.text) is is_missed and (message in caplog.text) is is_missed
 
 
