@@ -141,7 +141,7 @@ class BrokerConnection:
         except OSError as error:
             raise self._lost(error) from error
         if _SIZE.unpack_from(frame)[0] != correlation_id:
-            raise ConnectionLostError(f"{self.address} answers another request")
+            raise ConnectionLostError(f"{self.address} answered another request")
         return frame
 
     def _read(self, count: int) -> bytes:
