@@ -388,8 +388,8 @@ class Broker:
             if api
             else f"a request with API key {header.api_key}"
         )
-        spoken = f"; versions {api.min_version} to {api.max_version} are spoken" if api else ""
-        raise ProtocolViolation(f"{what} is not spoken here{spoken}")
+        spoken = f"; versions {api.min_version} to {api.max_version} are" if api else ""
+        raise ProtocolViolation(f"{what} is not supported{spoken}")
 
     # --- completions from the rim ----------------------------------------------------------------
 
@@ -524,9 +524,9 @@ def _read_body(row: Route, frame: Buffer, header: RequestHeader) -> Message:
         request: Message = row.read(frame, header.body_start, header.api_version)[0]
     except TooManyElementsError as error:
         raise ProtocolViolation(
-            f"a {row.name} request of {len(frame):,} bytes names more than may be read of one: its "
-            "lists have more elements than requests of its kind may have. Name less in each "
-            "request; the bounds grow with barnabas.request.max.bytes"
+            f"a {row.name} request of {len(frame):,} bytes has more elements in its lists than "
+            "a request of its kind may have: name fewer in each request; the limits grow with "
+            "barnabas.request.max.bytes"
         ) from error
     except (struct.error, IndexError, MalformedMessageError) as error:
         raise ProtocolViolation(
