@@ -103,7 +103,7 @@ def test_a_ca_that_is_missing_is_named(
 ) -> None:
     settings = _settings(right, brokers[right])
     gone = client.error(brokers[right], settings | {"ssl.truststore.location": "/nowhere.pem"})
-    assert "ssl.truststore.location=/nowhere.pem: no such file" in gone
+    assert "ssl.truststore.location=/nowhere.pem: the file does not exist" in gone
     del settings["ssl.truststore.location"]
     missing = client.error(brokers[right], settings)
     assert "certificate is not trusted" in missing

@@ -95,7 +95,7 @@ def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_p
     assert (target / "orders-1" / f"{0:020}.log").exists()
     assert [path.name for path in target.parent.iterdir()] == ["logs"]
     refused = barnabas("graduate", str(data_dir), "--to", str(target))
-    assert (refused.code, "is there already" in refused.err) == (1, True)
+    assert (refused.code, "exists: name a new directory" in refused.err) == (1, True)
 
 
 def test_only_an_unfinished_copy_is_removed(

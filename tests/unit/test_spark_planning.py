@@ -179,8 +179,8 @@ def test_offsets_that_begin_behind_their_end(
     with pytest.raises(
         DataLossError,
         match=(
-            r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made "
-            r"again.*failOnDataLoss"
+            r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was "
+            r"recreated.*failOnDataLoss"
         ),
     ):
         from_offset(14)

@@ -127,10 +127,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--audit-log",
         metavar="FILE",
-        help=(
-            "append a line of JSON to that file for each operation that is allowed or refused; "
-            "docs/SECURITY.md"
-        ),
+        help="append a JSON line to it for each allowed or refused operation; docs/SECURITY.md",
     )
     start.add_argument(
         "--metrics-port",
@@ -154,10 +151,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--console-registry",
         metavar="URL",
-        help=(
-            "the schema registry with which the console decodes keys and values (Avro, "
-            "Protobuf, JSON Schema); needs the extra `schemas`"
-        ),
+        help="the schema registry for the console's keys and values; needs the extra `schemas`",
     )
     start.add_argument(
         "--log-format",
