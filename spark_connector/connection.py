@@ -167,7 +167,7 @@ class Connection:
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
         try:
-            self._agree()
+            self._negotiate()
         except BaseException:
             self.close()
             raise
@@ -200,7 +200,7 @@ class Connection:
             raise
         return connected
 
-    def _agree(self) -> None:
+    def _negotiate(self) -> None:
         """Agree on versions, and log in."""
         answer = self.request(API_VERSIONS, ApiVersionsRequest())
         if answer.error_code:

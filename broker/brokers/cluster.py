@@ -300,7 +300,7 @@ class Cluster:
 
         def without_node(_: str, before: Leadership) -> Leadership:
             in_sync = tuple(one for one in before.in_sync if one != node_id) or before.in_sync
-            leader = before.leader if before.leader != node_id else self._first_there(before)
+            leader = before.leader if before.leader != node_id else self._first_available(before)
             return Leadership(leader, before.replicas, in_sync)
 
         return self._change(without_node)
@@ -381,7 +381,7 @@ class Cluster:
         self.generation += 1
         return [partition]
 
-    def _first_there(self, leadership: Leadership) -> int:
+    def _first_available(self, leadership: Leadership) -> int:
         return next(iter(self._in_sync_there(leadership)), NO_LEADER)
 
     def _in_sync_there(self, leadership: Leadership) -> list[int]:

@@ -427,10 +427,10 @@ class Leadership:
         assert request is not None, "an answer to nothing"
         if isinstance(answer, Found):
             assert isinstance(request, Read), "a write is answered with a record"
-            self._see(answer.version, answer.value, now_ms)
+            self._process_record(answer.version, answer.value, now_ms)
         elif isinstance(answer, Written):
             assert isinstance(request, Write), "a read is answered as a write"
-            self._see(answer.version, request.value, now_ms)
+            self._process_record(answer.version, request.value, now_ms)
         else:
             if isinstance(answer, Conflict):
                 self._pending.pop()
@@ -439,7 +439,7 @@ class Leadership:
                 self._next_ms = now_ms + self._settings.ttl_ms // POLL_PARTS
             self._must_read = True
 
-    def _see(self, version: str, value: bytes, now_ms: int) -> None:
+    def _process_record(self, version: str, value: bytes, now_ms: int) -> None:
         """Process a record that was seen."""
         self._must_read = False
         if version != self._version:
