@@ -25,7 +25,7 @@ except MissingRequirementError as error:
     raise ImportError(str(error)) from None
 except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for
     raise ImportError(
-        f"the source needs the package {error.name} and there is none: {install_command('spark')}"
+        f"the source needs the package {error.name} which is missing: {install_command('spark')}"
     ) from None
 with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
     find_java()

@@ -414,8 +414,8 @@ class Broker:
             if api
             else f"a request with API key {header.api_key}"
         )
-        spoken = f"; versions {api.min_version} to {api.max_version} are spoken" if api else ""
-        raise ProtocolViolation(f"{what} is not spoken here{spoken}")
+        spoken = f"; versions {api.min_version} to {api.max_version} are" if api else ""
+        raise ProtocolViolation(f"{what} is not supported{spoken}")
 
     # --- completions from the rim ----------------------------------------------------------------
 
@@ -544,8 +544,8 @@ def _unreadable(row: Route, frame: Buffer, error: Exception) -> ProtocolViolatio
     """The violation of a request whose body cannot be read."""
     if isinstance(error, TooManyElementsError):
         return ProtocolViolation(
-            f"a {row.name} request of {len(frame):,} bytes names more than may be read of one: its "
-            "lists have more elements than requests of its kind may have. Name less in each "
-            "request; the bounds grow with barnabas.request.max.bytes"
+            f"a {row.name} request of {len(frame):,} bytes has more elements in its lists than "
+            "a request of its kind may have: name fewer in each request; the limits grow with "
+            "barnabas.request.max.bytes"
         )
     return ProtocolViolation(f"the body of a {row.name} request cannot be read: {error}")

@@ -32,7 +32,7 @@ logger = logging.getLogger("barnabas.groups")
 
 MOST_REASONS = 3  # reasons in one answer
 MOST_KEPT = 1_000  # reasons that are kept
-NO_ROOM = "the broker's disk has no room for it"
+NO_ROOM = "the broker's disk is full"
 
 
 # --- names --------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def check_names(topology: Topology) -> None:
         if name in INTERNAL_TOPICS:
             raise KafkaError(
                 Code.STREAMS_INVALID_TOPOLOGY,
-                f"The topic '{name}' is the broker's own: an application may not use it.",
+                f"The topic '{name}' is internal: an application may not use it.",
             )
         try:
             check_topic_name(name)
@@ -144,7 +144,7 @@ class StreamsTopics:
             failed.update(dict.fromkeys(lacking, NO_ROOM))
         self._making.difference_update(topic.name for topic in wanted)
         for name, reason in failed.items():
-            logger.warning("the internal topic %s could not be made: %s", name, reason)
+            logger.warning("the internal topic %s could not be created: %s", name, reason)
             while len(self._reasons) >= MOST_KEPT:
                 del self._reasons[next(iter(self._reasons))]
             self._reasons[name] = (reason, now_ms + kept_ms)

@@ -258,7 +258,7 @@ def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
     """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
-        raise DecompressionError(Codec.SNAPPY, f"{len(data)} bytes do not become {size}")
+        raise DecompressionError(Codec.SNAPPY, f"{len(data)} bytes do not decompress to {size}")
     if before + size > limit:
         raise TooLargeError(limit)
     out = bytearray(size)
@@ -280,7 +280,7 @@ def _check_lz4(data: bytes | memoryview) -> None:
     # Java's reader, which most consumers use, refuses such frames.
     if not data[4] & LZ4_INDEPENDENT_BLOCKS:
         raise DecompressionError(
-            Codec.LZ4, "its blocks depend on each other, which Java clients do not read"
+            Codec.LZ4, "its blocks depend on each other, which Java clients cannot read"
         )
 
 

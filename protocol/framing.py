@@ -194,8 +194,8 @@ class FrameBuffer:
         if not 0 < size <= self.max_frame_bytes:
             raise ProtocolViolation(
                 f"a request of {size} bytes: it must be between 1 and {self.max_frame_bytes} "
-                "(socket.request.max.bytes; sasl.server.max.receive.size before the client has "
-                "shown who it is)" + hint_of_other_protocol(bytes(self._view[self.start : start]))
+                "(socket.request.max.bytes; sasl.server.max.receive.size before authentication)"
+                + hint_of_other_protocol(bytes(self._view[self.start : start]))
             )
         # The API key is in the frame's first two bytes: a request that is too large is refused
         # before its body is received.
@@ -293,7 +293,7 @@ def hint_of_other_protocol(first_bytes: bytes) -> str:
     # A TLS handshake record (22) of version 3.x.
     if first_bytes[:2] == b"\x16\x03":
         return (
-            "; it looks like TLS, which this listener does not speak: set "
+            "; it looks like TLS, which this listener does not support: set "
             "security.protocol=PLAINTEXT (or SASL_PLAINTEXT) in the client"
         )
     if first_bytes in (b"GET ", b"POST", b"HEAD", b"PUT "):

@@ -89,7 +89,7 @@ def is_message_set(data: bytes | bytearray | memoryview) -> bool:
 
 def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> bytes:
     if codec == Codec.ZSTD:
-        raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "old messages in zstd")
+        raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "messages of an old format in zstd")
     if codec > Codec.ZSTD:
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     value = message.value or b""
@@ -154,7 +154,7 @@ def _message(data: bytes) -> tuple[int, NewRecord]:
         raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
     magic, attributes = _FORM.unpack_from(data, _CRC.size)
     if magic not in (0, 1):
-        raise KafkaError(Code.INVALID_RECORD, f"a message of magic {magic} among old ones")
+        raise KafkaError(Code.INVALID_RECORD, f"a message of magic {magic} in a message set")
     at = _CRC.size + _FORM.size
     timestamp = NO_TIMESTAMP
     try:

@@ -67,7 +67,7 @@ class BoundedBytes(bytes):
         """Subtract elements that are about to be read. Raises: TooManyElementsError."""
         self.elements_left -= count
         if self.elements_left < 0:
-            raise TooManyElementsError("it names more than one request may name")
+            raise TooManyElementsError("it has more elements than one request may have")
 
 
 class Writable(Protocol):
@@ -96,7 +96,7 @@ def _is_null() -> NoReturn:
 
 
 def _may_not_be_null() -> NoReturn:
-    raise UnwritableMessageError("a field that may not be null is to be written as null")
+    raise UnwritableMessageError("a field that may not be null is null")
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ SAY_WHERE = (
     "Give the option checkpointLocation as a URI that Spark and Arrow read alike (file:///path, "
     "hdfs://host/path, s3://bucket/path …; an object store's keys and endpoint in the "
     "environment), or set compareCheckpoint=false: then a copied or restored checkpoint is not "
-    "noticed."
+    "detected."
 )
 
 
@@ -75,8 +75,8 @@ class Checkpoint:
             return cls(place.location, query_id)
         if not place.root:
             raise CheckpointError(
-                "this Spark does not give its tasks the checkpoint's location. Give the option "
-                "checkpointLocation"
+                "this Spark does not pass the checkpoint's location to its tasks. Give the "
+                "option checkpointLocation"
             )
         try:
             file_system, path = open_file_system(place.root)
@@ -102,7 +102,7 @@ class Checkpoint:
         found = self._id() if check_id else self._query_id
         if found != self._query_id:
             problem = (
-                f"is that of query {found}"
+                f"belongs to query {found}"
                 if found
                 else "has no file metadata of Spark's with an id"
             )

@@ -245,7 +245,7 @@ class Client:
                 _check(part.error_code, f"partition {name}")
                 offsets[name] = part.offset if part.offset >= 0 else None
         for name in timestamps.keys() - offsets.keys():
-            raise PassingError(f"an answer says nothing of {name}")
+            raise PassingError(f"an answer lacks {name}")
         return offsets
 
     def _by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
@@ -363,7 +363,7 @@ class Client:
                 if is_unknown or now - start >= limit_ms / 1000:
                     kind = UnknownTopicError if is_unknown else ClientError
                     raise kind(
-                        f"{doing} failed, for {now - start:.1f} s by now: "
+                        f"{doing} failed for {now - start:.1f} s so far: "
                         f"{self._connections.advice(error)}"
                     ) from error
             except BaseException:
@@ -390,7 +390,7 @@ def _fetched(
                     b"" if part.records is None else part.records,
                     topic_id is not None,
                 )
-    raise PassingError(f"an answer says nothing of {name}")
+    raise PassingError(f"an answer lacks {name}")
 
 
 def _text_of(topic_id: uuid.UUID) -> str:

@@ -167,7 +167,7 @@ class Connection:
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
         try:
-            self._agree()
+            self._negotiate()
         except BaseException:
             self.close()
             raise
@@ -200,7 +200,7 @@ class Connection:
             raise
         return connected
 
-    def _agree(self) -> None:
+    def _negotiate(self) -> None:
         """Agree on versions, and log in."""
         answer = self.request(API_VERSIONS, ApiVersionsRequest())
         if answer.error_code:
@@ -216,8 +216,8 @@ class Connection:
 
     def _asks_for_no_login(self) -> ClientError:
         return ClientError(
-            f"{self.address} asks for no login there: give kafka.security.protocol without SASL_, "
-            "or another port"
+            f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
+            "another port"
         )
 
     def _log_in(self) -> None:
@@ -240,8 +240,8 @@ class Connection:
             )
         if handshake.error_code:
             raise ClientError(
-                f"{self.address} refuses a login with {code_name(handshake.error_code)}: does this "
-                "port ask for one?"
+                f"{self.address} refuses a login with {code_name(handshake.error_code)}: this "
+                "port may take none"
             )
         login = exchange(security)
         try:
@@ -260,8 +260,7 @@ class Connection:
             raise kind(f"{self.address}: there is no token for the login: {error}") from error
         except AuthenticationError as error:
             raise ClientError(
-                f"{self.address} does not let {security.login_name} in by "
-                f"{security.mechanism}: {error}"
+                f"{self.address} refuses {security.login_name} by {security.mechanism}: {error}"
             ) from error
 
     @property
@@ -299,13 +298,13 @@ class Connection:
                 "RECORD_LAYER_FAILURE",
             ):
                 return ClientError(
-                    f"{self.address} does not speak TLS ({why}): is kafka.security.protocol right "
-                    "for this port?"
+                    f"{self.address} does not speak TLS ({why}): check kafka.security.protocol "
+                    "for this port"
                 )
             if "ALERT" in why:
                 return ClientError(
-                    f"{self.address} refuses TLS ({why}): it may ask for a certificate of ours, "
-                    "which kafka.ssl.keystore.location (PEM) gives"
+                    f"{self.address} refuses TLS ({why}): it may require the client's "
+                    "certificate: give one in kafka.ssl.keystore.location (PEM)"
                 )
         ended = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
@@ -329,7 +328,7 @@ class Connection:
                 if highest >= 0
                 else f"does not have {name}"
             )
-            raise ClientError(f"{self.address} {has}; versions {first} to {last} are spoken here")
+            raise ClientError(f"{self.address} {has}; versions {first} to {last} are supported")
         return min(last, highest)
 
     def speaks(self, kind: RequestKind[Any, Any]) -> bool:
@@ -544,7 +543,7 @@ class Connections:
                 unresolved += isinstance(error, UnresolvedError)
         reasons = "; ".join(failures)
         if unresolved == len(failures) and not self.nodes:
-            raise ClientError(f"no host of kafka.bootstrap.servers can be found: {reasons}")
+            raise ClientError(f"no host of kafka.bootstrap.servers can be resolved: {reasons}")
         raise PassingError(reasons)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
@@ -578,7 +577,8 @@ class Connections:
         if self.nodes:
             return str(error)
         return (
-            f"no broker of kafka.bootstrap.servers can be reached ({error}); is one running there?"
+            f"no broker of kafka.bootstrap.servers can be reached ({error}); check that one is "
+            "running"
         )
 
 

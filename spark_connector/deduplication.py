@@ -70,8 +70,8 @@ FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
 ANNOUNCED = "announced"  # state of a note: the batch is about to be published
 COLUMN = "*"  # target of a note: each row's topic is in a column; no topic has this name
 GO_ON = (
-    "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to leave it out, and "
-    "take the option out again afterwards."
+    "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to skip it, and "
+    "remove the option afterwards."
 )
 
 
@@ -299,24 +299,24 @@ def _doubt_of_last(
     word = "committed" if last.is_committed else "announced"
     if batch_id > batch.batch_id:
         return (
-            f"batch {batch_id} of this query is {word} already, and Spark repeats no batch but its "
-            "last: the checkpoint is an older one that was restored, a copy with which another "
-            "query goes on, or another driver runs this query. What came of this number then may "
-            f"be other rows. {NEW_CHECKPOINT}"
+            f"batch {batch_id} of this query is {word} already, and Spark repeats only its last "
+            "batch: the checkpoint is an older one that was restored, or a copy "
+            "that another query continues, or another driver runs this query. The rows of this "
+            f"number may have been others then. {NEW_CHECKPOINT}"
         )
     if batch_id < batch.batch_id:
         return _doubt_of_foreign(last.planned, word, _where(last.note), lineage)
     if plan and batch.plan and plan != batch.plan:
         return (
-            f"a batch of this number is {word} already{_where(last.note)}, and it was planned "
-            "another time, with other offsets: the checkpoint is an older one that was restored, "
-            f"or there is a copy of it with which another query goes on. {NEW_CHECKPOINT}"
+            f"a batch of this number is {word} already{_where(last.note)}, and was planned with "
+            "other offsets: the checkpoint is an older one that was restored, or another query "
+            f"continues a copy of it. {NEW_CHECKPOINT}"
         )
     if not (plan and batch.plan) and last.note.target and last.note.target != note.target:
         return (
-            f"a batch of this number is {word} already{_where(last.note)}, and this one goes "
-            f"elsewhere{_where(note)}: either the option topic was changed, and these are the same "
-            "rows, or the checkpoint is a copy of another query's, and they are not."
+            f"a batch of this number is {word} already{_where(last.note)}, and this one has "
+            f"another target{_where(note)}: either the option topic was changed, and these are "
+            "the same rows, or the checkpoint is a copy of another query's, and they are not."
         )
     return ""
 
@@ -325,10 +325,10 @@ def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineag
     if not lineage.is_foreign(last):
         return ""
     return (
-        f"batch {last.batch_id} of this query is {word} already{where}, and it was planned another "
-        "time than this checkpoint's: the checkpoint is an older one that was restored, or there "
-        "is a copy of it with which another query goes on. Rows of this batch may be among those "
-        f"of batch {last.batch_id}. {NEW_CHECKPOINT}"
+        f"batch {last.batch_id} of this query is {word} already{where}, and was planned "
+        "differently from this checkpoint's: the checkpoint is an older one that was restored, "
+        "or another query continues a copy of it. Rows of this batch may be among those of "
+        f"batch {last.batch_id}. {NEW_CHECKPOINT}"
     )
 
 
@@ -339,11 +339,12 @@ def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage
         if trail.begun is None:
             return ""
         return (
-            f"the checkpoint says that this query published batches up to {trail.begun.batch_id}, "
-            f"as group {trail.group!r}, and the brokers know of no batch any more: the group or "
-            "the topic was deleted, the offsets expired (offsets.retention.minutes) on a broker "
-            "that keeps none for longer, or kafka.bootstrap.servers or transactionalIdPrefix is "
-            "another one. Look whether the last rows of the topic are those of this batch."
+            "the checkpoint says that this query published batches up to "
+            f"{trail.begun.batch_id}, as group {trail.group!r}, and the brokers have no batch "
+            "now: the group or the topic was deleted, the offsets expired "
+            "(offsets.retention.minutes of the broker), or kafka.bootstrap.servers or "
+            "transactionalIdPrefix was changed. Check whether the last rows of the topic are "
+            "those of this batch."
         )
     if begun.batch_id < batch.batch_id:
         if not trail.has_begun(batch.batch_id):
@@ -352,15 +353,15 @@ def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage
         begun.plan and batch.plan and begun.plan != batch.plan
     ):
         return (
-            f"batch {begun.batch_id} of this query was begun already, planned another time: the "
-            "checkpoint is an older one that was restored, or there is a copy of it with which "
-            f"another query goes on. {NEW_CHECKPOINT}"
+            f"batch {begun.batch_id} of this query was begun already, and planned differently: "
+            "the checkpoint is an older one that was restored, or another query continues a "
+            f"copy of it. {NEW_CHECKPOINT}"
         )
     return (
-        "an earlier attempt to publish this batch was cut off, and whether it was committed is "
-        "forgotten: the group's offsets expired meanwhile (offsets.retention.minutes of the broker "
-        "is to be longer than a query may be down after a crash), or the group was deleted. Look "
-        "whether the last rows of the topic are those of this batch."
+        "an earlier attempt to publish this batch was interrupted, and whether it was committed "
+        "is unknown: the group's offsets expired meanwhile (set offsets.retention.minutes of "
+        "the broker longer than a query may be down), or the group was deleted. Check whether "
+        "the last rows of the topic are those of this batch."
     )
 
 
@@ -405,10 +406,9 @@ def _doubt_of_other_topics(
     if not others:
         return ""
     return (
-        f"number {batch_id} of this writeId is committed for {_named(others)}, and now "
-        f"rows go to {_named(topics)}: two writes whose rows "
-        "have their topic in a column need a writeId each (or the option topic, which "
-        "distinguishes them)."
+        f"number {batch_id} of this writeId is committed for {_named(others)}, and this write "
+        f"has rows for {_named(topics)}: two writes whose rows have their topic in a column "
+        "need a writeId each (or the option topic, which distinguishes them)."
     )
 
 
@@ -417,8 +417,8 @@ def _doubt_of_write(topic: str, last: CommittedBatch, batch_id: int, note: Commi
     if last.note.target and last.note.target != note.target:
         return (
             f"number {batch_id} of this writeId is committed for topic {topic!r} by another "
-            "write, of which one has the option topic and one "
-            "the column: give each a writeId of its own."
+            "write: one has the option topic, the other the column topic: give each its own "
+            "writeId."
         )
     is_last = last.next_batch_id == batch_id + 1
     if note.origin and last.note.origin and (not is_last or last.note.origin != note.origin):

@@ -106,7 +106,8 @@ def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
             raise EncodingError(_unknown_column(name))
         if names.count(name) > 1:
             raise EncodingError(
-                f"Column '{name}' is there {names.count(name)} times; a record has one."
+                f"Column '{name}' occurs {names.count(name)} times, and a record has one: "
+                "rename or drop the others."
             )
         accepted = ACCEPTED_TYPES[name]
         if kind.partition(" collate ")[0] not in accepted:
@@ -116,20 +117,19 @@ def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
             )
     if "value" not in names:
         raise EncodingError(
-            "There is no column 'value' (string or binary), which is what a record holds: name one "
-            "so, or make one with to_json."
+            "There is no column 'value' (string or binary), the record's value: rename a "
+            "column, or create one with to_json."
         )
     if topic is None and "topic" not in names:
         raise EncodingError(
-            "It is not said where to write: set the option 'topic', or add a column 'topic' "
-            "(string)."
+            "The topic is missing: set the option 'topic', or add a column 'topic' (string)."
         )
 
 
 def _unknown_column(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), ACCEPTED_TYPES, 1)
     hint = (
-        f"is '{near[0]}' meant?"
+        f"did you mean '{near[0]}'?"
         if near
         else f"leave it out with drop('{name}'), or make it a part of 'value'."
     )
@@ -303,7 +303,7 @@ class Encoder:
         if column.null_count:
             raise EncodingError(
                 "Column 'topic' is null in a row: fill it in, or set the option 'topic', which "
-                "counts for all rows."
+                "applies to all rows."
             )
         encoded = column.dictionary_encode()
         topics = [
@@ -492,8 +492,8 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
     key, value = (array.cast(pa.binary()) for array in pc.list_flatten(column).flatten())
     if key.null_count:
         raise EncodingError(
-            "Column 'headers' has a header whose key is null; every header of a record has a key: "
-            "give it one, or leave it out."
+            "Column 'headers' has a header whose key is null; every header of a record has a "
+            "key: set one, or remove the header."
         )
     lengths = pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
     pool = Pool([pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])

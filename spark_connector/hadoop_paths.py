@@ -63,7 +63,7 @@ class PathRules:
                 is_whole = location == given and _parts(given)[1] != ""
                 return given if is_whole else f"{scheme}://{authority}{quote(path)}"
             location = self._mounted(authority, path)
-        raise PathError(f"the mount tables of viewfs lead in a circle, from {given!r} on")
+        raise PathError(f"the mount tables of viewfs form a cycle: {given!r}")
 
     def _qualify(self, location: str) -> tuple[str, str, str]:
         """Scheme, authority and whole path."""

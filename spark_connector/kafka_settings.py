@@ -100,7 +100,7 @@ _WITHOUT_EFFECT = {
         auto.include.jmx.reporter enable.metrics.push metrics.num.samples
         metrics.recording.level metrics.sample.window.ms
     """,
-    "a read makes no topics, and a write makes them as a producer does": """
+    "a read creates no topics, and a write creates them as a producer does": """
         allow.auto.create.topics
     """,
     "each attempt to connect has socket.connection.setup.timeout.ms, and the pause between two is "
@@ -108,26 +108,26 @@ _WITHOUT_EFFECT = {
         reconnect.backoff.max.ms reconnect.backoff.ms socket.connection.setup.timeout.max.ms
     """,
     "a task closes its connections at its end": "connections.max.idle.ms",
-    "brokers of bootstrap.servers are asked again whenever no other one answers": """
+    "the client asks bootstrap.servers again when no other broker answers": """
         metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
         metadata.recovery.strategy
     """,
-    "all rows of a task are there at once: nothing waits for more of them": """
+    "all rows of a task are available at once: no batch waits for more": """
         buffer.memory linger.ms max.block.ms
     """,
     "rows without a key are spread evenly": """
         partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
     """,
-    "kafka.delivery.timeout.ms says for how long failures are retried": "retries",
+    "kafka.delivery.timeout.ms limits how long failures are retried": "retries",
     "OpenSSL verifies certificates, not Java": """
         ssl.keymanager.algorithm ssl.trustmanager.algorithm
     """,
-    "a token is asked for when the one before it is nearly over": """
+    "a new token is requested shortly before the former one expires": """
         sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
         sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
     """,
-    "sasl.login.read.timeout.ms holds for connecting, too": "sasl.login.connect.timeout.ms",
-    "the broker is the one that verifies tokens": """
+    "sasl.login.read.timeout.ms applies to connecting, too": "sasl.login.connect.timeout.ms",
+    "the broker verifies tokens": """
         sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
         sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
         sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
@@ -135,7 +135,7 @@ _WITHOUT_EFFECT = {
         sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
         sasl.oauthbearer.sub.claim.name
     """,
-    "Kerberos is not spoken here": """
+    "Kerberos is not supported": """
         sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
     """,
@@ -160,10 +160,9 @@ _OF_ONE_CLIENT = {
     """,
 }
 OF_ONE_CLIENT = {client: frozenset(names.split()) for client, names in _OF_ONE_CLIENT.items()}
-_JAVA = "there are no Java classes to call"
+_JAVA = "Java classes are not supported"
 _ASSERTION = (
-    "tokens for a signed assertion are not asked for here; oauthTokenProvider names a function "
-    "that gives the token"
+    "signed assertions are not supported; oauthTokenProvider names a function that gives the token"
 )
 # The only accepted value (besides an empty text), and why others are refused.
 _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -175,16 +174,15 @@ _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "records come from the leaders of partitions, not from replicas nearby; leave it out",
     ),
-    "config.providers": ((), "values are taken as they are; read secrets in your program"),
+    "config.providers": ((), "values are not resolved; read secrets in your program"),
     "exclude.internal.topics": (
         ("true",),
-        "subscribePattern never takes internal topics; name them with subscribe",
+        "subscribePattern never matches internal topics; name them with subscribe",
     ),
     "metric.reporters": ((), _JAVA),
     "partitioner.ignore.keys": (
         ("false",),
-        "a row's partition is its key's; leave the column key out, or name partitions in the "
-        "column partition",
+        "a row's partition follows from its key; drop the column key, or set the column partition",
     ),
     "security.providers": ((), _JAVA),
     "ssl.engine.factory.class": ((), _JAVA),
@@ -192,7 +190,7 @@ _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "ssl.secure.random.implementation": ((), _JAVA),
     "transaction.two.phase.commit.enable": (
         ("false",),
-        "the sink uses it by itself where brokers have it (the option sinkMode)",
+        "the sink uses it automatically if brokers support it (the option sinkMode)",
     ),
     "sasl.client.callback.handler.class": ((), _JAVA),
     "sasl.login.class": ((), _JAVA),
@@ -249,7 +247,7 @@ def warn_of_unused(settings: Mapping[str, str], client: str) -> None:
     """
     for name in settings:
         if name not in KINDS:
-            _warn(name, f"is no setting of a Kafka client{_nearest(name) or ': it is passed over'}")
+            _warn(name, f"is no setting of a Kafka client{_nearest(name) or ': it is ignored'}")
         elif _is_of_the_other(name, client):
             _warn(name, f"has no effect: it is not one of a {client}")
         elif name in WITHOUT_EFFECT:

@@ -44,11 +44,13 @@ def pem_of_store(path: str, option: str, *, kind: str | None, password: str | No
         )
     if kind == "PEM" or not data.startswith(DER_SEQUENCE):
         raise KeyStoreError(
-            f"option {option}={path!r} is not PEM: no part of it begins with -----BEGIN, and it is "
-            "no PKCS#12 store either"
+            f"option {option}={path!r} is not PEM: no part of it begins with -----BEGIN, and it "
+            "is not a PKCS#12 store either"
             if kind != "PEM"
-            else f"option {option}={path!r} is not PEM, as its type says: no part of it begins "
-            "with -----BEGIN"
+            else (
+                f"option {option}={path!r} is not PEM, unlike its type: no part of it begins "
+                "with -----BEGIN"
+            )
         )
     return _pem_of_pkcs12(data, password, option, path)
 
@@ -59,11 +61,11 @@ def _pem_of_pkcs12(data: bytes, password: str | None, option: str, path: str) ->
     except ImportError as error:
         raise KeyStoreError(
             f"option {option}={path!r} is PKCS#12, which needs the library cryptography on the "
-            "driver and on each machine that runs tasks (the extra `tls` of barnabas); PEM needs "
-            "nothing"
+            "driver and on each machine that runs tasks (the extra `tls` of barnabas); PEM "
+            "needs no library"
         ) from error
     except ValueError as error:
         name = option.replace(".location", ".password")
         raise KeyStoreError(
-            f"option {option}={path!r} cannot be read ({error}): is {name} right?"
+            f"option {option}={path!r} cannot be read ({error}): check {name}"
         ) from None

@@ -117,8 +117,8 @@ class DecoderChoice:
         if importlib.util.find_spec("numba") is None:
             self._unavailable = True
             logger.warning(
-                "barnabas: records are decoded with numpy, at half the speed or less: there is no "
-                "numba; %s",
+                "barnabas: records are decoded with numpy, at half the speed or less, since "
+                "numba is missing: %s",
                 _advice(),
             )
             return False
@@ -305,7 +305,7 @@ def main() -> None:
     kept = (
         f"kept in {where}"
         if where
-        else "kept nowhere: there is no directory to write to; set NUMBA_CACHE_DIR to one"
+        else "not cached: there is no writable directory; set NUMBA_CACHE_DIR to one"
     )
     print(f"compiled or loaded in {time.perf_counter() - start:.1f} s, {kept}")
 

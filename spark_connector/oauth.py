@@ -106,7 +106,7 @@ def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
 def _checked(text: object, end_s: float | None, now_s: float) -> Token:
     """The token, after a check of its characters, which RFC 6750 lists."""
     if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
-        raise TokenError("what came is no token: a text of visible ASCII letters is one")
+        raise TokenError("the result is not a token: a token is a text of visible ASCII characters")
     begin_s, claimed_s = _claimed_lifetime(text)
     end_s = claimed_s if end_s is None else end_s
     if end_s is None:
@@ -147,7 +147,9 @@ def _provided(name: str) -> tuple[object, float | None]:
         ) from error
     if isinstance(made, tuple):
         if len(made) != 2 or not isinstance(made[1], int | float):
-            raise TokenError(f"{what} has to return a token, or a token and its end in seconds")
+            raise TokenError(
+                f"{what} has to return a token, or a token and its expiry time in seconds"
+            )
         return made[0], float(made[1])
     return made, None
 
@@ -172,7 +174,7 @@ def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object,
         token, lifetime = values["access_token"], values.get("expires_in")
         return token, None if lifetime is None else clock() + float(lifetime)
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise TokenError(f"{source.endpoint_url} answers without an access_token") from None
+        raise TokenError(f"{source.endpoint_url} answered without an access_token") from None
 
 
 def _post(source: TokenSource) -> bytes:

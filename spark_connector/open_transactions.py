@@ -65,10 +65,10 @@ class OpenTransactionWait:
         if spent * 1000 >= self._policy.timeout_ms:
             raise OpenTransactionError(
                 f"after {spent:.0f} s a transaction is still open: {_described(undecided)}. No "
-                "record was deleted: the rest can be read when its "
-                "producer commits or aborts, or the broker aborts it (transaction.timeout.ms). "
-                "Wait longer with openTransactionTimeout, "
-                "or read what is before it with onOpenTransaction=end"
+                "record was deleted: the rest can be read when its producer commits or aborts, "
+                "or the broker aborts it (transaction.timeout.ms). Wait longer with "
+                "openTransactionTimeout, or read the records before it with "
+                "onOpenTransaction=end"
             )
         if now - self._last_warning >= REMINDER_S:
             self._warn(undecided, spent, now)
@@ -80,8 +80,8 @@ class OpenTransactionWait:
     ) -> None:
         self._last_warning = now
         logger.warning(
-            "barnabas: waiting for the end of an open transaction, for %.0f s of at most %.0f s: "
-            "%s (onOpenTransaction=end would not wait)",
+            "barnabas: waiting for the end of an open transaction, for %.0f s of at most %.0f "
+            "s: %s (onOpenTransaction=end does not wait)",
             spent,
             self._policy.timeout_ms / 1000,
             _described(undecided),

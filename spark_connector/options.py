@@ -157,8 +157,8 @@ STREAM_ONLY = (
 # Options of Spark's own source without effect here, with the reason, which the warning contains.
 WITHOUT_EFFECT = {
     "groupIdPrefix": "a query is no member of a consumer group",
-    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is how long an answer may take",
-    "fetchOffset.numRetries": "kafka.default.api.timeout.ms is how long failures are retried",
+    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms limits how long an answer may take",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms limits how long failures are retried",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between two attempts",
 }
 # Spark's options, which it passes to every source.
@@ -169,7 +169,7 @@ REFUSED_KAFKA = {
     "enable.auto.commit": "the reader commits no offsets",
     "key.deserializer": "keys come as binary; cast the column `key`",
     "value.deserializer": "values come as binary; cast the column `value`",
-    "interceptor.classes": "there are no Java classes to call",
+    "interceptor.classes": "Java classes are not supported",
 }
 
 
@@ -303,7 +303,7 @@ def _refuse_batch_only(values: OptionValues) -> None:
     for name in BATCH_ONLY:
         if values.text(name) is not None:
             raise OptionError(
-                f"option {name} is for batch reads: a stream goes on; leave it out, or stop with "
+                f"option {name} is for batch reads; leave it out, or stop the stream with "
                 ".trigger(availableNow=True)"
             )
 
@@ -341,7 +341,7 @@ def refuse_unknown(
             if near
             else "spark_connector/README.md lists all options"
         )
-        raise OptionError(f"option {name} is not known to the {where}: {hint}")
+        raise OptionError(f"option {name} is unknown to the {where}: {hint}")
     for name, why in refused.items():
         if values.text(f"kafka.{name}") is not None:
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
@@ -365,7 +365,7 @@ def check_kafka_settings(values: OptionValues, client: str) -> None:
             raise OptionError(f"option kafka.{name}={value!r}: give {accepted}")
         why = refusal(name, value, client)
         if why:
-            raise OptionError(f"option kafka.{name} cannot be honoured: {why}")
+            raise OptionError(f"option kafka.{name} is not supported: {why}")
     warn_of_unused(settings, client)
 
 
@@ -433,9 +433,9 @@ def _subscription(values: OptionValues) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     used = [name for name in names if values.text(name) is not None]
     if len(used) != 1:
-        problem = f"{' and '.join(used)} are given together" if used else "none is given"
+        problem = f"{' and '.join(used)} are given together" if used else "none of them is given"
         raise OptionError(
-            "exactly one of the options subscribe, subscribePattern and assign says what to read: "
+            "exactly one of the options subscribe, subscribePattern and assign is needed: "
             f"{problem}"
         )
     text = values.text(used[0]) or ""
@@ -453,8 +453,8 @@ def _subscription(values: OptionValues) -> Subscription:
             raise OptionError(f"option subscribePattern={text!r}: {error}") from error
         if not text:
             raise OptionError(
-                "option subscribePattern is empty: give a regular expression that is found in the "
-                "names of topics"
+                "option subscribePattern is empty: give a regular expression that matches names "
+                "of topics"
             )
         return Subscription(pattern=pattern)
     example = '{"topic": [0, 1]}'

@@ -83,7 +83,7 @@ def translate_pattern(java: str) -> str:
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise PatternError(f"no regular expression as Python writes them ({error})") from error
+        raise PatternError(f"not a regular expression of Python ({error})") from error
     return pattern
 
 
@@ -98,13 +98,13 @@ def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
         name = match[2] or match[3]
         if name not in _CLASSES:
             raise PatternError(
-                f"the class {match[0]!r} has no counterpart here: write the characters, as [A-Za-z]"
+                f"the class {match[0]!r} has no counterpart: write the characters, as [A-Za-z]"
             )
         if match[1] == "p":
             return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), match.end()
         if in_set:
             raise PatternError(
-                f"the class {match[0]!r} cannot be in a set here: write the characters, as [A-Za-z]"
+                f"the class {match[0]!r} cannot be in a set: write the characters, as [A-Za-z]"
             )
         return f"[^{_CLASSES[name]}]", match.end()
     if java.startswith("z", position):

@@ -81,7 +81,7 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
         what = f"the log of {name} ends at {mark}, before startingOffsets, {starts[name]}"
         if options.fail_on_data_loss:
             raise DataLossError(not_read(what, NEVER_THERE))
-        logger.warning("barnabas: %s: nothing of it is read (failOnDataLoss=false)", what)
+        logger.warning("barnabas: %s: no record of it is read (failOnDataLoss=false)", what)
 
 
 def _from_timestamp(
@@ -111,8 +111,7 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Topic
         topics = client.topics_matching(subscription.pattern)
         if not topics:
             logger.warning(
-                "barnabas: subscribePattern=%s is found in the name of no topic: nothing is read "
-                "yet",
+                "barnabas: subscribePattern=%s matches no topic: no record is read yet",
                 subscription.pattern,
             )
         return client.partitions_of(topics) if topics else []
@@ -159,8 +158,9 @@ def resolve(
     too_late = [name for name in partitions if offsets[name] is None]
     if too_late and not spec.or_latest:
         raise OptionError(
-            f"option {spec.option}: no record is that late in {', '.join(map(str, too_late))}; "
-            "startingOffsetsByTimestampStrategy=latest would begin at the end there"
+            f"option {spec.option}: no record has this time or a later one in "
+            f"{', '.join(map(str, too_late))}; startingOffsetsByTimestampStrategy=latest begins "
+            "at the end there"
         )
     latest = client.offsets_at(dict.fromkeys(too_late, LATEST), read_committed=read_committed)
     offsets.update(latest)

@@ -77,7 +77,7 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
         or header.record_count < 1
         or header.last_offset_delta != header.record_count - 1
     ):
-        raise PublishError(f"a batch for {name} is not made for a transaction")
+        raise PublishError(f"a batch for {name} is not transactional")
     return header
 
 

@@ -40,11 +40,11 @@ from barnabas.spark_connector.transactional_producer import (
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
 REPEAT_NUMBERED = (
-    "Whether the last attempt was committed may not be known; publishing it again is safe."
+    "Whether the last attempt was committed may be unknown; publishing it again is safe."
 )
 REPEAT_UNNUMBERED = (
-    "Whether the last attempt was committed may not be known: look at the topic before you write "
-    "it again, or give it the option writeId, with which a repetition writes nothing twice."
+    "Whether the last attempt was committed may be unknown: look at the topic before you write "
+    "it again, or set the option writeId, with which a repetition writes no row twice."
 )
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
 ABANDON_MS = 5_000  # maximum time for the clean-up after a failed attempt
@@ -273,7 +273,7 @@ class Publisher:
             endings.finish(state, batch_id)  # another driver may have been faster
             decision = decide(state)
             if decision.announces:
-                raise PassingError("the group does not have the number that was announced")
+                raise PassingError("the group lacks the announced batch number")
         if not decision.commits_number:
             endings.skip(producer)
             return Publication(decision.was_committed, 0, 0, attempts=0)
@@ -386,10 +386,10 @@ class _Failures:
         self._fenced += 1
         if self._fenced > 1:
             raise PublishError(
-                f"{self._what} was ended from outside twice, at last with {error}: another "
-                "driver publishes under the same id (stop one of "
-                "them), or the transaction takes longer than kafka.transaction.timeout.ms "
-                "(raise it, or make batches smaller)"
+                f"{self._what} was ended by others twice, the last time with {error}: another "
+                "driver publishes under the same id (stop one of them), or the transaction "
+                "takes longer than kafka.transaction.timeout.ms (raise it, or make batches "
+                "smaller)"
             ) from error
 
     def add_passing(self, advice: str, error: PassingError) -> None:

@@ -47,9 +47,9 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 
 # The reasons why offsets are not read.
-DELETED = "records were deleted or the topic was made again"
-NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
-NEVER_THERE = "the topic was made again, or offsets were given that are not there yet"
+DELETED = "records were deleted, or the topic was recreated"
+NOT_THE_SAME = "unread records of the deleted topic are lost"
+NEVER_THERE = "the topic was recreated, or the offsets do not exist yet"
 TOPIC_DELETED = "the topic was deleted"
 
 
@@ -110,14 +110,14 @@ def read_range(
     except KafkaError as error:
         raise DamageError(
             f"{offset_range.name} cannot be read, for the range [{offset_range.start_offset}, "
-            f"{offset_range.end_offset}): {error}; "
-            "what is before and behind it can be, with startingOffsets and endingOffsets"
+            f"{offset_range.end_offset}): {error}; read the records before and after it with "
+            "startingOffsets and endingOffsets"
         ) from error
 
 
 def topic_recreated(topic: str) -> str:
     """The error text for a topic whose id has changed: it was deleted and made again."""
-    return f"topic {topic!r} was deleted and made again, since it has another id"
+    return f"topic {topic!r} was deleted and recreated, since it has another id"
 
 
 class _RangeReader:
@@ -202,7 +202,7 @@ class _RangeReader:
         except UnknownTopicError:
             if self.is_of_former_topic(position):
                 return
-            what = f"{self._range.name} is gone, for the range"
+            what = f"{self._range.name} does not exist, for the range"
             self._lost(what, position, end_offset, TOPIC_DELETED)
 
     def _start_fetch(self, position: int) -> Callable[[], FetchedPartition]:
@@ -264,8 +264,8 @@ class _RangeReader:
         patience_s = self._client.options.retry_timeout_ms / 1000
         if self._empty_answers > EMPTY_ANSWERS and now - self._empty_since >= patience_s:
             raise ClientError(
-                f"reading {self._range.name}: nothing comes at offset {position} although the log "
-                f"goes on to {end}"
+                f"reading {self._range.name}: no record is returned at offset {position}, "
+                f"although the log continues to {end}"
             )
         time.sleep(self._client.options.retry_backoff_ms / 1000)
 
@@ -277,7 +277,7 @@ class _RangeReader:
             what = f"the log of {name} does not reach offset {position}, for the range"
             self._lost(what, position, end_offset, NEVER_THERE)
             return end_offset
-        what = f"the log of {name} begins at {earliest} by now, not at {position}, for the range"
+        what = f"the log of {name} begins at {earliest} now, not at {position}, for the range"
         self._lost(what, position, min(earliest, end_offset), DELETED)
         return earliest
 
@@ -299,7 +299,7 @@ class _RangeReader:
 
 def not_read(what: str, why: str = DELETED) -> str:
     """The text on offsets that are not read, for failOnDataLoss."""
-    return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read what is there.'
+    return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read the remaining records.'
 
 
 class _Constants:

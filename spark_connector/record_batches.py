@@ -107,7 +107,7 @@ def select_record_batches(
             raise KafkaError(
                 Code.UNSUPPORTED_COMPRESSION_TYPE,
                 f"the batch at offset {header.base_offset} is compressed with codec "
-                f"{header.codec}, which is not known",
+                f"{header.codec}, which is unknown",
             )
         if header.record_count:
             chosen.append(LocatedRecordBatch(position, header))

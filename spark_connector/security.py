@@ -38,10 +38,10 @@ MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
-    "GSSAPI": "Kerberos is not spoken here; use SCRAM-SHA-512, OAUTHBEARER, or PLAIN over TLS",
+    "GSSAPI": "Kerberos is not supported; use SCRAM-SHA-512, OAUTHBEARER, or PLAIN over TLS",
     "AWS_MSK_IAM": (
-        "it is a Java class's; use OAUTHBEARER with oauthTokenProvider, as the library "
-        "aws-msk-iam-sasl-signer-python makes its tokens"
+        "it needs a Java class; use OAUTHBEARER with oauthTokenProvider and the library "
+        "aws-msk-iam-sasl-signer-python"
     ),
 }
 _MODULES = {
@@ -186,9 +186,7 @@ def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
         ),
     ):
         if inline and file:
-            raise SecurityError(
-                f"options {names}: give one of them, the certificates or the file that they are in"
-            )
+            raise SecurityError(f"options {names}: give either the certificates or their file")
     if bool(certificate_pem) != bool(key_pem):
         raise SecurityError(
             "options kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key: one needs "
@@ -265,7 +263,7 @@ def _refuse_java_classes(text: Text, mechanism: str) -> None:
         is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes
         if given and not is_known:
             raise SecurityError(
-                f"option kafka.sasl.{name}={given!r}: there are no Java classes to call; with "
+                f"option kafka.sasl.{name}={given!r}: Java classes are not supported; with "
                 f"OAUTHBEARER {TOKEN_PROVIDER} names a function in Python that gives the token"
             )
 
@@ -279,7 +277,7 @@ def _token_source(text: Text, jaas: str | None) -> TokenSource:
     values = {} if jaas is None else _jaas_values(jaas, OAUTHBEARER)
     if any(name.startswith("unsecuredlogin") for name in values):
         raise SecurityError(
-            "option kafka.sasl.jaas.config: unsecured tokens are not made here; give "
+            "option kafka.sasl.jaas.config: unsecured tokens are not supported; give "
             f"kafka.sasl.oauthbearer.token.endpoint.url or {TOKEN_PROVIDER}"
         )
     url, provider = text("kafka.sasl.oauthbearer.token.endpoint.url"), text(TOKEN_PROVIDER)
@@ -287,7 +285,7 @@ def _token_source(text: Text, jaas: str | None) -> TokenSource:
         raise SecurityError(
             f"kafka.sasl.mechanism=OAUTHBEARER needs one of the options {TOKEN_PROVIDER} "
             "(module:function) and kafka.sasl.oauthbearer.token.endpoint.url (https://… or "
-            "file:///…), which say where a token comes from"
+            "file:///…), the source of tokens"
         )
     names = "kafka.sasl.oauthbearer.client.credentials.client."
     client_id = text(names + "id") or values.get("clientid", "")
@@ -359,8 +357,8 @@ def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
     module = parts.group(1).rsplit(".", 1)[-1]
     if module not in _MODULES:
         raise SecurityError(
-            f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule, "
-            "ScramLoginModule and OAuthBearerLoginModule are"
+            f"option kafka.sasl.jaas.config: {module} is unknown; use PlainLoginModule, "
+            "ScramLoginModule or OAuthBearerLoginModule"
         )
     if mechanism not in _MODULES[module]:
         raise SecurityError(
@@ -382,8 +380,8 @@ def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
         raise SecurityError(f"option kafka.sasl.jaas.config is not of the form: {example}")
     if values.get("tokenauth", "false").lower() == "true":
         raise SecurityError(
-            "option kafka.sasl.jaas.config: delegation tokens (tokenauth) are not spoken here; use "
-            "a user's name and password"
+            "option kafka.sasl.jaas.config: delegation tokens (tokenauth) are not supported; "
+            "use a user's name and password"
         )
     return values
 
@@ -413,7 +411,7 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
             context.load_verify_locations(cadata=pem)
         except (ssl.SSLError, ValueError) as error:
             raise SecurityError(
-                f"option {name}: these are no certificates in PEM form ({_why(error)})"
+                f"option {name}: these are not certificates in PEM form ({_why(error)})"
             ) from error
     else:
         context.load_default_certs()
@@ -578,11 +576,11 @@ class ScramExchange(Exchange):
             raise AuthenticationError("the broker's answer is not SCRAM")
         nonce, iterations = attributes["r"], int(attributes["i"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthenticationError("the broker's nonce does not continue ours")
+            raise AuthenticationError("the broker's nonce does not begin with the client's")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise AuthenticationError(
                 f"the broker asks for {iterations} iterations; {LEAST_ITERATIONS} to "
-                f"{MOST_ITERATIONS} are done"
+                f"{MOST_ITERATIONS} are supported"
             )
         salted = hashlib.pbkdf2_hmac(
             self._hash_name,
@@ -607,7 +605,8 @@ class ScramExchange(Exchange):
             base64.b64decode(attributes.get("v", ""), validate=True), self._server_signature
         ):
             raise AuthenticationError(
-                "the broker does not know the password: it may be another one that takes its place"
+                "the broker does not prove that it has the password: another server may pose as "
+                "the broker"
             )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:

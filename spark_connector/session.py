@@ -157,7 +157,7 @@ def require_pyspark() -> None:
             version = __version__
         except ImportError:
             raise MissingRequirementError(
-                f"the source needs PySpark {required} or later and there is none: "
+                f"the source needs PySpark {required} or later, which is missing: "
                 + install_command("spark")
             ) from None
     major_and_minor = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
@@ -175,7 +175,7 @@ def require_java() -> str:
     """
     java = find_java()
     if java is None:
-        raise MissingRequirementError(f"Spark needs Java and there is none: {INSTALL_JAVA}")
+        raise MissingRequirementError(f"Spark needs Java, which is missing: {INSTALL_JAVA}")
     fault = fault_of(java)
     if fault is not None:
         advice = INSTALL_JAVA

@@ -104,9 +104,9 @@ class SinkError(Exception):
 # The value for compareCheckpoint=false.
 NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
-    "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no "
-    "micro-batches; stop the query, and use the trigger "
-    "processingTime or availableNow"
+    "the sink cannot guarantee exactly-once with Trigger.Continuous, which has no "
+    "micro-batches, and writes nothing; stop the query, and use the trigger processingTime or "
+    "availableNow"
 )
 # Errors that users can correct.
 USER_ERRORS = (ClientError, EncodingError, SpoolError, CheckpointError, PathError, OSError)
@@ -421,7 +421,7 @@ class _Writer:
                 )
         except USER_ERRORS as error:
             logger.warning(
-                "barnabas: transactions of tasks of %s may be open, until it is run again or "
+                "barnabas: transactions of tasks of %s may be open until it runs again or "
                 "kafka.transaction.timeout.ms is over: %s",
                 what,
                 error,
@@ -446,8 +446,7 @@ class _Writer:
                     delete_spool(message.spool)
                 except (OSError, SpoolError) as error:
                     logger.warning(
-                        "barnabas: the spool file %s could not be deleted and can be removed by "
-                        "hand: %s",
+                        "barnabas: the spool file %s could not be deleted; remove it by hand: %s",
                         message.spool,
                         error,
                     )
@@ -472,7 +471,7 @@ class _Writer:
         except (OSError, SpoolError) as error:
             which = "" if last is None else f" of batches up to {last}"
             logger.warning(
-                "barnabas: spool files in %s%s could not be deleted and can be removed by hand: %s",
+                "barnabas: spool files in %s%s could not be deleted; remove it by hand: %s",
                 directory,
                 which,
                 error,
@@ -504,7 +503,7 @@ class _TrailKeeper:
         if self._checkpoint is not None:
             self._checkpoint.write(self._trail)
 
-    def keep_run(self) -> None:
+    def record_run(self) -> None:
         """Record that this run has compared the checkpoint, if nothing was published."""
         if self._checkpoint is not None:
             kept = self._checkpoint.trail()
@@ -523,8 +522,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise _without_traceback(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
-                "this Spark does not give its tasks the ids of query and batch, on which "
-                "exactly-once rests; use PySpark 4.2 or later"
+                "this Spark does not pass the ids of query and batch to its tasks, which "
+                "exactly-once needs; use PySpark 4.2 or later"
             )
         what = self._what(query_id, int(batch_id))
         try:
@@ -617,7 +616,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.keep),
         )
         if is_compared:
-            keeper.keep_run()
+            keeper.record_run()
         return done
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

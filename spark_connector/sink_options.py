@@ -53,22 +53,20 @@ MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "tru
 # behind the sink by more than a batch.
 REFUSED_MODES = {
     "asyncProgressTrackingEnabled": (
-        "Spark then writes its checkpoint some batches late, and after a crash begins several "
-        "batches back with other borders; "
-        "leave it out, or use a sink that may write twice"
+        "Spark then writes its checkpoint some batches late, and after a crash restarts several "
+        "batches back with other offsets; leave it out, or use a sink that may write twice"
     ),
 }
 REFUSED_KAFKA = {
     "transactional.id": (
-        "it is made from the id of the query, so that a successor fences its predecessor; use "
+        "it is derived from the query's id, so that a new driver fences the former; use "
         "transactionalIdPrefix"
     ),
-    "key.serializer": "the column key is written as it is; cast it to binary or string",
-    "value.serializer": "the column value is written as it is; cast it to binary or string",
-    "interceptor.classes": "there are no Java classes to call",
+    "key.serializer": "the column key is not serialized; cast it to binary or string",
+    "value.serializer": "the column value is not serialized; cast it to binary or string",
+    "interceptor.classes": "Java classes are not supported",
     "partitioner.class": (
-        "the partition is that of the column partition, else murmur2 of the key as in the Java "
-        "client"
+        "the partition is the column partition, or murmur2 of the key as in the Java client"
     ),
 }
 CODECS = {
@@ -199,19 +197,17 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
     for name in ("writeId", "batchId"):
         if streaming and values.text(name) is not None:
             raise OptionError(
-                f"option {name} is for batch writes; a streaming query is known by the id in its "
-                "checkpoint"
+                f"option {name} is for batch writes; the id in its checkpoint identifies a "
+                "streaming query"
             )
     if not streaming and values.text("writeId") is None and values.text("sinkMode") == BY_TASKS:
         raise OptionError(
-            "option sinkMode=tasks in a batch write needs the option writeId: tasks' transactions "
-            "end one after the other, and should the driver die amid that, the same write under "
-            "the same name ends the others"
+            "option sinkMode=tasks in a batch write needs the option writeId: tasks' "
+            "transactions end one by one, and if the driver dies meanwhile, the same write with "
+            "the same writeId ends the others"
         )
     if values.text("batchId") is not None and values.text("writeId") is None:
-        raise OptionError(
-            "option batchId numbers the writes of one name: give the name too, as writeId"
-        )
+        raise OptionError("option batchId numbers the writes of one writeId: give writeId, too")
 
 
 def _compression(values: OptionValues) -> Compression:
@@ -240,8 +236,8 @@ def _site_settings() -> dict[str, str]:
 def _topic(text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text):
         raise OptionError(
-            f"option topic={text!r} is no topic's name: letters, digits, '.', '_' and '-', 249 at "
-            "most"
+            f"option topic={text!r} is not a topic's name: letters, digits, '.', '_' and '-', "
+            "249 at most"
         )
     return text
 
@@ -249,7 +245,7 @@ def _topic(text: str | None) -> str | None:
 def _write_id(text: str | None) -> str | None:
     if text is not None and (text in ("", ".", "..") or "/" in text):
         raise OptionError(
-            f"option writeId={text!r}: give a name without '/' for this write that no other has, "
-            "or leave it out"
+            f"option writeId={text!r}: give a unique name without '/' for this write, or leave "
+            "it out"
         )
     return text

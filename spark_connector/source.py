@@ -123,8 +123,8 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
         with without_traceback(OptionError, EncodingError):
             if overwrite:
                 raise OptionError(
-                    'mode("overwrite") cannot be kept: a topic only grows; use mode("append"), or '
-                    "delete the topic first"
+                    'mode("overwrite") is not supported: a topic only grows; use '
+                    'mode("append"), or delete the topic first'
                 )
             return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 

@@ -123,7 +123,7 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
         version, topics, numbers = msgpack.unpackb(view[_MESSAGE.size : position])
     except (struct.error, ValueError, TypeError, msgpack.UnpackException) as error:
         raise SpoolError(
-            "A task's message to the driver is damaged: it does not begin as one. Run the query "
+            "A task's message to the driver is damaged: it has no valid header. Run the query "
             "again."
         ) from error
     if version != VERSION:
@@ -157,7 +157,7 @@ def open_file_system(uri: str) -> tuple[Any, str]:
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
         raise SpoolError(
-            f"The directory {uri!r} is relative: give a whole path, or a URI such as "
+            f"The directory {uri!r} is relative: give an absolute path, or a URI such as "
             "hdfs://host/path or s3://bucket/path."
         )
     arrow_scheme = SCHEMES.get(scheme)
@@ -167,7 +167,7 @@ def open_file_system(uri: str) -> tuple[Any, str]:
         )
     except pa.ArrowInvalid as error:
         raise SpoolError(
-            f"{uri!r} is on no file system that Arrow knows: {_first_line(error)}"
+            f"{uri!r} is on a file system unknown to Arrow: {_first_line(error)}"
         ) from error
     except OSError as error:
         raise SpoolError(
@@ -335,9 +335,8 @@ def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
             yield from _batches_of(stream, record_batch_count, end, uri)
     except FileNotFoundError as error:
         raise SpoolError(
-            f"The spool file {uri} is not there: the spool directory has to be one that the driver "
-            "and all executors see, "
-            "such as a directory on HDFS, in an object store or on a shared disk."
+            f"The spool file {uri} is missing: the spool directory has to be visible to the "
+            "driver and all executors: on HDFS, in an object store or on a shared disk."
         ) from error
     except OSError as error:
         raise SpoolError(f"The spool file {uri} cannot be read: {_first_line(error)}") from error
@@ -366,7 +365,7 @@ def _batches_of(
     stream: Any, record_batch_count: int, end: int, uri: str
 ) -> Iterator[EncodedRecordBatch]:
     if bytes(_exactly(stream, len(MAGIC), uri)) != MAGIC:
-        raise _damaged(uri, "it does not begin as a spool file of this release")
+        raise _damaged(uri, "it has no header of this release's spool files")
     position = len(MAGIC)
     for _ in range(record_batch_count):
         header = _exactly(stream, RECORD_BATCH_HEADER_SIZE, uri)
@@ -398,6 +397,6 @@ def _exactly(stream: Any, size: int, uri: str) -> bytearray:
 
 def _damaged(uri: str, why: str) -> SpoolError:
     return SpoolError(
-        f"The spool file {uri} is damaged: {why}. Run the query again: the batch is then computed "
+        f"The spool file {uri} is damaged: {why}. Run the query again, which computes the batch "
         "again."
     )

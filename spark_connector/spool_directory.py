@@ -23,9 +23,9 @@ from barnabas.spark_connector.spool import SpoolError, is_local
 
 NAME = "barnabas-spool"
 ADVICE = (
-    "Set the option spoolDirectory to a directory that the driver and all executors see (on HDFS, "
-    "in an object store or on a shared disk), raise inlineBytes, or let tasks write by themselves "
-    "(sinkMode)."
+    "Set the option spoolDirectory to a directory that the driver and all executors see (on "
+    "HDFS, in an object store or on a shared disk), raise inlineBytes, or let tasks write their "
+    "rows (sinkMode)."
 )
 
 
@@ -45,14 +45,14 @@ def make_private_directory(path: str) -> None:
         pass
     except OSError as error:
         raise SpoolError(
-            f"The directory {path} for spool files cannot be made: {error.strerror}. Set the "
-            "option spoolDirectory, or the variable TMPDIR of driver and executors."
+            f"The directory {path} for spool files cannot be created: {error.strerror}. Set "
+            "the option spoolDirectory, or the variable TMPDIR of driver and executors."
         ) from error
     found = os.lstat(path)  # a link may point to the directory of another user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise SpoolError(
-            f"{path}, where spool files go, belongs to another user or is no directory: remove it, "
-            "or set the option spoolDirectory."
+            f"{path}, the directory of spool files, belongs to another user or is not a "
+            "directory: remove it, or set the option spoolDirectory."
         )
     if stat.S_IMODE(found.st_mode) != 0o700:
         os.chmod(path, 0o700)
@@ -79,9 +79,9 @@ def check_temporary_directory(of_driver: str) -> None:
     """
     if identity_of_temporary_directory() != of_driver:
         raise SpoolError(
-            f"a task on {socket.gethostname()} has more than inlineBytes of records, which go to "
-            f"the driver by a file in the temporary directory {tempfile.gettempdir()}, and the "
-            f"driver has another one, on another machine or in another container. {ADVICE}"
+            f"a task on {socket.gethostname()} has more than inlineBytes of records, and passes "
+            f"them by a file in the temporary directory {tempfile.gettempdir()}; the driver has "
+            f"another one, on another machine or in another container. {ADVICE}"
         )
 
 

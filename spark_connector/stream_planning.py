@@ -204,15 +204,14 @@ class StreamPlanner:
         for name in deleted:
             where = f"[{start.get(name, 0)}, {replayed.pop(name)})"
             self._lost(
-                f"{name} is gone, and {where} of it is in a batch that is run again",
+                f"{name} does not exist, and {where} of it is in a batch that is repeated",
                 f"{name} {where}",
             )
         for topic in self._recreated({name.topic for name in replayed}, topic_ids):
             names = [name for name in replayed if name.topic == topic]
             deleted += names
             self._lost(
-                f"{topic_recreated(topic)}, and offsets of the former are in a batch that is run "
-                "again",
+                f"{topic_recreated(topic)}, and a repeated batch has offsets of the former",
                 ", ".join(f"{name} [{start.get(name, 0)}, {replayed.pop(name)})" for name in names),
                 NOT_THE_SAME,
             )
@@ -336,7 +335,7 @@ class StreamPlanner:
                 f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic
             )
             self._lost(
-                f"{topic_recreated(topic)}: the query's offsets are of the former ({offsets})",
+                f"{topic_recreated(topic)}: the query's offsets belong to the former ({offsets})",
                 why=NOT_THE_SAME,
             )
             logger.warning("barnabas: topic %r is read from its beginning", topic)
@@ -356,7 +355,7 @@ class StreamPlanner:
         """
         for topic in sorted(topics - self._warned_missing):
             logger.warning(
-                "barnabas: topic %r does not exist: it is read from its beginning when it is there",
+                "barnabas: topic %r does not exist: it is read from its beginning when it exists",
                 topic,
             )
         self._warned_missing = topics
@@ -385,7 +384,7 @@ class StreamPlanner:
         deleted = [name for name in not_there if name not in left_out]
         if deleted:
             self._lost(
-                f"{', '.join(map(str, deleted))} is gone, and was read up to offset "
+                f"{', '.join(map(str, deleted))} does not exist, and was read up to offset "
                 f"{', '.join(str(start[name]) for name in deleted)}"
             )
         if left_out:
@@ -394,7 +393,7 @@ class StreamPlanner:
             self._lost(
                 f"{', '.join(map(str, left_out))} was read up to offset {upto}, and the option "
                 f"{option} leaves it out",
-                why="name it there again to go on with it",
+                why="name it there again to continue with it",
             )
         behind = [name for name in sorted(newest) if newest[name] < start.get(name, 0)]
         if not behind:
@@ -409,7 +408,7 @@ class StreamPlanner:
             else:
                 logger.warning(
                     "barnabas: %s: the query is at offset %d, and from %d on a transaction is "
-                    "open: it goes on when that is decided",
+                    "open: it continues when the transaction ends",
                     name,
                     start[name],
                     newest[name],
@@ -420,7 +419,7 @@ class StreamPlanner:
         if self._options.fail_on_data_loss:
             raise DataLossError(not_read(what, why))
         logger.warning(
-            "barnabas: %s%s (failOnDataLoss=false: the query goes on)",
+            "barnabas: %s%s (failOnDataLoss=false: the query continues)",
             what,
             f"; {where} is not read" if where else "",
         )

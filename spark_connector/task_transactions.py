@@ -182,10 +182,10 @@ def check_time(transactions: Iterable[TaskTransaction], now_ms: int, timeout_ms:
     spent_ms = now_ms - began_ms
     if spent_ms > timeout_ms * (1 - LEFT_OF_TIMEOUT):
         raise LostPartError(
-            f"the first task began to write {spent_ms / 1000:.0f} s ago, and its transaction times "
-            f"out after {timeout_ms / 1000:.0f} s: a batch has to be written within three quarters "
-            "of kafka.transaction.timeout.ms, so that it can be ended as a whole. Raise that, or "
-            "make batches smaller"
+            f"the first task began to write {spent_ms / 1000:.0f} s ago, and its transaction "
+            f"times out after {timeout_ms / 1000:.0f} s: a batch has to be written within three "
+            "quarters of kafka.transaction.timeout.ms, so that all its transactions can be "
+            "ended. Raise that, or make batches smaller"
         )
 
 
@@ -255,7 +255,7 @@ class Ends:
         ]
         if lost:
             raise LostPartError(
-                f"of {len(names)} tasks' transactions {_named(lost)} are open no longer: they "
+                f"of {len(names)} tasks' transactions {_named(lost)} are no longer open: they "
                 "timed out (kafka.transaction.timeout.ms), or another driver runs this query. "
                 "Nothing of the batch was committed: run it again"
             )
@@ -311,16 +311,16 @@ class Ends:
 
 
 def _held_by_another(ids: Sequence[str]) -> FencedError:
-    return FencedError(f"the transactions of {_named(ids)}: another driver has taken them")
+    return FencedError(f"the transactions of {_named(ids)}: another driver uses them")
 
 
 def aborted(ids: Sequence[str]) -> AbortedPartError:
     """The error of transactions that were decided to be committed and are aborted."""
     return AbortedPartError(
-        f"the brokers have aborted the transactions of {_named(ids)} after the batch was decided "
-        "on and before they were ended: their timeout (kafka.transaction.timeout.ms) was over, or "
-        "an operator aborted them. The batch counts as written and lacks their rows: write these "
-        "again, then set onUncertainBatch=skip for one start"
+        f"the brokers have aborted the transactions of {_named(ids)} after the batch was "
+        "decided and before they were ended: their timeout (kafka.transaction.timeout.ms) was "
+        "over, or an operator aborted them. The batch counts as written and lacks their rows: "
+        "write these again, then set onUncertainBatch=skip for one start"
     )
 
 

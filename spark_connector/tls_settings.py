@@ -51,7 +51,7 @@ class TlsSettings(NamedTuple):
                 context.set_ciphers(name)
             except ssl.SSLError:
                 raise TlsSettingError(
-                    f"option kafka.ssl.cipher.suites: OpenSSL does not have {name} here"
+                    f"option kafka.ssl.cipher.suites: this OpenSSL does not have {name}"
                 ) from None
         if self.suites:
             context.set_ciphers(":".join(self.suites))
@@ -70,7 +70,7 @@ def parse_tls_settings(
     unknown = [name for name in names if name not in VERSIONS]
     if unknown:
         raise TlsSettingError(
-            f"option kafka.ssl.enabled.protocols: {', '.join(unknown)} is not spoken, only "
+            f"option kafka.ssl.enabled.protocols: {', '.join(unknown)} is not supported, only "
             f"{' and '.join(VERSIONS)}"
         )
     settings = TlsSettings(min(names), max(names))
@@ -98,22 +98,22 @@ def _with_suites(settings: TlsSettings, names: list[str]) -> TlsSettings:
         if settings.lowest == "TLSv1.3":
             raise TlsSettingError(
                 "option kafka.ssl.cipher.suites has no suite of TLS 1.3, and "
-                "kafka.ssl.enabled.protocols has nothing else"
+                "kafka.ssl.enabled.protocols has only that"
             )
         return settings._replace(highest="TLSv1.2", suites=suites)
     if not suites:
         if settings.highest == "TLSv1.2":
             raise TlsSettingError(
-                "option kafka.ssl.cipher.suites has suites of TLS 1.3 alone, which "
+                "option kafka.ssl.cipher.suites has only suites of TLS 1.3, which "
                 "kafka.ssl.enabled.protocols leaves out"
             )
         settings = settings._replace(lowest="TLSv1.3")
     can_choose = hasattr(ssl.SSLContext, "set_ciphersuites") or settings.highest == "TLSv1.2"
     if not can_choose and set(suites_13) != set(SUITES_OF_TLS_1_3):
         raise TlsSettingError(
-            "option kafka.ssl.cipher.suites: this Python cannot choose among the suites of TLS 1.3 "
-            f"(3.15 can); give all of {', '.join(SUITES_OF_TLS_1_3)}, or none of them and so TLS "
-            "1.2 alone"
+            "option kafka.ssl.cipher.suites: this Python cannot choose among the suites of TLS "
+            f"1.3 (3.15 can); give all of {', '.join(SUITES_OF_TLS_1_3)}, or none of them, for "
+            "TLS 1.2 only"
         )
     return settings._replace(suites=suites, suites_13=suites_13)
 

@@ -152,14 +152,12 @@ _ADVICE: dict[int, str] = {
     Code.RECORD_LIST_TOO_LARGE: (
         "raise segment.bytes of the topic, or write smaller rows or batches"
     ),
-    Code.INVALID_RECORD: (
-        "the topic does not take such records; a compacted topic needs a key in each"
-    ),
+    Code.INVALID_RECORD: ("the topic refuses such records; a compacted topic needs a key in each"),
     Code.INVALID_TIMESTAMP: (
         "the topic's message.timestamp.*.max.ms refuses timestamps this far from now"
     ),
     Code.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
-    Code.INVALID_TOPIC_EXCEPTION: ("no topic can have this name, or none may be written under it"),
+    Code.INVALID_TOPIC_EXCEPTION: ("this name is not allowed, or is an internal topic's"),
     Code.TOPIC_AUTHORIZATION_FAILED: (
         "the user needs the right to WRITE and to READ the topic "
         "(READ since the batch id is committed with it)"
@@ -178,7 +176,7 @@ _ADVICE: dict[int, str] = {
         "lower kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker"
     ),
     Code.OFFSET_METADATA_TOO_LARGE: "raise offset.metadata.max.bytes of the broker",
-    Code.INVALID_REQUIRED_ACKS: "the broker does not know acks=all",
+    Code.INVALID_REQUIRED_ACKS: "the broker does not support acks=all",
     Code.POLICY_VIOLATION: "a policy of the broker forbids it",
 }
 
@@ -633,7 +631,7 @@ class TransactionalProducer:
                 unanswered.discard(name)
                 self._check(part.error_code, f"partition {name}", _message_of(part))
         if unanswered:
-            raise PassingError(f"an answer to Produce says nothing of {min(unanswered)}")
+            raise PassingError(f"an answer to Produce lacks {min(unanswered)}")
 
     # --- answers
 
@@ -688,7 +686,7 @@ class TransactionalProducer:
     def _no_leader(self, name: TopicPartition, topic: MetadataResponseTopic) -> ClientError:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PublishError(
-                f"topic {name.topic!r} does not exist, and the broker does not make it "
+                f"topic {name.topic!r} does not exist, and the broker does not create it "
                 "(auto.create.topics.enable): create it first",
                 Code.UNKNOWN_TOPIC_OR_PARTITION,
             )
@@ -759,9 +757,9 @@ def _offset_rows(
     """
     if max(counts.values()) < len(texts):
         raise PublishError(
-            "the batch has too many tasks that wrote by themselves: their list takes the notes of "
-            f"{len(texts)} partitions, and no topic of the batch has so many. Give the write fewer "
-            "tasks (coalesce), or the topic more partitions"
+            "too many tasks of the batch wrote their rows: their list needs the offset metadata "
+            f"of {len(texts)} partitions, and no topic of the batch has so many. Give the write "
+            "fewer tasks (coalesce), or the topic more partitions"
         )
     partitions = [
         TxnOffsetCommitRequestPartition(

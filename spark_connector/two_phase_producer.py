@@ -137,8 +137,8 @@ class _Session(TransactionalProducer):
         if answer.error_code in _GONE:
             raise FencedError(
                 f"transactional id {self.transactional_id!r}: {code_name(answer.error_code)}: "
-                "another producer has begun with it, or the broker has lost its power and ended it "
-                "as it was asked to; recover() says what is open"
+                "another producer uses it, or the broker ended the transaction after a power "
+                "loss; recover() returns the open transaction"
             )
         self._check(answer.error_code, f"the end of a transaction of {self.transactional_id!r}")
         producer, is_version_2 = self._producer, self._is_version_2
@@ -181,7 +181,7 @@ class TwoPhaseProducer:
         Raises: OptionError for a wrong setting.
         """
         if not transactional_id:
-            raise ValueError("a transactional id is needed: one for each place that writes")
+            raise ValueError("a transactional id is needed: its own for each writer")
         kafka = {**(settings or {}), "bootstrap.servers": bootstrap_servers}
         kafka.setdefault("client.id", "barnabas-two-phase")
         values = OptionValues({f"kafka.{name}": value for name, value in kafka.items()})
@@ -317,7 +317,7 @@ class TwoPhaseProducer:
                 it is still open.
         """
         if state and not _STATE.fullmatch(state):
-            raise ValueError(f"{state!r} is no state of a transaction, such as '42:7'")
+            raise ValueError(f"{state!r} is not a state of a transaction, such as '42:7'")
         if self._stage is _Stage.READY:
             return False
         self._expect(_Stage.PREPARED, _Stage.LEFT_OPEN)
@@ -404,8 +404,8 @@ class TwoPhaseProducer:
             except PublishError as error:
                 if error.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     raise ClientError(
-                        f"{error}; or the broker does not take part in two-phase commit: "
-                        "transaction.two.phase.commit.enable=true lets it"
+                        f"{error}; or the broker has two-phase commit disabled: set "
+                        "transaction.two.phase.commit.enable=true"
                     ) from error
                 raise
             except BaseException:

@@ -334,7 +334,7 @@ class OsFile:
         while written < size:
             done = os.pwrite(self._fd, memoryview(data)[written:], position + written)
             if done == 0:
-                raise OSError(errno.ENOSPC, "nothing more can be written", self.path)
+                raise OSError(errno.ENOSPC, "no more bytes can be written", self.path)
             written += done
         self.size = position + size
         return position

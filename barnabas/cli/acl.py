@@ -62,7 +62,7 @@ class ResourceType(click.ParamType[Resource]):
             kinds = ", ".join(one for one in KINDS if one != "cluster")
             self.fail(
                 f"{value!r} is not a resource: write cluster, or KIND:NAME with one of {kinds}; "
-                "topic:* is all topics, topic:orders* those that begin so",
+                "topic:* is all topics, topic:orders* the topics with that prefix",
                 param,
                 ctx,
             )
@@ -89,7 +89,9 @@ class OperationsType(click.ParamType[tuple[int, ...]]):
 
 
 RESOURCE, OPERATION = ResourceType(), OperationsType()
-DENY = click.option("--deny", is_flag=True, help="Deny it; that goes before all that is allowed.")
+DENY = click.option(
+    "--deny", is_flag=True, help=("Deny the operations; a denial overrides every allowance.")
+)
 
 
 @click.group()
@@ -115,7 +117,10 @@ def principal_of(text: str) -> str:
 )  # fmt: skip
 @click.argument("principal", required=False)
 @click.option(
-    "--for", "resource", type=RESOURCE, help="Those that hold for that resource, prefixes too."
+    "--for",
+    "resource",
+    type=RESOURCE,
+    help=("Only ACLs that apply to that resource, by its name or a prefix."),
 )
 @connection_options
 @json_option
@@ -157,7 +162,7 @@ def list_acls(
 @click.argument("operations", type=OPERATION)
 @click.argument("resources", metavar="RESOURCE...", type=RESOURCE, nargs=-1, required=True)
 @DENY
-@click.option("--host", default="*", show_default=True, help="From that address alone.")
+@click.option("--host", default="*", show_default=True, help="Only connections from that address.")
 @connection_options
 @json_option
 def add(
@@ -221,8 +226,8 @@ def add(
 @click.argument("principal")
 @click.argument("operations", type=OPERATION, required=False)
 @click.argument("resources", metavar="[RESOURCE]...", type=RESOURCE, nargs=-1)
-@click.option("--deny", is_flag=True, help="Only what is denied.")
-@click.option("--allow", is_flag=True, help="Only what is allowed.")
+@click.option("--deny", is_flag=True, help="Only ACLs that deny.")
+@click.option("--allow", is_flag=True, help="Only ACLs that allow.")
 @yes_option
 @connection_options
 @json_option

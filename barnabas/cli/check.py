@@ -42,7 +42,9 @@ class CheckError(Exception):
     )
 )
 @click.argument("address", required=False)
-@click.option("--read-only", is_flag=True, help="Leave out the transaction, which makes a topic.")
+@click.option(
+    "--read-only", is_flag=True, help=("Leave out the transaction, which creates a topic.")
+)
 @click.option(
     "--stuck-after",
     "stuck_after_s",
@@ -50,9 +52,9 @@ class CheckError(Exception):
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="A partition behind a transaction that is open for longer is not healthy.",
+    help="How long a transaction may be open before its partitions count as not healthy.",
 )
-@click.option("--apis", is_flag=True, help="List the requests that it speaks, with versions.")
+@click.option("--apis", is_flag=True, help="List the supported requests, with their versions.")
 @connection_options
 @json_option
 def check(
@@ -192,7 +194,7 @@ def _transact(admin: ClusterClient) -> str:
         raise CheckError(f"read_committed gave {committed}, not only the committed record")
     if everything != [ABORTED, COMMITTED]:
         raise CheckError(f"read_uncommitted gave {everything}, not both records")
-    return "one committed, one aborted; read_committed sees the committed record alone"
+    return "one committed, one aborted; read_committed gives only the committed record"
 
 
 def _is_expected(error: Exception) -> bool:
@@ -206,7 +208,7 @@ def _cluster(admin: ClusterClient) -> str:
     admin.refresh([])
     brokers = ", ".join(f"{row.node_id} at {row.host}:{row.port}" for row in admin.brokers.values())
     if not brokers:
-        raise CheckError("it names no broker")
+        raise CheckError("the metadata name no broker")
     return f"id {admin.cluster_id}; brokers: {brokers}; controller {admin.controller_id}"
 
 
@@ -223,7 +225,7 @@ def _partitions(admin: ClusterClient) -> str:
     if offline:
         raise CheckError(
             f"{total}; without a leader: {', '.join(offline[:10])} (the broker's log says why; "
-            "`barnabas log verify` looks into its directory)"
+            "`barnabas log verify` checks its directory)"
         )
     if behind:
         raise CheckError(f"{total}; with replicas out of sync: {', '.join(behind[:10])}")

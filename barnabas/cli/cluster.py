@@ -82,7 +82,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
             settings["ssl_check_hostname"] = value.lower() not in ("", "none")
         elif name not in (*_PASSED_OVER, "bootstrap.servers") and not name.startswith(OF_REGISTRY):
             raise CommandError(
-                f"--client-config: {name} is unknown here; known are "
+                f"--client-config: {name} is unknown; use one of "
                 f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
             )
     for key in ("ssl_cafile", "ssl_certfile"):
@@ -111,15 +111,15 @@ def _check_files(properties: Mapping[str, str]) -> None:
             properties.get(name) if key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile") else None
         )
         if path is not None and not Path(path).exists():
-            raise CommandError(f"--client-config: {name}={path}: no such file")
+            raise CommandError(f"--client-config: {name}={path}: the file does not exist")
 
 
 def _token_url(url: str) -> str:
     """The URL of the file with an OAUTHBEARER token. Raises: CommandError for any other URL."""
     if not url.removeprefix("file://").startswith("/"):
         raise CommandError(
-            f"--client-config: {TOKEN_FILE}={url} must be file:///PATH, a file with the token: get "
-            "one from the issuer by its own tool"
+            f"--client-config: {TOKEN_FILE}={url} must be file:///PATH, a file with the token: "
+            "get one with the issuer's tool"
         )
     return url if url.startswith("file://") else f"file://{url}"
 
@@ -144,7 +144,7 @@ def token_provider(url: str) -> Any:
             try:
                 text = Path(url.removeprefix("file://")).read_text(encoding="ascii")
             except (OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or "it is no token"
+                reason = getattr(error, "strerror", None) or "it is not a token"
                 raise CommandError(f"--client-config: {TOKEN_FILE}={url}: {reason}") from error
             return text.strip()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 COMMANDS = {
     "acl": ("acl", "ACLs, the rights of users: list, add, remove."),
     "certs": ("certs", "Make certificates for tests and first steps."),
-    "check": ("check", "Check a broker: is it healthy, which versions does it have?"),
+    "check": ("check", "Check a broker: its health and its versions."),
     "completion": ("completion", "Print a shell's completion script."),
     "config": ("config", "Settings of topics, brokers, groups and client metrics."),
     "consume": ("consume", "Read records of topics to standard output."),
@@ -22,7 +22,7 @@ COMMANDS = {
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
     "log": ("log", "Read and verify a data directory's files."),
     "produce": ("produce", "Write the lines of files or standard input to a topic."),
-    "profile": ("profile", "Profiles: a cluster's address and settings by a name."),
+    "profile": ("profile", "Profiles: a cluster's address and settings under a name."),
     "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
     "records": ("trim", "Records of partitions: delete the oldest ones."),
     "share": ("share", "Share groups: read records and acknowledge them."),
@@ -101,4 +101,4 @@ def no_such_command(name: str) -> str:
 
     near = difflib.get_close_matches(name, [*BROKER_COMMANDS, *COMMANDS], n=1)
     hint = f" Did you mean `barnabas {near[0]}`?" if near else ""
-    return f"there is no command {name!r}.{hint}"
+    return f"unknown command {name!r}.{hint}"

@@ -70,7 +70,7 @@ def config() -> None:
 )
 @click.argument("kind", metavar="RESOURCE", type=click.Choice(KINDS))
 @click.argument("name")
-@click.option("--all", "everything", is_flag=True, help="Defaults, too.")
+@click.option("--all", "everything", is_flag=True, help="Show defaults, too.")
 @click.option("--filter", "text", default="", help="Only settings whose names contain this.")
 @connection_options
 @json_option
@@ -112,7 +112,7 @@ def describe(
             Column("source", "SET BY"),
             Column("read_only", "READ ONLY"),
         ],
-        f"{kind} {name}: nothing but defaults; --all shows them",
+        f"{kind} {name}: only defaults; --all shows them",
     )
 
 

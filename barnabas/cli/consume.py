@@ -95,24 +95,27 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     help="earliest, latest, an offset, a time or a duration ago. [default: earliest; with --follow "
     "latest; with --group what it has committed]",
 )
-@click.option("--to", "end", type=PLACE, help="Stop before that offset or time.")
+@click.option("--to", "end", type=PLACE, help="Stop before this offset or time.")
 @click.option(
     "-f/-e",
     "--follow/--until-end",
-    help="Go on at the end, and wait for more; or stop at the end that the partitions have at the "
-    "start, the default.",
+    help=(
+        "Wait for more records at the end; or stop at the end that the partitions have at the "
+        "start, the default."
+    ),
 )
 @click.option("-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N records.")
 @click.option(
     "--last",
     metavar="N",
     type=click.IntRange(1),
-    help="Print the last N records of all that is read, by their times; with --follow go on "
-    "after them.",
+    help="Print the last N records by their times; with --follow continue after them.",
 )
 @click.option("--per-partition", is_flag=True, help="With --last: N of each partition.")
 @search_options
-@click.option("-g", "--group", help="Read from what the group has committed, and commit.")
+@click.option(
+    "-g", "--group", help=("Read from the offsets that the group has committed, and commit.")
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(ISOLATION_LEVELS),
@@ -121,7 +124,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     help="Whether records of open and aborted transactions are left out.",
 )
 @click.option(
-    "-K", "--key-separator", metavar="TEXT", help="Print the key, too, and that after it."
+    "-K", "--key-separator", metavar="TEXT", help="Print the key, too, followed by this text."
 )
 @click.option(
     "--format",
@@ -133,8 +136,10 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 @click.option(
     "--on-undecodable",
     type=click.Choice(ON_UNDECODABLE),
-    help="What to do with a record that does not fit its schema: end with an error, print its "
-    "bytes as they are, or leave it out. [default: stop]",
+    help=(
+        "What to do with a record that does not fit its schema: end with an error, print its "
+        "bytes undecoded, or leave it out. [default: stop]"
+    ),
 )
 @connection_options
 @json_option
@@ -191,7 +196,7 @@ def consume(
         if group is not None:
             _commit(consumer.commit, reader.moved())
     if preparation.undecodable:
-        did = "left out" if on_undecodable == SKIP else "printed as they are"
+        did = "left out" if on_undecodable == SKIP else "printed undecoded"
         count_said = count_text(preparation.undecodable, "key or value", "keys and values")
         note(f"{count_said} did not fit their schema, {did}", "warning")
     if sys.stderr.isatty():
@@ -208,16 +213,16 @@ def _check_usage(
 ) -> None:
     """Raise click.UsageError for options that contradict each other."""
     if follow and end is not None:
-        raise click.UsageError("--follow has no end: leave --to out, or --follow")
+        raise click.UsageError("--follow has no end: leave out --to or --follow")
     if per_partition and last is None:
-        raise click.UsageError("--per-partition is a way of --last: add --last N")
+        raise click.UsageError("--per-partition needs --last N")
     if last is not None and count is not None:
         raise click.UsageError(
             "--count is the first N records and --last the last N: leave one out"
         )
     if last is not None and group is not None:
         raise click.UsageError(
-            "--last would skip records that the group has not read: leave --group out, or --last"
+            "--last would skip records that the group has not read: leave out --group or --last"
         )
 
 
@@ -399,7 +404,7 @@ def _writer(
     }
     if sum(asked.values()) > 1:
         names = " and ".join(name for name, is_asked in asked.items() if is_asked)
-        raise click.UsageError(f"{names} each say what is printed: leave one out")
+        raise click.UsageError(f"{names} cannot be combined: leave one out")
     if output.as_json:
         return _json_line
     if template is None:

@@ -50,45 +50,45 @@ class ClosedOutputError(Exception):
 
 _ADVICE = {
     "UnknownTopicOrPartition": (
-        "there is no such topic or partition: `barnabas topics list` shows what there is"
+        "there is no such topic or partition: `barnabas topics list` shows all topics"
     ),
     "TopicAlreadyExists": (
         "the topic exists: alter it with `barnabas topics alter`, or pass --if-not-exists"
     ),
-    "GroupIdNotFound": "there is no such group: `barnabas groups list` shows what there is",
+    "GroupIdNotFound": "there is no such group: `barnabas groups list` shows all groups",
     "NonEmptyGroup": "the group has members: stop its consumers and try again",
     "UnknownMemberId": "the group has members: stop its consumers and try again",
     "TransactionalIdNotFound": (
-        "there is no such transactional id: `barnabas txn list` shows what there is"
+        "there is no such transactional id: `barnabas txn list` shows all ids"
     ),
     "InvalidReplicationFactor": (
-        "the cluster has fewer brokers than that: leave --replication-factor out for its default"
+        "the cluster has fewer brokers: leave out --replication-factor for its default"
     ),
     "ProducerFenced": (
-        "a newer producer has the same --transactional-id: what this one sent is aborted"
+        "a newer producer has the same --transactional-id: this producer's transaction is aborted"
     ),
     "InvalidProducerEpoch": (
-        "a newer producer has the same --transactional-id: what this one sent is aborted"
+        "a newer producer has the same --transactional-id: this producer's transaction is aborted"
     ),
     "UnsupportedVersion": (
-        "the broker does not speak that request: `barnabas check --apis` lists what it speaks"
+        "the broker does not support that request: `barnabas check --apis` lists the supported ones"
     ),
     "IncompatibleBrokerVersion": (
-        "the broker does not speak that request: `barnabas check --apis` lists what it speaks"
+        "the broker does not support that request: `barnabas check --apis` lists the supported ones"
     ),
     "MessageTooLarge": (
         "a record is larger than the topic allows: raise its max.message.bytes with "
         "`barnabas topics alter --config`"
     ),
-    "TopicAuthorizationFailed": "the user may not do that with the topic",
-    "GroupAuthorizationFailed": "the user may not do that with the group",
-    "ClusterAuthorizationFailed": "the user may not do that with the cluster",
+    "TopicAuthorizationFailed": "the user lacks a right on the topic: see `barnabas acl`",
+    "GroupAuthorizationFailed": "the user lacks a right on the group: see `barnabas acl`",
+    "ClusterAuthorizationFailed": "the user lacks a right on the cluster: see `barnabas acl`",
     "SaslAuthenticationFailed": (
         "the broker refuses the user: see sasl.* in the file of --client-config"
     ),
     "CoordinatorNotAvailable": (
-        "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
-        "has no leader; see the brokers' logs"
+        "the cluster names no coordinator: its topic for groups or transactions cannot be "
+        "created, or has no leader; see the brokers' logs"
     ),
     "UnknownBrokerId": "there is no such broker: `barnabas check` shows their ids",
     "KafkaTimeout": "no answer in time: `barnabas check` shows what works; see --timeout, too",

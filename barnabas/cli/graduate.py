@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
 DEFAULT_LISTENER_NOTE = (
-    "no listeners are given, so Kafka will listen on {address}: if the broker was started with "
+    "no listeners are set, so Kafka will listen on {address}: if the broker was started with "
     "--port, --host or other listeners, pass --broker-set listeners=PLAINTEXT://HOST:PORT"
 )
 ANYWHERE = ("0.0.0.0", "::", "")
@@ -58,7 +58,7 @@ ANYWHERE = ("0.0.0.0", "::", "")
     "target",
     metavar="DIRECTORY",
     type=click.Path(),
-    help="Make a copy for Kafka there; closed segments are not doubled where that can be.",
+    help="Copy the directory there for Kafka; closed segments become hard links if possible.",
 )
 @click.option(
     "--kafka",
@@ -74,7 +74,7 @@ ANYWHERE = ("0.0.0.0", "::", "")
     metavar="KEY=VALUE",
     type=SETTING,
     multiple=True,
-    help="A setting for all topics that have no value of their own.",
+    help="A setting for all topics that do not set it.",
 )
 @click.option(
     "--config",
@@ -94,13 +94,15 @@ ANYWHERE = ("0.0.0.0", "::", "")
 @click.option(
     "--controller",
     metavar="HOST:PORT",
-    help="Where Kafka's controller is to listen (default: the first listener's next port).",
+    help="The address of Kafka's controller (default: the port after the first listener's).",
 )
 @click.option("--recover", is_flag=True, help="Recover a directory that was not stopped cleanly.")
 @click.option(
-    "--abort-transactions", is_flag=True, help="Abort open transactions instead of leaving them."
+    "--abort-transactions",
+    is_flag=True,
+    help=("Abort open transactions instead of leaving them open."),
 )
-@click.option("--no-verify", is_flag=True, help="Do not read every batch before.")
+@click.option("--no-verify", is_flag=True, help="Do not verify every batch first.")
 @dry_run_option
 @json_option
 def graduate(
@@ -127,7 +129,7 @@ def graduate(
     data_dir = os.path.abspath(data_dir)
     target = None if target is None else os.path.abspath(target)
     if target is not None and os.path.exists(target):
-        raise CommandError(f"{target} is there already: name a directory that is not")
+        raise CommandError(f"{target} exists: name a new directory")
     with _explained():
         given, config = _settings(data_dir, config_file, broker_settings)
         topic_configs = _checked(dict(topic_settings))
@@ -288,7 +290,7 @@ def _verify(data_dir: str, survey: Survey) -> None:
     if faults:
         raise CommandError(
             f"{count_text(len(faults), 'fault')} in {data_dir}: `barnabas log verify` shows "
-            "all; --no-verify continues all the same"
+            "all; --no-verify continues nevertheless"
         )
 
 
@@ -431,13 +433,13 @@ def _tell_what_is_next(output: Output, cluster_id: str, where: str, entry: _Entr
     start, look = _commands(where, entry)
     output.line("Next, in the directory of Apache Kafka:")
     output.line(f"  {start}")
-    output.line(f"  {look}      (prints nothing where all is well)")
+    output.line(f"  {look}      (prints nothing if no partition is unavailable)")
     output.line(
         "More brokers: format each with this cluster's id "
         f"({cluster_id}) and process.roles=broker, start it, and move partitions there with "
         "bin/kafka-reassign-partitions.sh; docs/GROWING.md has the steps."
     )
-    output.line(f"Back: stop Kafka, then barnabas take-over {where}")
+    output.line(f"To return: stop Kafka, then barnabas take-over {where}")
 
 
 def _tell_transactions(output: Output, survey: Survey) -> None:
@@ -445,8 +447,8 @@ def _tell_transactions(output: Output, survey: Survey) -> None:
     if not found:
         return
     output.line(
-        f"{count_text(len(found), 'transaction')} not at an end: their producers go on with them, "
-        "or Kafka aborts them at their timeout (--abort-transactions aborts them before)",
+        f"{count_text(len(found), 'transaction')} still open: their producers continue them, or "
+        "Kafka aborts them at their timeout (--abort-transactions aborts them now)",
         "warning",
     )
     for one in found[:SHOWN]:
@@ -535,7 +537,7 @@ def _tell_brought_back(
     output.fields((name.replace("_", " "), value) for name, value in rows.items())
     if not report.has_started:
         output.line(
-            "Kafka's metadata log is not begun: the topics are those that were handed over",
+            "Kafka wrote no metadata log: the topics are those of the hand-over",
             "warning",
         )
     if not report.was_clean:

@@ -63,10 +63,12 @@ _PLAN_COLUMNS = (
     metavar="TOPIC|TOPIC-PARTITION",
     multiple=True,
     shell_complete=complete_topic,
-    help="Which; without it, all that the group has committed.",
+    help="A topic or partition; by default all with a committed offset.",
 )
 @click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
-@click.option("--shift-by", type=int, help="So many offsets on, or back where it is negative.")
+@click.option(
+    "--shift-by", type=int, help=("Move each offset forward by N, or back if N is negative.")
+)
 @click.option(
     "--from-file",
     "file",
@@ -95,16 +97,16 @@ def reset_offsets(
     confirm.
     """
     if sum(given is not None for given in (place, shift_by, file)) != 1:
-        raise click.UsageError("say where to: one of --to PLACE, --shift-by N and --from-file FILE")
+        raise click.UsageError("give one of --to PLACE, --shift-by N and --from-file FILE")
     wanted = None if file is None else parse_offsets(file, group)
     if wanted is not None and names:
-        raise click.UsageError("--from-file names the partitions: leave --topic out")
+        raise click.UsageError("--from-file names the partitions: leave out --topic")
     with connection.admin() as admin:
         is_share = requests.describe_group(admin, group).protocol == SHARE
         committed = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
         rows = _plan(admin, committed, names, place, shift_by, wanted)
         if not rows:
-            raise CommandError(f"the group {group!r} has committed nothing: name topics with -t")
+            raise CommandError(f"the group {group!r} has no committed offsets: name topics with -t")
         if output.as_json and not yes and not dry_run:
             raise click.UsageError("--json needs --yes or --dry-run")
         if not output.as_json:
@@ -226,7 +228,7 @@ def _in_range(
     topics = describe_topics(admin, sorted({partition.topic for partition in wanted}))
     missing = sorted(set(wanted) - set(partitions_of(topics)))
     if missing:
-        raise CommandError(f"there is no partition {missing[0]}: take its line out of the file")
+        raise CommandError(f"there is no partition {missing[0]}: remove its line from the file")
     return {
         row: min(max(wanted[row], bound["log_start_offset"]), bound["high_watermark"])
         for row, bound in list_offsets(admin, wanted).items()
@@ -243,7 +245,7 @@ def _shifted(
     lacking = [str(partition) for partition in bounds if partition not in committed]
     if lacking:
         raise CommandError(
-            f"nothing is committed for {', '.join(lacking)}, so there is nothing to shift: use --to"
+            f"--shift-by needs committed offsets, and {', '.join(lacking)} has none: use --to"
         )
     return {
         partition: min(
@@ -279,7 +281,7 @@ def _commit(admin: ClusterClient, group: str, rows: list[dict[str, Any]]) -> Non
 @connection_options
 @json_option
 def export_offsets(connection: Connection, output: Output, group: str) -> None:
-    """Print what a group has committed, in the form that `reset-offsets --from-file` reads.
+    """Print the committed offsets of a group, in the form that `reset-offsets --from-file` reads.
 
     A line is TOPIC,PARTITION,OFFSET.
     """
@@ -287,7 +289,7 @@ def export_offsets(connection: Connection, output: Output, group: str) -> None:
         is_share = requests.describe_group(admin, group).protocol == SHARE
         offsets = _start_offsets(admin, group) if is_share else committed_offsets(admin, group)
     if not offsets:
-        raise CommandError(f"the group {group!r} has committed nothing")
+        raise CommandError(f"the group {group!r} has no committed offsets")
     if output.as_json:
         output.data([{**row._asdict(), "offset": offset} for row, offset in offsets.items()])
         return
@@ -311,7 +313,7 @@ def export_offsets(connection: Connection, output: Output, group: str) -> None:
     multiple=True,
     shell_complete=complete_topic,
     required=True,
-    help="Of which topics or partitions; of a share group, topics.",
+    help="The topics or partitions; for a share group, topics.",
 )
 @dry_run_option
 @yes_option
@@ -325,7 +327,7 @@ def delete_offsets(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Delete what a group has committed for topics.
+    """Delete the offsets that a group has committed for topics.
 
     No member may read them. The group starts there by auto.offset.reset next time.
     """
@@ -337,7 +339,7 @@ def delete_offsets(
             name for name in names if not any(name in (row.topic, str(row)) for row in wanted)
         ]
         if unknown:
-            raise CommandError(f"the group {group!r} has committed nothing for {unknown[0]!r}")
+            raise CommandError(f"the group {group!r} has no committed offsets for {unknown[0]!r}")
         if is_share and any(row.topic not in names for row in wanted):
             raise CommandError("a share group's offsets are deleted by topic: name no partition")
         rows: list[dict[str, Any]] = [

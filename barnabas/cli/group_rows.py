@@ -119,16 +119,18 @@ def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
     partitions, lag = row["partitions"], row["lag"]
     if not partitions:
         return (
-            "no members, and nothing committed" if not row["members"] else "nothing committed yet"
+            "no members, no committed offsets"
+            if not row["members"]
+            else ("no committed offsets yet")
         )
     if all(partition.get("micro_batch") for partition in partitions):
-        return "the notes of a Spark sink: no lag"
+        return "batch numbers of a Spark sink: no lag"
     if not lag:
         return "up to date"
     behind = f"{lag:,} behind"
     held = sum(min(part["lag"] or 0, part.get("held_back") or 0) for part in partitions)
     if row["state"] in EMPTY_STATES:
-        behind += ", and no member reads on"
+        behind += ", and no member continues"
     elif held == lag:
         behind += ", held back by an open transaction"
     elif held:

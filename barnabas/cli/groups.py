@@ -38,7 +38,7 @@ def trend_option(command: Command) -> Command:
         metavar="SECONDS",
         type=click.FloatRange(min=0),
         default=0.0,
-        help="Look twice, so long apart, and say whether the lag grows.",
+        help="Measure the lag twice, SECONDS apart, and say whether it grows.",
     )(command)
 
 
@@ -56,7 +56,7 @@ def groups() -> None:
     ),
 )
 @click.option("--state", "states", multiple=True, help="Only groups in that state, such as Stable.")
-@click.option("--no-lag", is_flag=True, help="Leave the lag out: one request in place of many.")
+@click.option("--no-lag", is_flag=True, help="Leave out the lag: one request instead of many.")
 @trend_option
 @connection_options
 @json_option
@@ -180,7 +180,7 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
     """Add a note to the numbers of a partition."""
     if row["micro_batch"]:
         number = row["committed_offset"]
-        note(f"{name}: {number} is the number of a micro-batch of a Spark sink, and no offset")
+        note(f"{name}: {number} is the number of a micro-batch of a Spark sink, not an offset")
     elif row["held_back"]:
         note(
             f"{name}: an open transaction holds back {count_text(row['held_back'], 'offset')}; "

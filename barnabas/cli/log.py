@@ -45,9 +45,11 @@ def log() -> None:
     required=True,
     type=click.Path(exists=True, dir_okay=False),
 )
-@click.option("-r", "--records", is_flag=True, help="The records in the batches of a segment, too.")
 @click.option(
-    "-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N rows a file."
+    "-r", "--records", is_flag=True, help=("Print the records in a segment's batches, too.")
+)
+@click.option(
+    "-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N rows of each file."
 )
 @json_option
 def dump(output: Output, paths: Sequence[str], records: bool, count: int | None) -> None:
@@ -79,7 +81,7 @@ def dump(output: Output, paths: Sequence[str], records: bool, count: int | None)
 
 def _print_rows(output: Output, rows: list[Row]) -> None:
     if not rows:
-        note("nothing is in it")
+        note("the file is empty")
     elif "line" in rows[0]:
         for row in rows:
             output.line(row["line"])
@@ -171,10 +173,20 @@ def _blob(value: Any) -> str:
     required=True,
     type=click.Path(exists=True, file_okay=False),
 )
-@click.option("--compacted", is_flag=True, help="Missing offsets are no fault in any partition.")
-@click.option("--no-records", is_flag=True, help="Do not open batches: faster, and finds less.")
 @click.option(
-    "--in-use", is_flag=True, help="A broker runs there, where that is not seen by itself."
+    "--compacted",
+    is_flag=True,
+    help=("Missing offsets are allowed, since all partitions were compacted."),
+)
+@click.option(
+    "--no-records",
+    is_flag=True,
+    help=("Do not read the records in batches: faster, but finds fewer faults."),
+)
+@click.option(
+    "--in-use",
+    is_flag=True,
+    help=("A broker runs in the directory, if the command cannot detect it."),
 )
 @json_option
 def verify(

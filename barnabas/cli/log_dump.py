@@ -65,7 +65,7 @@ def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
         if re.fullmatch(pattern, name):
             return reader
     raise CommandError(
-        f"{name} is not a file of a log; known are .log, .index, .timeindex, .txnindex, .snapshot, "
+        f"{name} is not a file of a log: use .log, .index, .timeindex, .txnindex, .snapshot, "
         ".checkpoint, *-checkpoint, *.journal, segments.manifest, partition.metadata and "
         "meta.properties"
     )

@@ -52,7 +52,7 @@ def check_offset_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Fin
     """Check that each entry points to a batch that does not begin after the entry's offset."""
     entries, rest = _entries(data, _OFFSET_ENTRY, offset_index.ENTRY_SIZE)
     if rest:
-        yield len(data) - rest, f"{rest} bytes are no whole entry"
+        yield len(data) - rest, f"{rest} bytes are not a whole entry"
     last_offset, last_position = -1, -1
     for number, (relative, at) in enumerate(entries):
         where = number * offset_index.ENTRY_SIZE
@@ -84,7 +84,7 @@ def check_time_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findi
     """Check that each entry has the highest time of the batches up to its offset."""
     entries, rest = _entries(data, _TIME_ENTRY, time_index.ENTRY_SIZE)
     if rest:
-        yield len(data) - rest, f"{rest} bytes are no whole entry"
+        yield len(data) - rest, f"{rest} bytes are not a whole entry"
     last_time, last_relative = -1, -1
     for number, (timestamp, relative) in enumerate(entries):
         where = number * time_index.ENTRY_SIZE

@@ -195,7 +195,7 @@ class _Verifier:
         facts = SegmentFacts(base)
         if self.next_offset >= 0 and base != self.next_offset:
             if base < self.next_offset:
-                self.fault(name, 0, f"the segment before it goes on to {self.next_offset - 1}")
+                self.fault(name, 0, f"the segment before it ends at {self.next_offset - 1}")
             elif not self.may_have_gaps:
                 self.fault(name, 0, self._gap_text(base))
         self.next_offset = max(self.next_offset, base)
@@ -214,8 +214,8 @@ class _Verifier:
 
     def _gap_text(self, base: int) -> str:
         return (
-            f"the offsets {self.next_offset} to {base - 1} are missing (fine only if the topic was "
-            "compacted once: then pass --compacted)"
+            f"the offsets {self.next_offset} to {base - 1} are missing (normal only if the "
+            "topic was once compacted: then pass --compacted)"
         )
 
     def _note_end(self, name: str, bad: BadPlace, *, is_active: bool) -> None:
@@ -253,7 +253,7 @@ class _Verifier:
             self.fault(
                 name,
                 position,
-                f"the batch at offset {base} says that it has {header.record_count} records up to "
+                f"the batch at offset {base} declares {header.record_count} records up to "
                 f"offset {header.last_offset}",
             )
         elif base < self.next_offset:
@@ -487,7 +487,7 @@ class _Verifier:
         for name in manifest.files:
             data = self._read(name)
             if not manifest.knows(name, data) and manifest.prefix(name, data) is None:
-                text = "is missing" if data is None else "is not as segments.manifest has it"
+                text = "is missing" if data is None else "differs from segments.manifest"
                 self.fault(name, -1, f"the file {text}")
         for base, note in manifest.segments.items():
             path = f"{self.directory}/{base:020}.log"

@@ -26,7 +26,7 @@ def describe_topics(
     for topic in found:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise CommandError(
-                f"there is no topic {topic.name!r}: `barnabas topics list` shows what there is"
+                f"there is no topic {topic.name!r}: `barnabas topics list` shows all topics"
             )
         if topic.error_code and names is not None:
             raise RefusedError(topic.error_code, "", name_of(topic))

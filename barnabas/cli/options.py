@@ -89,7 +89,7 @@ _CONNECTION_OPTIONS = (
         envvar="BARNABAS_BOOTSTRAP_SERVER",
         show_default=True,
         show_envvar=True,
-        help="Where the cluster is: HOST:PORT, or several with commas.",
+        help="The cluster's address: HOST:PORT, or several separated by commas.",
     ),
     click.option(
         "--client-config",
@@ -97,8 +97,10 @@ _CONNECTION_OPTIONS = (
         type=click.Path(exists=True, dir_okay=False),
         envvar="BARNABAS_CLIENT_CONFIG",
         show_envvar=True,
-        help="A properties file with a client's settings: security.protocol, sasl.*, ssl.*. A "
-        "variable such as BARNABAS_SASL_PASSWORD gives a single one.",
+        help=(
+            "A properties file with a client's settings: security.protocol, sasl.*, ssl.*. A "
+            "variable such as BARNABAS_SASL_PASSWORD sets a single one."
+        ),
     ),
     click.option(
         "--profile",
@@ -106,7 +108,7 @@ _CONNECTION_OPTIONS = (
         envvar="BARNABAS_PROFILE",
         show_envvar=True,
         shell_complete=complete_profile,
-        help="The profile that says where the cluster is; see `barnabas profile`.",
+        help="The profile with the cluster's address and settings; see `barnabas profile`.",
     ),
     click.option(
         "--timeout",
@@ -181,7 +183,7 @@ def make_connection(
 
 def yes_option(command: Command) -> Command:
     """`--yes`: do not ask."""
-    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(command)
+    return click.option("-y", "--yes", is_flag=True, help="Do it without confirmation.")(command)
 
 
 def dry_run_option(command: Command) -> Command:
@@ -202,7 +204,7 @@ def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
     if not type_in:
         click.confirm(question, abort=True, err=True)
         return
-    typed = click.prompt(f"{question} Type {type_in} to go on", default="", err=True)
+    typed = click.prompt(f"{question} Type {type_in} to continue", default="", err=True)
     if typed != type_in:
         raise click.Abort
 

@@ -141,7 +141,7 @@ def mistake(spoken: Spoken, address: str, protocol: str, mechanism: str | None) 
         )
     if spoken.mechanisms and mechanism not in spoken.mechanisms:
         return (
-            f"{address} does not take sasl.mechanism={mechanism}: set sasl.mechanism={one_of} "
-            f"{CLIENT_CONFIG}"
+            f"{address} does not support sasl.mechanism={mechanism}: set "
+            f"sasl.mechanism={one_of} {CLIENT_CONFIG}"
         )
     return ""

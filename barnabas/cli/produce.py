@@ -41,7 +41,7 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
     epilog=help_end(
         section(
             "Kinds of --input",
-            "lines     a line is a value; with --key-separator a key before it",
+            "lines     a line is a value; with --key-separator, key and value",
             "jsonl     a line is a value, which is JSON                      (.jsonl, .ndjson)",
             "records   a line is what `consume --json` prints: an object with value, and if",
             "          need be key, headers, partition and timestamp_ms",
@@ -72,30 +72,42 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
 @click.argument("topic")
 @input_options
 @click.option("-k", "--key", help="The key of all records.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="The separator between key and value.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="The text between key and value.")
 @click.option(
     "-H", "--header", "headers", type=SETTING, multiple=True, help="A header of all records."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="Where to; else by key.")
-@click.option("--by-key", is_flag=True, help="By key, whatever partition a line of JSON names.")
-@schema_options(producing=True)
-@click.option("-t", "--transactional-id", help="All in one transaction, or see --commit-every.")
 @click.option(
-    "--commit-every", metavar="N", type=click.IntRange(1), help="A transaction for each N records."
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    help=("The partition; by default it follows from the key."),
+)
+@click.option(
+    "--by-key", is_flag=True, help=("Choose partitions by key, not by the JSON lines' partition.")
+)
+@schema_options(producing=True)
+@click.option(
+    "-t", "--transactional-id", help=("Send all records in one transaction, or see --commit-every.")
+)
+@click.option(
+    "--commit-every",
+    metavar="N",
+    type=click.IntRange(1),
+    help=("Commit a transaction after every N records."),
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
-    help="How batches are compressed.",
+    help="The compression of batches.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["0", "1", "all"]),
     default="all",
     show_default=True,
-    help="Which acknowledgement it waits for: none, the leader's, or that of all replicas.",
+    help="The acknowledgement to wait for: none, the leader's, or all replicas'.",
 )
 @connection_options
 @json_option
@@ -131,7 +143,7 @@ def produce(
     shared = tuple((name, value.encode()) for name, value in headers)
     is_typed = STANDARD_INPUT in source.files and sys.stdin.isatty()
     if is_typed:
-        note("a line is a record; Ctrl-D ends")
+        note("each line is a record; Ctrl-D ends the input")
     settings = _settings(transactional_id, compression, acks)
     with connection.producer(**settings) as producer:
         sender = RecordSender(producer, topic, partition, shared)
@@ -190,7 +202,7 @@ def _encoders(schemas: SchemaOptions, connection: Connection, topic: str) -> dic
 
 
 def _unfinished(topic: str, sender: RecordSender, transactional_id: str | None) -> str:
-    text = f"{topic}: ended before all was sent: {sender.acknowledged()}"
+    text = f"{topic}: ended before all records were sent: {sender.acknowledged()}"
     if transactional_id is None:
         return text
     if not sender.committed:

@@ -48,14 +48,16 @@ def profile() -> None:
     ),
 )
 @click.argument("name")
-@click.option("-b", "--bootstrap-server", metavar="ADDRESS", help="Where the cluster is.")
+@click.option("-b", "--bootstrap-server", metavar="ADDRESS", help="The cluster's address.")
 @click.option(
     "--client-config",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="A properties file whose settings the profile gets a copy of.",
+    help="A properties file, whose settings are copied into the profile.",
 )
-@click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A client's setting.")
+@click.option(
+    "-c", "--config", "configs", type=SETTING, multiple=True, help=("A setting of the client.")
+)
 @click.option(
     "--password-file",
     metavar="FILE",
@@ -67,9 +69,9 @@ def profile() -> None:
     "timeout_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="How long its commands wait for an answer.",
+    help="How long commands with this profile wait for an answer.",
 )
-@click.option("--use", "is_current", is_flag=True, help="Make it the current one.")
+@click.option("--use", "is_current", is_flag=True, help="Make this profile the current one.")
 @with_yes
 @json_option
 def add(
@@ -114,7 +116,7 @@ def add(
     "use", epilog=ending("barnabas profile use staging", "barnabas profile use --none")
 )
 @click.argument("name", required=False, shell_complete=complete_profile)
-@click.option("--none", "is_none", is_flag=True, help="Have no current profile.")
+@click.option("--none", "is_none", is_flag=True, help="Unset the current profile.")
 @json_option
 def use(output: Output, name: str | None, is_none: bool) -> None:
     """Make a profile the current one: commands without --profile take it."""
@@ -125,7 +127,7 @@ def use(output: Output, name: str | None, is_none: bool) -> None:
         profiles.find(name)
     write_profiles(profiles._replace(current=name))
     if os.environ.get("BARNABAS_PROFILE"):
-        note("BARNABAS_PROFILE is set, and goes before the current profile", "warning")
+        note("BARNABAS_PROFILE is set, and overrides the current profile", "warning")
     if output.as_json:
         output.data({"current": name})
     else:
@@ -159,21 +161,21 @@ def list_profiles(output: Output) -> None:
         Column("security_protocol", "SECURITY"),
         Column("user", "USER"),
     ]
-    output.table(rows, columns, "no profiles; `barnabas profile add NAME -b ADDRESS` makes one")
+    output.table(rows, columns, "no profiles; `barnabas profile add NAME -b ADDRESS` adds one")
 
 
 @profile.command(
     "show", epilog=ending("barnabas profile show", "barnabas profile show staging --json")
 )
 @click.argument("name", required=False, shell_complete=complete_profile)
-@click.option("--secrets", "with_secrets", is_flag=True, help="Passwords, too.")
+@click.option("--secrets", "with_secrets", is_flag=True, help="Show passwords, too.")
 @json_option
 def show(output: Output, name: str | None, with_secrets: bool) -> None:
     """Show a profile, else the current one, and what the environment sets over it."""
     profiles = read_profiles()
     name = os.environ.get("BARNABAS_PROFILE") or profiles.current if name is None else name
     if name is None:
-        raise CommandError("no profile is current: name one, or make one with `profile use`")
+        raise CommandError("no profile is current: name one, or choose one with `profile use`")
     found = profiles.find(name)
     settings = {
         key: HIDDEN if is_secret(key) and not with_secrets else text

@@ -58,8 +58,8 @@ class Profiles(NamedTuple):
         """The profile of that name. Raises: CommandError."""
         if name not in self.by_name:
             raise CommandError(
-                f"there is no profile {name!r} in {profiles_file()}: `barnabas profile list` shows "
-                "what there is"
+                f"there is no profile {name!r} in {profiles_file()}: `barnabas profile list` "
+                "shows all profiles"
             )
         return self.by_name[name]
 
@@ -85,13 +85,13 @@ def read_profiles() -> Profiles:
     try:
         return _parse(tomllib.loads(data))
     except (ValueError, TypeError, AttributeError) as error:
-        raise CommandError(f"{path} is no file of profiles: {error}") from error
+        raise CommandError(f"{path} is not a file of profiles: {error}") from error
 
 
 def _parse(data: Mapping[str, object]) -> Profiles:
     unknown = sorted(set(data) - {"current", "profiles"})
     if unknown:
-        raise ValueError(f"{unknown[0]} is unknown; there are current and profiles")
+        raise ValueError(f"{unknown[0]} is unknown: use current and profiles")
     current = data.get("current")
     if current is not None and not isinstance(current, str):
         raise ValueError("current must be the name of a profile")
@@ -105,7 +105,7 @@ def _profile(name: str, table: Mapping[str, object]) -> Profile:
     unknown = sorted(set(table) - {"bootstrap_server", "timeout", "settings"})
     if unknown:
         raise ValueError(
-            f"{name}.{unknown[0]} is unknown; there are bootstrap_server, timeout and settings"
+            f"{name}.{unknown[0]} is unknown: use bootstrap_server, timeout and settings"
         )
     server, timeout = table.get("bootstrap_server"), table.get("timeout")
     if server is not None and not isinstance(server, str):

@@ -54,7 +54,7 @@ def entity_options(command: Command) -> Command:
             if name is not None or is_default:
                 names[kind] = name
         if "ip" in names and len(names) > 1:
-            raise click.UsageError("An ip is an entity by itself: give it alone.")
+            raise click.UsageError("An ip cannot be combined: give it alone.")
         return command(*args, entity=Entity(names), **kwargs)
 
     wrapped: Any = with_entity
@@ -62,9 +62,13 @@ def entity_options(command: Command) -> Command:
         (("user", "NAME", "user"), ("client-id", "ID", "client id"), ("ip", "ADDRESS", "address"))
     ):
         wrapped = click.option(
-            f"--{kind}-defaults", is_flag=True, help=f"For each {what} without a quota of its own."
+            f"--{kind}-defaults",
+            is_flag=True,
+            help=(f"The default of each {what} without its own quota."),
         )(wrapped)
-        wrapped = click.option(f"--{kind}", metavar=metavar, help=f"For that {what}.")(wrapped)
+        wrapped = click.option(f"--{kind}", metavar=metavar, help=f"The {what} of the quota.")(
+            wrapped
+        )
     return wrapped  # type: ignore[no-any-return] # click's decorators keep no types
 
 
@@ -171,7 +175,7 @@ def remove(
             for key in quotas
         ]
         if not keys:
-            raise CommandError(f"{entity}: there are no quotas to remove")
+            raise CommandError(f"{entity}: it has no quotas to remove")
     if not dry_run:
         confirm(f"Remove {', '.join(keys)} of {entity}?", yes=yes)
     _alter(connection, entity, dict.fromkeys(keys), dry_run=dry_run)
@@ -232,7 +236,7 @@ def _alter(
     )
 
     if not entity.names:
-        raise click.UsageError("Whom for? Give --user, --client-id or --ip, or their defaults.")
+        raise click.UsageError("Give --user, --client-id or --ip, or their defaults.")
     entry = EntryData(
         entity=[
             EntityData(entity_type=kind, entity_name=name) for kind, name in entity.names.items()

@@ -110,7 +110,7 @@ def parse_json_line(line: bytes, place: str) -> InputValue:
     }
     if unknown:
         raise CommandError(
-            f"{place} has the unknown field {min(unknown)!r}: there are key, value, headers, "
+            f"{place} has the unknown field {min(unknown)!r}: use key, value, headers, "
             "partition and timestamp_ms; `--input jsonl` takes the whole object as the value"
         )
     headers = parsed.get("headers") or []

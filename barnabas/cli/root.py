@@ -141,7 +141,7 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         if isinstance(error, click.NoSuchOption) and isinstance(
             getattr(error.ctx, "command", None), click.Group
         ):
-            click.echo("Options come after the whole command.", err=True)
+            click.echo("Options come after the command.", err=True)
         return USAGE if isinstance(error, click.UsageError) else ERROR
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -81,7 +81,7 @@ def share() -> None:
     type=click.FloatRange(0),
     default=5.0,
     show_default=True,
-    help="Without --follow: stop when no record has come for so long.",
+    help="Without --follow: stop when no record has arrived for so long.",
 )
 @click.option(
     "--as",
@@ -89,7 +89,10 @@ def share() -> None:
     type=click.Choice(tuple(KINDS)),
     default="accept",
     show_default=True,
-    help="How printed records are acknowledged: as done with, for another delivery, or given up.",
+    help=(
+        "How printed records are acknowledged: accepted, released for another delivery, or "
+        "rejected."
+    ),
 )
 @connection_options
 @json_option
@@ -321,8 +324,8 @@ class _Member:
         refused = [row for topic in answer.responses for row in topic.partitions if row.error_code]
         if refused:
             note(
-                f"{count_text(len(refused), 'partition')}: records were not acknowledged, and come "
-                "again: their locks had ended",
+                f"{count_text(len(refused), 'partition')}: records were not acknowledged, since "
+                "their locks had expired, and are delivered again",
                 "warning",
             )
 

@@ -98,28 +98,28 @@ def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The zip; by default barnabas-support-TIME.zip here.",
+    help="The zip file; by default barnabas-support-TIME.zip in the current directory.",
 )
 @click.option(
     "--log",
     "logs",
     metavar="FILE",
     multiple=True,
-    help="A broker's log, of which the last lines are taken; -: standard input.",
+    help="A broker's log, whose last lines are added; -: standard input.",
 )
 @click.option(
     "--lines",
     type=click.IntRange(1, 1_000_000),
     default=2000,
     show_default=True,
-    help="How many lines of each log.",
+    help="How many lines of each log are added.",
 )
-@click.option("--metrics", metavar="URL", multiple=True, help="Where a broker has its metrics.")
+@click.option("--metrics", metavar="URL", multiple=True, help="The address of a broker's metrics.")
 @click.option(
     "--data-dir",
     metavar="DIRECTORY",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A data directory: the names and sizes of its files are taken, and no content.",
+    help="A data directory: the names and sizes of its files are added, not their content.",
 )
 @connection_options
 @json_option
@@ -142,7 +142,7 @@ def support_bundle(
     if target.exists():
         raise CommandError(f"{target} exists: name another file with -o")
     if not target.parent.is_dir():
-        raise CommandError(f"{target.parent} is no directory: name another file with -o")
+        raise CommandError(f"{target.parent} is not a directory: name another file with -o")
     properties = connection.properties()
     bundle = _Bundle(Cleaner(_secrets(properties)))
     bundle.add("client.json", lambda: _client(connection, properties))
@@ -160,7 +160,7 @@ def support_bundle(
         output.data({"file": str(target), "parts": bundle.names, "errors": bundle.errors})
     else:
         output.line(f"{target}: {count_text(len(bundle.names), 'part')}")
-        note("it has names of topics, groups and hosts: look into it before you give it away")
+        note("it has names of topics, groups and hosts: read it before you share it")
     for error in bundle.errors:
         note(f"barnabas: {error}", "bad")
     return ERROR if bundle.errors else OK
@@ -391,7 +391,7 @@ def _metrics(url: str, timeout_s: float) -> str:
     import urllib.request
 
     if not url.startswith(("http://", "https://")):
-        raise CommandError(f"{url} is no address of metrics: write http://HOST:PORT/metrics")
+        raise CommandError(f"{url} is not an address of metrics: write http://HOST:PORT/metrics")
     with urllib.request.urlopen(url, timeout=timeout_s) as answer:
         data: bytes = answer.read(MOST_METRICS_BYTES)
     return data.decode("utf-8", "replace")

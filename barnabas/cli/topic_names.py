@@ -23,7 +23,7 @@ _GLOB = re.compile(r"[*?\[]")
 def regex_option(command: Command) -> Command:
     """`--regex`: names are regular expressions."""
     return click.option(
-        "-e", "--regex", is_flag=True, help="Names are regular expressions, of whole names."
+        "-e", "--regex", is_flag=True, help="Each NAME is a regular expression for whole names."
     )(command)
 
 
@@ -56,7 +56,7 @@ def select_topics(
         if not matching:
             kind = "pattern" if has_pattern([name], regex=regex) else "name"
             raise CommandError(
-                f"no topic has the {kind} {name!r}: `barnabas topics list` shows what there is"
+                f"no topic has the {kind} {name!r}: `barnabas topics list` shows all topics"
             )
         chosen |= matching
     return [row for row in found if name_of(row) in chosen]

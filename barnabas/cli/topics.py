@@ -58,7 +58,9 @@ def topics() -> None:
 )
 @click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1, shell_complete=complete_topic)
 @regex_option
-@click.option("--internal", is_flag=True, help="Internal topics, too, such as __consumer_offsets.")
+@click.option(
+    "--internal", is_flag=True, help=("Show internal topics, too, such as __consumer_offsets.")
+)
 @connection_options
 @json_option
 def list_topics(
@@ -79,7 +81,7 @@ def list_topics(
         Column("offline_partitions", "OFFLINE", "bad"),
     ]
     shown = columns if any(row["offline_partitions"] for row in rows) else columns[:-1]
-    output.table(rows, shown, "no topics; `barnabas topics create NAME` makes one")
+    output.table(rows, shown, "no topics; `barnabas topics create NAME` creates one")
 
 
 def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
@@ -104,13 +106,20 @@ def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
-    "-p", "--partitions", type=click.IntRange(1), help="How many; else the broker's num.partitions."
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help=("The number of partitions; by default the broker's num.partitions."),
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1), help="How many; else the broker's default."
+    "--replication-factor",
+    type=click.IntRange(1),
+    help=("The number of replicas; by default the broker's."),
 )
-@click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A topic's setting.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
+@click.option(
+    "-c", "--config", "configs", type=SETTING, multiple=True, help=("A setting of the topic.")
+)
+@click.option("--if-not-exists", is_flag=True, help="Ignore topics that exist.")
 @dry_run_option
 @connection_options
 @json_option
@@ -190,7 +199,7 @@ def describe(connection: Connection, output: Output, names: Sequence[str], regex
         except RefusedError as error:
             if not denied_kind(error):
                 raise
-            note(f"settings are left out: {explain(error, ', '.join(names))}", "warning")
+            note(f"settings cannot be read: {explain(error, ', '.join(names))}", "warning")
             configs = {}
         offsets = list_offsets(admin, partitions_of(found, with_leader=True))
     rows = [_description(topic, configs.get(name_of(topic), ()), offsets) for topic in found]
@@ -248,9 +257,14 @@ def _description(
     ),
 )
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
-@click.option("-p", "--partitions", type=click.IntRange(1), help="More than there are.")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help=("The new number of partitions, higher than the present one."),
+)
 @click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A setting to set.")
-@click.option("--unset", metavar="KEY", multiple=True, help="A setting to give back its default.")
+@click.option("--unset", metavar="KEY", multiple=True, help="A setting to reset to its default.")
 @dry_run_option
 @connection_options
 @json_option
@@ -304,7 +318,7 @@ def alter(
     "names", metavar="TOPIC|PATTERN...", nargs=-1, required=True, shell_complete=complete_topic
 )
 @regex_option
-@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@click.option("--if-exists", is_flag=True, help="Ignore topics that do not exist.")
 @dry_run_option
 @yes_option
 @connection_options
@@ -364,7 +378,9 @@ def delete(
     required=True,
     shell_complete=complete_topic,
 )
-@click.option("--at", "place", type=PLACE, help="Also the first offset at or after that time.")
+@click.option(
+    "--at", "place", type=PLACE, help=("Show the first offset at or after this time, too.")
+)
 @connection_options
 @json_option
 def offsets(

@@ -54,7 +54,7 @@ def records() -> None:
     "place",
     type=PLACE,
     required=True,
-    help="Delete what is before that offset or time; latest: all records.",
+    help="Delete the records before this offset or time; latest: all records.",
 )
 @dry_run_option
 @yes_option
@@ -103,7 +103,7 @@ def delete(
     elif dry_run:
         note("nothing was changed (--dry-run)")
     elif not moved:
-        note("there is nothing before that: nothing was changed")
+        note("no records are before that: nothing was changed")
     failed = [row for row in rows if row["error"]]
     for row in failed:
         note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")

@@ -51,7 +51,9 @@ def txn() -> None:
 
 @txn.command("list", epilog=ending("barnabas txn list", "barnabas txn list --open --json"))
 @click.option("--open", "only_open", is_flag=True, help="Only transactions that are not complete.")
-@click.option("--state", "states", multiple=True, help="Only those in that state, such as Ongoing.")
+@click.option(
+    "--state", "states", multiple=True, help=("Only transactions in this state, such as Ongoing.")
+)
 @connection_options
 @json_option
 def list_transactions(
@@ -209,7 +211,10 @@ def _list_stuck(connection: Connection, output: Output) -> int:
         Column("age", "OPEN FOR"),
     ]
     output.table(rows, columns)
-    note(f"`barnabas txn why-stuck {rows[0]['partition']}` says what will end it, and who waits")
+    note(
+        f"`barnabas txn why-stuck {rows[0]['partition']}` says what will end it, and which "
+        "groups wait"
+    )
     return NOT_GOOD
 
 
@@ -235,14 +240,18 @@ def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
 @click.option(
     "--start-offset",
     type=click.IntRange(0),
-    help="Where the transaction begins; without it, the first one that hangs.",
+    help="The offset where the transaction begins; by default the first hanging one.",
 )
 @click.option(
     "--transactional-id",
     shell_complete=complete_transactional_id,
     help="Abort its open transaction, and fence its producer.",
 )
-@click.option("--force", is_flag=True, help="Also one that its coordinator would still end.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help=("Abort the transaction even if its coordinator would still end it."),
+)
 @yes_option
 @connection_options
 @json_option
@@ -346,7 +355,10 @@ def _wait_until_closed(
         for row in find_open_transactions(admin, partition)
     ):
         if time.monotonic() > deadline:
-            raise CommandError(f"the marker was written, and {partition} still has it open")
+            raise CommandError(
+                f"the marker was written, and the transaction is still open on {partition}: try "
+                "again"
+            )
         time.sleep(0.1)
 
 
@@ -356,7 +368,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         description = requests.describe_transactions(admin, [name])[name]
     partitions = count_text(len(description.partitions), "partition")
     confirm(
-        f"Abort what {name!r} has open ({description.state}, {partitions}), "
+        f"Abort the open transaction of {name!r} ({description.state}, {partitions}), "
         "and fence its producer?",
         yes=yes,
     )
@@ -387,7 +399,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
     "--state",
     metavar="PRODUCER:EPOCH",
     required=True,
-    help="The prepared transaction's, as the other system has it.",
+    help="The state of the prepared transaction, as the other system stores it.",
 )
 @yes_option
 @connection_options

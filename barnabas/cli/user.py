@@ -137,7 +137,9 @@ def mechanism_option(**more: Any) -> Callable[[Command], Command]:
 )
 @click.argument("name", metavar="USER")
 @mechanism_option(
-    default=["SCRAM-SHA-512"], show_default=True, help="What the user may log in by; both, if said."
+    default=["SCRAM-SHA-512"],
+    show_default=True,
+    help=("A mechanism by which the user may log in; may be given for both."),
 )
 @click.option(
     "--password-file",
@@ -150,7 +152,7 @@ def mechanism_option(**more: Any) -> Callable[[Command], Command]:
     type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS),
     default=FEWEST_ITERATIONS,
     show_default=True,
-    help="How much work it takes to try a password.",
+    help="The number of hash iterations of the password.",
 )
 @connection_options
 @json_option

@@ -250,14 +250,14 @@ class Cluster:
         if factor <= 0:
             raise KafkaError(
                 Code.INVALID_REPLICATION_FACTOR,
-                f"The replication factor {factor} cannot be had: give a number from 1 on, or -1 "
-                "for the default.",
+                f"The replication factor {factor} is not possible: give a number from 1 on, or "
+                "-1 for the default.",
             )
         there = len(self.nodes_there())
         if factor > there:
             raise KafkaError(
                 Code.INVALID_REPLICATION_FACTOR,
-                f"The replication factor {factor} cannot be had: there are {there} brokers.",
+                f"The replication factor {factor} is not possible: there are {there} brokers.",
             )
 
     def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
@@ -266,11 +266,14 @@ class Cluster:
         """
         refusal = None
         if not replicas:
-            refusal = "is assigned to no broker"
+            refusal = "is not assigned to a broker"
         elif len(set(replicas)) < len(replicas):
             refusal = f"is assigned to {list(replicas)}, which names a broker twice"
         elif unknown := [one for one in replicas if one not in self.nodes]:
-            refusal = f"cannot lie on broker {unknown[0]}: the brokers are {list(self.nodes)}"
+            refusal = (
+                f"cannot be on broker {unknown[0]}, which is unknown: the brokers are "
+                f"{list(self.nodes)}"
+            )
         if refusal:
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {refusal}.")
 
@@ -297,7 +300,7 @@ class Cluster:
 
         def without_node(_: str, before: Leadership) -> Leadership:
             in_sync = tuple(one for one in before.in_sync if one != node_id) or before.in_sync
-            leader = before.leader if before.leader != node_id else self._first_there(before)
+            leader = before.leader if before.leader != node_id else self._first_available(before)
             return Leadership(leader, before.replicas, in_sync)
 
         return self._change(without_node)
@@ -328,11 +331,12 @@ class Cluster:
         name, index = partition
         before = self.leadership(name, index)
         if before is None:
-            raise ValueError(f"there is no partition {index} of a topic {name!r}")
+            raise ValueError(f"the partition {name}-{index} does not exist")
         if not self.node(node_id).is_there or node_id not in before.in_sync:
             raise ValueError(
                 f"broker {node_id} cannot lead {name}-{index}: its replicas are "
-                f"{list(before.replicas)}, and {self._in_sync_there(before)} are there and in sync"
+                f"{list(before.replicas)}, of which {self._in_sync_there(before)} are available "
+                "and in sync"
             )
         return self._set(partition, before._replace(leader=node_id))
 
@@ -377,7 +381,7 @@ class Cluster:
         self.generation += 1
         return [partition]
 
-    def _first_there(self, leadership: Leadership) -> int:
+    def _first_available(self, leadership: Leadership) -> int:
         return next(iter(self._in_sync_there(leadership)), NO_LEADER)
 
     def _in_sync_there(self, leadership: Leadership) -> list[int]:

@@ -94,7 +94,7 @@ class Failover:
         """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
-            raise ValueError(f"broker {node_id} is not there: give it back first")
+            raise ValueError(f"broker {node_id} is taken away: give it back first")
         self._cluster.controller_id = node_id
 
     def elect(
@@ -121,7 +121,7 @@ class Failover:
                 return Code.NONE, None
             return (
                 Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                f"No replica of partition {index} of '{name}' is there.",
+                f"No replica of partition {index} of '{name}' is available.",
             )
         try:
             self._follow(self._cluster.move(partition, replicas[0]), now_ms)
@@ -141,7 +141,7 @@ class Failover:
 
     def _check_several(self) -> None:
         if self._cluster.is_one:
-            raise ValueError("there is one broker: start several, by --brokers N")
+            raise ValueError("there is one broker: start several with --brokers N")
 
     def _follow(self, moved: Sequence[TopicPartition], now_ms: int) -> None:
         if not moved:

@@ -262,7 +262,7 @@ class _Parser:
 
     def _contains(self, name: str, read: Callable[[Facts], Any]) -> Condition:
         if name in NUMBER_FIELDS:
-            raise FilterError(f"`{name}` is a number, and contains no text", self._token.at)
+            raise FilterError(f"`{name}` is a number: `contains` is for text", self._token.at)
         token = self._take()
         if token.kind != "string":
             self._next -= token.kind != "end"
@@ -361,7 +361,7 @@ def _tokens(text: str) -> list[_Token]:
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
             if text[at] in "\"'":
-                raise FilterError("this text has no closing quote", at)
+                raise FilterError("this text has no closing quote: add one", at)
             raise FilterError(f"`{text[at]}` has no meaning here", at)
         kind = match.lastgroup or ""
         tokens.append(_Token(kind, match[kind], match.start(kind)))

@@ -81,8 +81,10 @@ def read_records(place: Place, count: int, decode: Decode | None = None) -> dict
         return {
             "records": rows,
             "next_offset": None,
-            "problem": f"The batch there has {size:,} bytes: more than are looked into here "
-            f"({MOST_READ_BYTES:,}). `barnabas consume` reads it.",
+            "problem": (
+                f"The batch there has {size:,} bytes, and the console reads at most "
+                f"({MOST_READ_BYTES:,}). `barnabas consume` reads it."
+            ),
         }
     data = file.pread(size, position)
     next_offset: int | None = None
@@ -98,7 +100,7 @@ def read_records(place: Place, count: int, decode: Decode | None = None) -> dict
                 if len(rows) >= count:
                     break
         except KafkaError as error:
-            problem = f"The batch at offset {header.base_offset} cannot be looked into: {error}"
+            problem = f"The batch at offset {header.base_offset} cannot be read: {error}"
             next_offset = header.next_offset
             break
         if len(rows) >= count:

@@ -164,8 +164,8 @@ class _Reader:
             self.records = [row for row in records if bound <= row.offset < before]
         except KafkaError as error:
             problems.append(
-                f"Partition {self.partition}: the batch at offset {header.base_offset} cannot be "
-                f"looked into: {error}"
+                f"Partition {self.partition}: the batch at offset {header.base_offset} cannot "
+                f"be read: {error}"
             )
         if not self.records:
             self.before = min(before, max(header.base_offset, bound))
@@ -198,8 +198,8 @@ def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
     if size > MOST_READ_BYTES or header.record_count > MOST_RECORDS_OF_BATCH:
         raise KafkaError(
             Code.MESSAGE_TOO_LARGE,
-            f"it has {size:,} bytes and {header.record_count:,} records, more than are looked into "
-            "here. `barnabas consume` reads it",
+            f"it has {size:,} bytes and {header.record_count:,} records, more than the console "
+            "reads: use `barnabas consume`",
         )
     batch = memoryview(file.pread(size, position))
     if not has_right_crc(batch, header):

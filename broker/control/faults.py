@@ -161,14 +161,16 @@ def _checked(fault: Fault) -> Fault:
     if fault.action in (Action.DELAY, Action.DELAY_ANSWER) and fault.ms <= 0:
         raise ValueError(f"`{fault.action.value}` needs `ms`, a number of milliseconds")
     if (fault.action is Action.ERROR) != (fault.code is not None):
-        raise ValueError("`error` needs `code`, and only that takes one: as NOT_COORDINATOR, or 16")
+        raise ValueError(
+            "`error` needs `code`, and no other action has one: NOT_COORDINATOR, for example, or 16"
+        )
     if fault.action is Action.ERROR and fault.api is None:
-        raise ValueError("`error` needs `api`: the answers to which it is given")
+        raise ValueError("`error` needs `api`: the requests whose answers get the code")
     for name in ("nth", "times"):
         value = getattr(fault, name)
         if value is not None and value < 1:
             raise ValueError(
-                f"`{name}` counts from 1: with {value} no request would meet the fault"
+                f"`{name}` counts from 1: with {value} the fault would affect no request"
             )
     if fault.ms and fault.action not in (Action.DELAY, Action.DELAY_ANSWER):
         raise ValueError(f"`{fault.action.value}` takes no `ms`: only delay and delay_answer do")

@@ -202,4 +202,4 @@ def api_named(name: str) -> Api:
         if api.name.lower() == name.lower():
             return api
     near = difflib.get_close_matches(name, [api.name for api in BY_KEY.values()])
-    raise ValueError(f"no API {name!r}{': perhaps ' + ' or '.join(near) if near else ''}")
+    raise ValueError(f"unknown API {name!r}{': perhaps ' + ' or '.join(near) if near else ''}")

@@ -117,8 +117,8 @@ def bring_back(
     """
     if not is_graduated(disk, data_dir):
         raise GraduationError(
-            f"{data_dir} was not handed over by `barnabas graduate`: a start takes a directory of "
-            "Apache Kafka's over by itself"
+            f"{data_dir} was not handed over by `barnabas graduate`: to take over a directory "
+            "of Apache Kafka, start the broker on it"
         )
     node_id = _node_id(disk, data_dir)
     given = _given(disk, data_dir)
@@ -223,7 +223,7 @@ def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterIma
     """The metadata with which Kafka would begin its metadata log."""
     if given is None:
         raise GraduationError(
-            f"{data_dir}/{KAFKA_METADATA_NAME} holds no metadata that Kafka has finished, and "
+            f"{data_dir}/{KAFKA_METADATA_NAME} has no complete metadata of Kafka, and "
             f"{BOOTSTRAP_NAME} is incomplete, or not the one that `barnabas graduate` wrote: "
             "restore one of the two from a copy"
         )
@@ -256,7 +256,7 @@ def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: i
             elif not disk.is_dir(f"{data_dir}/{name}-{index}"):
                 problems.append(f"{name}-{index} has no directory")
             elif _topic_id(disk, f"{data_dir}/{name}-{index}") not in (topic_id, None):
-                problems.append(f"the directory {name}-{index} is of another topic")
+                problems.append(f"the directory {name}-{index} belongs to another topic")
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise GraduationError(

@@ -273,15 +273,16 @@ def _of_security(
         )  # fmt: skip
         if not of_sasl:
             plan.note(
-                "no listener asks by SASL who a broker is: name in super.users, in the properties "
-                "file, the principal that Kafka has on its own listener (of TLS its certificate's)"
+                "no listener authenticates brokers by SASL: name in super.users, in the "
+                "properties file, the principal that Kafka has on its own listener (of TLS its "
+                "certificate's)"
             )
     if any(one.has_tls for one in listeners) and not any(
         name.endswith(("ssl.truststore.location", "ssl.truststore.certificates")) for name in given
     ):
         plan.note(
-            "Kafka speaks TLS to itself, too: name in the properties file what it is to trust "
-            "(ssl.truststore.location)"
+            "Kafka's broker connects to itself with TLS: name in the properties file the "
+            "authorities that it trusts (ssl.truststore.location)"
         )
     return lines
 

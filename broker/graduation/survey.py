@@ -121,7 +121,7 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
     metadata = ClusterMetadata(disk, f"{data_dir}/{JOURNAL_NAME}")
     metadata.close()
     if metadata.deletions or metadata.coming:
-        raise UncleanError(f"in {data_dir} topics were being made or deleted")
+        raise UncleanError(f"{data_dir} has topics whose creation or deletion is unfinished")
     survey = Survey(data_dir, node_id, cluster_id, directory_id, metadata)
     _check_directories(disk, survey)
     highest = HighestEpoch(disk, data_dir).read()
@@ -169,10 +169,10 @@ def check_decided(survey: Survey) -> None:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise GraduationError(
-            f"open for two-phase commit: {', '.join(names[:_SHOWN])}{more}. No Kafka can end them "
-            "as was decided: start the broker and let them be completed, or look up what was "
-            "decided and pass it to `barnabas txn commit` or `abort`; --abort-transactions aborts "
-            "all that is open, whatever was decided"
+            f"open for two-phase commit: {', '.join(names[:_SHOWN])}{more}. Kafka cannot "
+            "complete them as their coordinators decided: start the broker and let these "
+            "complete them, or look up the decisions and pass them to `barnabas txn commit` or "
+            "`abort`; --abort-transactions aborts all open transactions, whatever the decisions"
         )
 
 
@@ -189,7 +189,7 @@ def _check_state(disk: Disk, data_dir: str) -> None:
                 "barnabas broker has run in"
             )
     if StandbyNote(disk, data_dir).check():
-        raise UncleanError(f"{data_dir} was a standby's, and no broker has gone on from it yet")
+        raise UncleanError(f"{data_dir} was a standby's, and no broker has started on it since")
     is_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
     left = [
         name
@@ -233,8 +233,8 @@ def _check_directories(disk: Disk, survey: Survey) -> None:
     for name in sorted(directories - {KAFKA_METADATA_NAME}):
         if not _GOING.fullmatch(name):
             problems.append(
-                f"{name} is no partition's directory, and Kafka does not start beside such: move "
-                "it away"
+                f"{name} is not a partition's directory, and Kafka refuses to start with it: "
+                "move it away"
             )
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -253,7 +253,11 @@ def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
             f"without a readable {PARTITION_METADATA_NAME} ({error}): start the broker there and "
             "stop it, which writes the file"
         )
-    return "" if topic_id == topic.topic_id else "of another topic of that name: move it away"
+    return (
+        ""
+        if topic_id == topic.topic_id
+        else ("the directory of another topic of that name: move it away")
+    )
 
 
 def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:

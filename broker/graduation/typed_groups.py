@@ -57,8 +57,9 @@ def note_of_streams_groups(types: Mapping[str, str], kafka: KafkaVersion) -> str
     if not names:
         return None
     return (
-        f"Kafka {kafka.name} does not know the streams groups {_shown(names)}: their committed "
-        "offsets stay, and their applications have to start with group.protocol=classic there"
+        f"Kafka {kafka.name} does not support the streams groups {_shown(names)}: their "
+        "committed offsets stay, and their applications have to start with "
+        "group.protocol=classic there"
     )
 
 

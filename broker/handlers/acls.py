@@ -128,19 +128,22 @@ def _is_known(numbers: tuple[int, int, int, int]) -> bool:
 def _checked(creation: AclCreation) -> Acl:
     """The ACL to store. Raises: KafkaError."""
     if not _is_known(_numbers_of(creation, "resource_pattern_type")):
-        raise KafkaError(Code.INVALID_REQUEST, "The ACL has a number that is not known here.")
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            "The ACL has an unknown number: use the numbers of Kafka's protocol.",
+        )
     name = creation.resource_name
     if not name:
-        raise KafkaError(Code.INVALID_REQUEST, "The ACL names no resource.")
+        raise KafkaError(Code.INVALID_REQUEST, "The ACL names no resource: name one.")
     if len(name) > LONGEST_NAME:
-        raise KafkaError(Code.INVALID_REQUEST, "The name of the resource is too long.")
+        raise KafkaError(Code.INVALID_REQUEST, "The name of the resource is too long: shorten it.")
     if (
         creation.resource_type == ResourceType.CLUSTER
         and creation.resource_pattern_type == PatternType.LITERAL
         and name != CLUSTER_NAME
     ):
         raise KafkaError(
-            Code.INVALID_REQUEST, f"There is one cluster to name, and it is '{CLUSTER_NAME}'."
+            Code.INVALID_REQUEST, f"The cluster's name is wrong: the only one is '{CLUSTER_NAME}'."
         )
     return Acl(
         creation.resource_type, name, creation.resource_pattern_type, creation.principal,
@@ -209,7 +212,8 @@ def on_delete_acls(
         if not _is_known(_numbers_of(one, "pattern_type_filter")):
             results.append(
                 DeleteAclsFilterResult(
-                    Code.INVALID_REQUEST, "The filter has a number that is not known here."
+                    Code.INVALID_REQUEST,
+                    "The filter has an unknown number: use the numbers of Kafka's protocol.",
                 )
             )
             continue

@@ -61,24 +61,29 @@ def _check_components(components: Sequence[ComponentData]) -> None:
     for component in components:
         entity_type, match_type = component.entity_type, component.match_type
         if not entity_type:
-            raise KafkaError(Code.INVALID_REQUEST, "A component has an empty type.")
+            raise KafkaError(
+                Code.INVALID_REQUEST, "A component has an empty type: use user, client-id or ip."
+            )
         if entity_type not in (USER, CLIENT_ID, IP):
             raise KafkaError(
                 Code.UNSUPPORTED_VERSION,
                 f"There are no quotas for '{entity_type}': ask for user, client-id or ip.",
             )
         if match_type not in (EXACT, DEFAULT, ANY):
-            raise KafkaError(Code.INVALID_REQUEST, f"There is no way to match {match_type}.")
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"The match type {match_type} is unknown: use 0 (exact), 1 (default) or 2 (any).",
+            )
         if (match_type == EXACT) is (component.match is None):
             raise KafkaError(
                 Code.INVALID_REQUEST,
-                f"Of the {entity_type} a name is to be given where it is matched exactly, and not "
-                "else.",
+                f"The {entity_type} needs a name for an exact match, and takes none for other "
+                "matches.",
             )
     if len(set(types)) < len(types):
         raise KafkaError(Code.INVALID_REQUEST, "A type is named twice: name it once.")
     if IP in types and len(types) > 1:
-        raise KafkaError(Code.INVALID_REQUEST, "An ip is an entity by itself: ask for it alone.")
+        raise KafkaError(Code.INVALID_REQUEST, "An ip cannot be combined: ask for it alone.")
 
 
 def _matches(

@@ -98,7 +98,7 @@ class ClusterHandler:
         if endpoint_type == CONTROLLERS:
             code, message = (
                 Code.MISMATCHED_ENDPOINT_TYPE,
-                "This is a broker's address: ask for brokers (endpoint type 1).",
+                "This address is a broker's: ask for brokers (endpoint type 1).",
             )
         elif endpoint_type != BROKERS:
             code, message = (
@@ -233,7 +233,8 @@ class ClusterHandler:
         if replicas is None:
             raise KafkaError(
                 Code.NO_REASSIGNMENT_IN_PROGRESS,
-                f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.",
+                f"Partition {index} of '{name}' is not being reassigned: there is nothing to "
+                "cancel.",
             )
         if not self._cluster.is_one:
             self._cluster.check_replicas(index, replicas)

@@ -153,7 +153,7 @@ class ConfigHandler:
         if name != str(node_id):
             raise KafkaError(
                 Code.INVALID_REQUEST,
-                f"This is broker {node_id}: ask broker {name} for what is its own.",
+                f"This is broker {node_id}: send the request to broker {name}.",
             )
 
     def _check_broker_name(self, name: str) -> None:
@@ -369,10 +369,9 @@ def _check_resource_type(resource_type: int) -> None:
     if resource_type != BROKER:
         raise KafkaError(
             Code.INVALID_REQUEST,
-            f"Resources of type {resource_type} have no settings here, or not by this request: ask "
-            f"for topics ({TOPIC}), "
-            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs), client metrics "
-            f"({CLIENT_METRICS}) or groups ({GROUP}).",
+            f"Resources of type {resource_type} have no settings, or this request does not "
+            f"support them: use topics ({TOPIC}), brokers ({BROKER}), loggers ({BROKER_LOGGER}; "
+            f"not by AlterConfigs), client metrics ({CLIENT_METRICS}) or groups ({GROUP}).",
         )
 
 
@@ -385,7 +384,7 @@ def _check_subscription_name(name: str) -> None:
 
 def _check_group_name(name: str) -> None:
     if not name:
-        raise KafkaError(Code.INVALID_REQUEST, "A group has a name: give one.")
+        raise KafkaError(Code.INVALID_REQUEST, "A group needs a name: give one.")
 
 
 # --- changing -----------------------------------------------------------------------------------
@@ -460,7 +459,7 @@ def _level(config: incremental.AlterableConfig) -> str | None:
     if not loggers.exists(config.name):
         raise KafkaError(
             Code.INVALID_CONFIG,
-            f"There is no logger {config.name}: describe the loggers to see which there are.",
+            f"There is no logger {config.name}: DescribeConfigs lists the loggers.",
         )
     if config.config_operation == Operation.DELETE:
         if config.name == loggers.ROOT:
@@ -512,8 +511,7 @@ def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
     if setting is None or setting.kind is not Kind.LIST:
         raise KafkaError(
             target.refusal,
-            f"{config.name} is no list: nothing can be appended to it or subtracted from it; set "
-            "it instead.",
+            f"{config.name} is not a list: set it instead of appending or subtracting.",
         )
     given = [part.strip() for part in _value(config).split(",") if part.strip()]
     members = list(target.effective(config.name) or ())
@@ -530,7 +528,7 @@ def _check_broker_default_configs(configs: dict[str, str]) -> None:
         if ALL_BROKER_SETTINGS[name].per_broker:
             raise KafkaError(
                 Code.INVALID_REQUEST,
-                f"{name} cannot be set for all brokers at once: name the broker.",
+                f"{name} cannot be set for all brokers at once: name one broker.",
             )
 
 

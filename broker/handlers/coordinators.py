@@ -124,7 +124,7 @@ def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: 
     except OSError as error:
         if not is_out_of_resources(error):
             raise
-        logger.warning("%r has no files, and its coordinator is not available: %s", log, error)
+        logger.warning("%r has no files; its coordinator is not available: %s", log, error)
         return False
     return True
 

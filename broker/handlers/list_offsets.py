@@ -278,7 +278,7 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
     """Whether the last stable offset bounds the answer."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
     if level not in tuple(Isolation):
-        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no isolation level {level}")
+        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"unknown isolation level {level}: use 0 or 1")
     return level == Isolation.READ_COMMITTED
 
 

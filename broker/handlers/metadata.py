@@ -184,8 +184,8 @@ class MetadataHandler:
         is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
         if is_too_much:
             logger.warning(
-                "%s of %s asks for %d topics that are not there: none is made, since %d partitions "
-                "at once are the most",
+                "%s of %s asks for %d unknown topics: none is created, since a request may "
+                "create at most %d partitions",
                 context.client_id or "a client", context.client_host, topic_count,
                 MOST_PARTITIONS_AT_ONCE,
                 extra=_client_of(context),

@@ -76,7 +76,7 @@ ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
 MOST_RECORD_ERRORS = 10_000  # record errors in one answer
 # bytes of older messages converted for one request; the conversion blocks the loop
 MOST_OLDER_BYTES = 4 << 20
-DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
+DISK_FULL = "the broker's disk is full: free some space, or shorten retention"
 
 NO_ID = uuid.UUID(int=0)
 NO_NAME = ""  # the name of a topic whose id is unknown
@@ -801,7 +801,10 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
             if partition.records is not None and is_message_set(partition.records):
                 try:
                     if left <= 0:
-                        raise KafkaError(Code.REQUEST_TIMED_OUT, "older messages hold up others")
+                        raise KafkaError(
+                            Code.REQUEST_TIMED_OUT,
+                            "the worker's queue is full of old messages: try again",
+                        )
                     partition.records, converted_bytes = upgraded(partition.records)
                     left -= converted_bytes
                 except KafkaError as error:

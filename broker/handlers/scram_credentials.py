@@ -57,7 +57,10 @@ def on_describe_user_scram_credentials(
     for name in wanted or infos:
         code, message = Code.NONE, None
         if wanted[name] > 1:
-            code, message = Code.DUPLICATE_RESOURCE, f"User '{name}' is named twice."
+            code, message = (
+                Code.DUPLICATE_RESOURCE,
+                (f"User '{name}' is named twice: name it once."),
+            )
         elif name not in infos:
             code, message = Code.RESOURCE_NOT_FOUND, f"There is no SCRAM user '{name}'."
         found = infos[name] if code is Code.NONE else []
@@ -82,7 +85,7 @@ def on_alter_user_scram_credentials(
             credential = _checked(metadata, change)
             if times[change.name] > 1:
                 raise KafkaError(
-                    Code.DUPLICATE_RESOURCE, f"User '{change.name}' is named twice: say it once."
+                    Code.DUPLICATE_RESOURCE, f"User '{change.name}' is named twice: name it once."
                 )
             changes[change.name, change.mechanism] = credential
         except KafkaError as error:
@@ -128,7 +131,7 @@ def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | Non
             f"{change.iterations} iterations: use {FEWEST_ITERATIONS} to {MOST_ITERATIONS}.",
         )
     if not change.salted_password:
-        raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "The salted password is empty.")
+        raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "The salted password is empty: send one.")
     return credential_of(
         mechanism, bytes(change.salted_password), bytes(change.salt), change.iterations
     )
@@ -149,5 +152,6 @@ def on_sasl_authenticate(
 ) -> SaslAuthenticateResponse:
     """ILLEGAL_SASL_STATE, as on each listener without SASL."""
     return SaslAuthenticateResponse(
-        Code.ILLEGAL_SASL_STATE, "This listener does not ask who a client is: leave SASL out."
+        Code.ILLEGAL_SASL_STATE,
+        "This listener does not authenticate clients: connect without SASL.",
     )

@@ -396,9 +396,8 @@ class TopicHandler:
         if added_count <= 0:
             raise KafkaError(
                 Code.INVALID_PARTITIONS,
-                f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and "
-                f"{topic_request.count} "
-                "would not be more: give a higher number.",
+                f"The topic '{topic_request.name}' has {topic.partition_count} partitions, "
+                f"which {topic_request.count} does not raise: give a higher number.",
             )
         if total > MOST_PARTITIONS_AT_ONCE:
             raise KafkaError(
@@ -481,7 +480,7 @@ def _refuse_internal(name: str, what: str) -> None:
     if name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{name}' is the broker's own: it cannot be {what}.",
+            f"The topic '{name}' is internal: it cannot be {what}.",
         )
 
 

@@ -152,7 +152,7 @@ def on_list_transactions(
             response.transaction_states = cast("transaction_listing.Rows", found)
         requests.reply(context.ticket, response)
 
-    def match_elsewhere(found: transaction_listing.Rows) -> None:
+    def match_in_worker(found: transaction_listing.Rows) -> None:
         # with several brokers: remove ids that other brokers coordinate
         is_encoded = cluster.is_one
 
@@ -171,7 +171,7 @@ def on_list_transactions(
         now_ms = yield
         found = yield from transactions.listed(request, is_visible, now_ms)
         if transaction_listing.takes_long(found, pattern):
-            match_elsewhere(found)
+            match_in_worker(found)
         else:
             reply(transaction_listing.matching(found, pattern))
         return PARKED

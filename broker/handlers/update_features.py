@@ -64,16 +64,16 @@ def _check(
     if api_version < UPGRADE_TYPES_SINCE:
         kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise _refusal(update, f"there is no upgrade type {kind}: use 1, 2 or 3")
+        raise _refusal(update, f"the upgrade type {kind} is unknown: use 1, 2 or 3")
     if level < 0:
         raise _refusal(update, "a level is not below 0")
     feature = next((one for one in features.finalized.supported if one.name == name), None)
     if feature is None:
         if level > 0:  # an unknown feature has level 0, so setting 0 is no error
-            raise _refusal(update, "this broker does not know it")
+            raise _refusal(update, "this broker does not support it")
         return
     if not feature.min_version <= level <= feature.max_version:
-        raise _refusal(update, f"it may have {feature.min_version} to {feature.max_version}")
+        raise _refusal(update, f"its levels are {feature.min_version} to {feature.max_version}")
     if level < updated.get(name, features.finalized.level(name)) and kind == UPGRADE:
         raise _refusal(update, "that is a downgrade: ask for one (upgrade type 2 or 3)")
 

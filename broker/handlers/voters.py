@@ -34,7 +34,7 @@ def on_unregister_broker(
     if node_id in cluster.nodes:
         return UnregisterBrokerResponse(
             error_code=Code.INVALID_REQUEST,
-            error_message=f"Broker {node_id} is this process: stop it to be without it.",
+            error_message=f"Broker {node_id} is this process: stop it instead.",
         )
     return UnregisterBrokerResponse(
         error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"There is no broker {node_id}."
@@ -63,4 +63,4 @@ def _refusal(logs: LogManager, cluster_id: str | None) -> tuple[Code, str]:
             Code.INCONSISTENT_CLUSTER_ID,
             f"This is the cluster {logs.cluster_id}, not {cluster_id}.",
         )
-    return Code.UNSUPPORTED_VERSION, "The one process is the only voter: its quorum cannot change."
+    return Code.UNSUPPORTED_VERSION, "This broker is the only voter: its quorum cannot change."

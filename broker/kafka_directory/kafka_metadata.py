@@ -178,7 +178,7 @@ def usable_configs(
     for name, text in sorted(configs.items()):
         try:
             if name not in settings:
-                raise ConfigError(f"{name} is unknown here")
+                raise ConfigError(f"{name} is unknown")
             settings[name].parse(text)
             usable[name] = text
         except ConfigError as error:

@@ -63,7 +63,7 @@ def take_over_topics(
         metadata.adopt_topic(name, topic_id, count, configs)
     if refused:
         logger.warning(
-            "settings in Kafka's metadata log that are not taken over: %s", "; ".join(refused)
+            "these settings in Kafka's metadata log are not taken over: %s", "; ".join(refused)
         )
 
 
@@ -92,7 +92,9 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
             len(acls),
         )
     if kafka.client_quotas:
-        logger.info("taking over %d client quotas of Kafka's", len(kafka.client_quotas))
+        logger.info(
+            "taking over %d client quotas of Kafka's metadata log", len(kafka.client_quotas)
+        )
         metadata.set_client_quotas(kafka.client_quotas)
 
 

@@ -120,8 +120,8 @@ class Compaction:
         if result.unreadable and key not in self._warned_of:
             self._warned_of.add(key)
             logger.warning(
-                "%s: the records of %d batches cannot be read, the first at offset %d; they "
-                "were written so, and stay as they are",
+                "%s: the records of %d batches cannot be read, the first at offset %d; a "
+                "producer wrote them so, and compaction keeps them unchanged",
                 TopicPartition(*key), len(result.unreadable), result.unreadable[0],
             )  # fmt: skip
         self._result, self._rest = result, result.segments
@@ -339,6 +339,6 @@ class Compaction:
 def _sizes(result: CleanResult) -> str:
     replaced = sum(len(segment.replaces) for segment in result.segments)
     return (
-        f"{result.read_bytes} bytes read, {replaced} segments are {len(result.segments)} "
-        f"of {result.written_bytes} bytes"
+        f"{result.read_bytes} bytes read, {replaced} segments became {len(result.segments)} "
+        f"with {result.written_bytes} bytes"
     )

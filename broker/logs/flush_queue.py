@@ -385,7 +385,7 @@ class FlushQueue:
         try:
             self._write_frame(frame, entries, files, now_ms)
         except NotWrittenError as error:
-            logger.warning("flushes are without a journal for want of space: %s", error)
+            logger.warning("flushes use no journal, since the disk is full: %s", error)
             self._no_journal_until_ms = now_ms + RETRY_MS
             tokens[:] = [row for row in tokens if row[0] not in entries]
             for log in entries:

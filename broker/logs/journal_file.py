@@ -86,9 +86,9 @@ def check_torn(path: str, data: bytes, position: int) -> None:
     """
     if position == 0 and not is_torn_header(data):
         raise JournalError(
-            f"{path} is damaged at byte 0, or is no journal: restore the file from a "
-            "copy; or move it away, and the topics are "
-            f"taken over from their directories, without their settings"
+            f"{path} is damaged at byte 0, or is not a journal: restore the file from a copy; "
+            "or move it away, and the topics are taken over from their directories, without "
+            "their settings"
         )
     for later in range(position + 1, len(data) - FRAME.size):
         body = decode_frame(data, later)

@@ -431,14 +431,14 @@ class ClusterMetadata:
         what = (
             f"has {good} bytes of whole changes, and had {size}"
             if epoch == self._epoch
-            else "is an earlier one, from before it was written again"
+            else "is an earlier version, from before it was rewritten"
         )
         raise JournalError(
-            f"{self._path} {what}: something has cut it, or put a copy in its place, and later "
-            "changes of topics, settings, users, ACLs or quotas are missing. Restore the file from "
-            f"a copy; or remove {self._durable_size.path}, and the broker starts with what the "
-            "file has: topics that only the missing changes made are taken over from their "
-            "directories without their settings, all else in them is lost"
+            f"{self._path} {what}: it was truncated, or replaced by a copy, and later changes "
+            "of topics, settings, users, ACLs or quotas are missing. Restore the file from a "
+            f"copy; or remove {self._durable_size.path}, and the broker starts with what the "
+            "file has: topics that only the missing changes created are taken over from their "
+            "directories without settings, and all else in these changes is lost"
         )
 
     def _open(self) -> JournalFile:
@@ -482,8 +482,8 @@ class ClusterMetadata:
                 break
             if position == 0 and body.get("kind") != "header":
                 raise JournalError(
-                    f"{self._path} does not begin as a journal does: restore the file from a copy, "
-                    "or move it away"
+                    f"{self._path} has no journal's header: restore the file from a copy, or "
+                    "move it away"
                 )
             self._replay(body, position)
             position += FRAME.size + FRAME.unpack_from(data, position)[0]
@@ -518,18 +518,18 @@ class ClusterMetadata:
                 if body["version"] != VERSION:
                     raise JournalError(
                         f"{self._path} is of version {body['version']}, this broker reads "
-                        f"{VERSION}: use the barnabas that wrote it"
+                        f"{VERSION}: use the release that wrote it"
                     )
                 self._epoch = body.get("epoch", 0)
                 self._first_size = int.from_bytes(body.get("size", b""))
             elif not _replay_setting(self, kind, body):
                 raise JournalError(
-                    f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
-                    "use a later barnabas"
+                    f"{self._path} has a change of the unknown kind {kind!r} at byte "
+                    f"{position}: use a later release"
                 )
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(
-                f"{self._path} holds a change that cannot be read at byte {position}: {error!r}"
+                f"{self._path} has a change at byte {position} that cannot be read: {error!r}"
             ) from error
 
     def _replay_topic(self, topic: Topic) -> None:

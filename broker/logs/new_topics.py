@@ -47,14 +47,14 @@ class NewTopics:
         if topic_request.name == CLUSTER_METADATA:
             raise KafkaError(
                 Code.TOPIC_AUTHORIZATION_FAILED,
-                f"The name '{CLUSTER_METADATA}' is kept for Apache Kafka's own metadata.",
+                f"The name '{CLUSTER_METADATA}' is reserved for Apache Kafka's metadata: choose "
+                "another.",
             )
         if topic_request.name in INTERNAL_TOPICS:
             raise KafkaError(
                 Code.INVALID_TOPIC_EXCEPTION,
-                f"The topic '{topic_request.name}' is the broker's own and is made when it is "
-                "first needed: "
-                "choose another name.",
+                f"The topic '{topic_request.name}' is internal, and created when it is first "
+                "needed: choose another name.",
             )
         taken.check(topic_request.name)
         configs = _checked_configs(topic_request, self._config.release)
@@ -102,11 +102,11 @@ class NewTopics:
         elif topic_request.replication_factor not in (UNSET, 1, len(self._cluster.node_ids)):
             raise KafkaError(
                 Code.INVALID_REPLICATION_FACTOR,
-                f"The replication factor {topic_request.replication_factor} cannot be had: "
+                f"The replication factor {topic_request.replication_factor} is not possible: "
                 + (
                     "there is one broker, so give 1, or -1 for the default."
                     if self._cluster.standby is None
-                    else "there are two brokers, and each has all."
+                    else "there are two brokers, so give 2, or -1 for the default."
                 ),
             )
         if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
@@ -131,7 +131,8 @@ class NewTopics:
         if len({len(assignment.broker_ids) for assignment in assignments}) > 1:
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                "Partitions are assigned to different numbers of brokers: give each as many.",
+                "Partitions are assigned to different numbers of brokers: give each the same "
+                "number.",
             )
 
     def check_replicas(self, index: int, broker_ids: Sequence[int]) -> None:
@@ -144,7 +145,7 @@ class NewTopics:
         ):
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                f"Partition {index} cannot lie on {list(broker_ids)}: broker "
+                f"Partition {index} cannot be on {list(broker_ids)}: broker "
                 f"{self._cluster.node_id} is the only one, so give [{self._cluster.node_id}].",
             )
 

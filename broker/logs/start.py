@@ -91,7 +91,9 @@ def _delete_what_is_left(
         if id_of_log == topic_id or (
             id_of_log == NO_TOPIC_ID and topics.metadata.topic(name) is None
         ):
-            logger.info("%s goes: the deletion of its topic was cut short", TopicPartition(*key))
+            logger.info(
+                "removing %s: the deletion of its topic was interrupted", TopicPartition(*key)
+            )
             logs.remove(*key, now_ms)
 
 
@@ -217,8 +219,8 @@ class Start:
         for name, metadata in self._transactions.snapshot().items():
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
                 logger.warning(
-                    "%s has a transaction of two-phase commit open, which can only be aborted "
-                    "without transaction.two.phase.commit.enable=true",
+                    "%s has an open transaction of two-phase commit: to commit it, set "
+                    "transaction.two.phase.commit.enable=true",
                     name,
                     extra={"transactional_id": name},
                 )
@@ -245,8 +247,8 @@ class Start:
             return
         for row in rows:
             logger.warning(
-                "group %s goes on at %d of %s-%d: it has committed %d, and the records from there "
-                "to that were lost",
+                "group %s continues at offset %d of %s-%d, not at its committed %d: the records "
+                "between them were lost",
                 row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
                 extra={"group": row.group_id, "topic": row.topic, "partition": row.partition},
             )  # fmt: skip

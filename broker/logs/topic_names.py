@@ -22,7 +22,7 @@ def check_topic_name(name: str) -> None:
     if name in (".", ".."):
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"No topic may be called '{name}': that is a directory's name. Choose another.",
+            f"No topic may be called '{name}': it has a meaning as a directory. Choose another.",
         )
     if len(name) > LONGEST_NAME:
         raise KafkaError(

@@ -522,8 +522,8 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
 def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
     """The error that ends a start: the log of an internal topic cannot be read."""
     return LogDirectoryError(
-        f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: "
-        f"{error}"
+        f"{topic}-{index} is damaged, and without it state of groups or transactions would be "
+        f"lost: {error}"
     )
 
 
@@ -532,11 +532,11 @@ def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
     return ForeignLog(
         f"{log.directory}/{PARTITION_METADATA_NAME}",
         0,
-        f"the directory is of the topic with the id {encode_topic_id(log.topic_id)}, and "
+        f"the directory belongs to the topic with the id {encode_topic_id(log.topic_id)}, and "
         f"{topic.name} has the id {encode_topic_id(topic.topic_id)}",
-        "Move the directory out of the data directory; or, if its records are those of "
-        f"{log.topic}-{log.partition}, remove that file and {MANIFEST_NAME}. Then start the broker "
-        "again",
+        "Move the directory out of the data directory; or, if its records belong to "
+        f"{log.topic}-{log.partition}, remove that file and {MANIFEST_NAME}. Then start the "
+        "broker again",
     )
 
 
@@ -547,4 +547,4 @@ def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
     except OSError as error:
         if not is_out_of_resources(error):
             raise
-        logger.warning("%r is without its topic's id until there is space: %s", log, error)
+        logger.warning("%r has no topic id until there is space: %s", log, error)

@@ -69,4 +69,4 @@ class UnwrittenWork:
     def note(self, what: str, error: OSError, now_ms: int) -> None:
         """Log a decision that was not written, at most once a minute for each text."""
         if self._lines.may_write("no space", what, now_ms):
-            logger.error("%s: not written, since there is no space: %s", what, error)
+            logger.error("%s: not written, since the disk is full: %s", what, error)

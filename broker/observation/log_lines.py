@@ -44,7 +44,7 @@ def on_one_line(text: str) -> str:
 def shortened(text: str) -> str:
     """A message, cut to the maximum length of a log line."""
     left = len(text) - LONGEST_MESSAGE
-    return text if left <= 0 else f"{text[:LONGEST_MESSAGE]}... and {left} letters more"
+    return text if left <= 0 else f"{text[:LONGEST_MESSAGE]}... and {left} more characters"
 
 
 class LeftOut(NamedTuple):

@@ -69,10 +69,12 @@ def check_entity(entity: Mapping[str, str | None]) -> None:
                 f"There are no quotas for '{entity_type}': name a user, a client-id or an ip.",
             )
         if name == "":
-            raise KafkaError(Code.INVALID_REQUEST, f"The {entity_type} has an empty name.")
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"The {entity_type} has an empty name: give one."
+            )
     if IP in entity and len(entity) > 1:
         raise KafkaError(
-            Code.INVALID_REQUEST, "An ip is an entity by itself: give it no user and no client-id."
+            Code.INVALID_REQUEST, "An ip cannot be combined: leave out user and client-id."
         )
     if entity.get(IP) is not None and not is_address(entity[IP] or ""):
         raise KafkaError(Code.INVALID_REQUEST, f"'{entity[IP]}' is not an IP address.")
@@ -99,14 +101,14 @@ def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> Non
     if highest is None:
         raise KafkaError(
             Code.INVALID_REQUEST,
-            f"'{key}' cannot be set on {' and '.join(entity)}: there is {', '.join(bounds)}.",
+            f"'{key}' cannot be set on {' and '.join(entity)}: use {', '.join(bounds)}.",
         )
     if value <= 0:
         raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it must be above 0.")
     if math.isnan(value) or highest == math.inf:
         return
     if value > highest:
-        raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it is {highest} at most.")
+        raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it must be at most {highest}.")
     if abs(int(value + LONGEST_WHOLE_ERROR) - value) > LONGEST_WHOLE_ERROR:
         raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it must be a whole number.")
 

@@ -110,13 +110,14 @@ class StandbyNote:
         if state == CATCHING_UP:
             raise LogDirectoryError(
                 f"{self._data_dir} is a standby's that has not caught up with its leader, and "
-                "lacks what that had: start it with --standby-of again, or start the leader"
+                "lacks data: start it with --standby-of again, or start the leader"
             )
         if state == FOLLOWING and not RunNote(self._disk, self._data_dir).is_same_run():
             raise LogDirectoryError(
                 f"{self._data_dir} is a standby's, and its machine was down since, or the file "
-                "system was mounted again: the disk may lack data that it had. Start it with "
-                f"--standby-of again; or, to go on with what is there, remove {self._path}"
+                "system was mounted again: the disk may have lost data. Start it with "
+                "--standby-of again; or, to continue with the data that it has, remove "
+                f"{self._path}"
             )
         return state is not None
 
@@ -201,7 +202,9 @@ class Following:
             if not isinstance(nonce, bytes) or not isinstance(shown, bytes):
                 raise WireError("the leader's challenge cannot be read")
             if not hmac.compare_digest(shown, proof(self._secret, "leader", self._nonce)):
-                raise WireError("the leader does not know barnabas.replication.secret")
+                raise WireError(
+                    "the leader has another barnabas.replication.secret: set the same on both"
+                )
             self._frames.most_bytes = MOST_BYTES
             shown, addresses = proof(self._secret, "standby", nonce), self._addresses
             listeners = dict(addresses.listeners)
@@ -296,11 +299,11 @@ def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
         and any(disk.is_dir(f"{data_dir}/{name}") for name in disk.list(data_dir))
     ):
         raise LogDirectoryError(
-            f"{data_dir}/{META_PROPERTIES_NAME} does not say of which cluster the directory is, "
-            "and a standby would remove what is there: restore the file, or give an empty directory"
+            f"{data_dir}/{META_PROPERTIES_NAME} does not name the directory's cluster, and a "
+            "standby would remove its files: restore the file, or give an empty directory"
         )
     if own and cluster_id and own != cluster_id:
         raise LogDirectoryError(
-            f"{data_dir} is of the cluster {own}, and its leader is of the cluster {cluster_id}: a "
-            "standby would remove what is there; give an empty directory"
+            f"{data_dir} belongs to the cluster {own}, and its leader to the cluster "
+            f"{cluster_id}: a standby would remove its files; give an empty directory"
         )

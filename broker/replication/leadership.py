@@ -255,19 +255,19 @@ class Leadership:
             return ""
         if self.node_id not in record.in_sync:
             able = ", ".join(map(str, sorted(record.in_sync)))
-            return f"this node may lack what was answered: start node {able}"
+            return f"this node may lack acknowledged data: start node {able}"
         if self.holding is Holding.NOTHING and record.cluster_id:
             return (
-                f"this node has no whole copy of the cluster {record.cluster_id}, of which the "
-                "lease is: start the node that has the data; for other data take another name in "
-                "the lease's URL"
+                f"this node has no whole copy of the cluster {record.cluster_id}, to which the "
+                "lease belongs: start the node that has the data; for other data use another "
+                "name in the lease's URL"
             )
         if self._is_older(record):
             return (
-                f"this directory is an older copy: it has had leader epoch "
-                f"{self._node.leader_epoch}, and this node's was there in epoch "
-                f"{record.held_epochs[self.node_id]}: start the node that has the data; to go on "
-                "with what is here take another name in the lease's URL"
+                f"this directory is an older copy, of leader epoch {self._node.leader_epoch}; "
+                f"the node last had epoch {record.held_epochs[self.node_id]}: start the node "
+                "that has the data; to continue with this directory use another name in the "
+                "lease's URL"
             )
         return ""
 
@@ -427,10 +427,10 @@ class Leadership:
         assert request is not None, "an answer to nothing"
         if isinstance(answer, Found):
             assert isinstance(request, Read), "a write is answered with a record"
-            self._see(answer.version, answer.value, now_ms)
+            self._process_record(answer.version, answer.value, now_ms)
         elif isinstance(answer, Written):
             assert isinstance(request, Write), "a read is answered as a write"
-            self._see(answer.version, request.value, now_ms)
+            self._process_record(answer.version, request.value, now_ms)
         else:
             if isinstance(answer, Conflict):
                 self._pending.pop()
@@ -439,7 +439,7 @@ class Leadership:
                 self._next_ms = now_ms + self._settings.ttl_ms // POLL_PARTS
             self._must_read = True
 
-    def _see(self, version: str, value: bytes, now_ms: int) -> None:
+    def _process_record(self, version: str, value: bytes, now_ms: int) -> None:
         """Process a record that was seen."""
         self._must_read = False
         if version != self._version:
@@ -459,8 +459,8 @@ class Leadership:
         ours = self.cluster_id
         if record is not None and record.cluster_id and ours and record.cluster_id != ours:
             raise LeaseRecordError(
-                f"the lease is of the cluster {record.cluster_id}, and the data directory of the "
-                f"cluster {ours}: take an empty directory for a standby, or another lease"
+                f"the lease belongs to the cluster {record.cluster_id}, and the data directory "
+                f"to the cluster {ours}: use an empty directory for a standby, or another lease"
             )
 
     def _check_name_is_unique(self, record: LeaseRecord | None) -> None:
@@ -472,8 +472,8 @@ class Leadership:
             self._namesake_writes += 1
         if self._namesake_writes > MOST_WRITES_OF_THE_DEAD:
             raise LeaseRecordError(
-                f"another process leads as node {self.node_id}: give each of the two nodes a "
-                "node.id of its own"
+                f"another process leads as node {self.node_id}: give the two nodes different "
+                "node.ids"
             )
 
     def _on_own_write(self, write: _Pending) -> None:

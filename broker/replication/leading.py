@@ -162,12 +162,14 @@ class StandbyLink:
         shown, node_id, address, listeners = values
         known = proof(self._secret, "standby", self._nonce)
         if not isinstance(shown, bytes) or not hmac.compare_digest(shown, known):
-            raise WireError("the standby does not know barnabas.replication.secret")
+            raise WireError(
+                "the standby has another barnabas.replication.secret: set the same on both"
+            )
         try:
             its = {str(name): str(where) for name, where in listeners.items()}
             self.node_id, self.addresses = int(node_id), NodeAddresses(str(address), its)
         except (AttributeError, TypeError, ValueError) as error:
-            raise WireError(f"where the standby is cannot be read: {error}") from error
+            raise WireError(f"the standby's position cannot be read: {error}") from error
         self.state, self.heard_ms = State.PROVEN, now_ms
 
     def welcome(self, cluster_id: str) -> None:
@@ -183,7 +185,7 @@ class StandbyLink:
                 part = Held(int(size), tuple(map(int, checksums)))
                 add_to_inventory(self._inventory, str(path), part)
         except (IndexError, TypeError, ValueError) as error:
-            raise WireError(f"what the standby has cannot be read: {error}") from error
+            raise WireError(f"the standby's list of files cannot be read: {error}") from error
 
     # --- operations ------------------------------------------------------------------------------
 
@@ -353,7 +355,7 @@ class Leading:
         """Admit a connection that proved the secret. Raises: WireError if there is a standby."""
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
-            raise WireError("another standby is connected, and there can be one")
+            raise WireError("another standby is connected, and only one is possible")
         self._check_node_id(link)
         self.link, self.lost = link, None
         self._on_proven(link)
@@ -387,7 +389,7 @@ class Leading:
     def _check_node_id(self, link: StandbyLink) -> None:
         leadership = self._leadership
         if leadership is not None and link.node_id == leadership.node_id:
-            raise WireError(f"the standby has this node's own node.id, {link.node_id}")
+            raise WireError(f"the standby has this node's node.id, {link.node_id}: set another")
 
     def _welcome_if_out(self) -> None:
         link = self.link
@@ -451,7 +453,7 @@ class Leading:
         timeout_ms = self.settings.timeout_ms
         limit_ms = GREETING_MS if link.state is State.GREETING else timeout_ms
         if now_ms - link.heard_ms > limit_ms:
-            self.lost = f"it said nothing for {limit_ms} ms"
+            self.lost = f"it sent nothing for {limit_ms} ms"
         elif now_ms - self._pinged_ms >= timeout_ms // PING_PARTS:
             self._pinged_ms = now_ms
             link.ping()

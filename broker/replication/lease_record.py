@@ -101,8 +101,9 @@ def decode_lease_record(value: bytes) -> LeaseRecord:
         raise LeaseRecordError("the lease's record cannot be read: it is nested deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise LeaseRecordError(
-            f"the lease's record cannot be read: {error!r}. Something else wrote it: take another "
-            "name in barnabas.lease.url and start the node that led last, then the other one"
+            f"the lease's record cannot be read: {error!r}. Another program wrote it: use "
+            "another name in barnabas.lease.url, start the node that led last, then the other "
+            "one"
         ) from error
 
 

@@ -84,10 +84,10 @@ class LeasedLead:
         """
         keeper = self._keeper
         if keeper.failure is not None:
-            logger.critical("node %d leads no more: %s", keeper.node_id, keeper.failure)
+            logger.critical("node %d no longer leads: %s", keeper.node_id, keeper.failure)
             return False
         if keeper.role is not Role.LEADING:
-            logger.warning("node %d leads no more: another node has taken over", keeper.node_id)
+            logger.warning("node %d no longer leads: another node has taken over", keeper.node_id)
             return False
         self._leading.on_in_sync_changed()
         self._look_at_standby()
@@ -99,9 +99,7 @@ class LeasedLead:
         may_take_over = standby is not None and standby.is_in_sync
         if standby is not None and may_take_over is not self._may_be_succeeded:
             self._may_be_succeeded = may_take_over
-            text = (
-                "node %d may take over" if may_take_over else "node %d may not take over any more"
-            )
+            text = "node %d may take over" if may_take_over else "node %d may no longer take over"
             logger.warning(text, standby.node_id)
 
     def _warn_of_trouble(self) -> None:
@@ -110,7 +108,8 @@ class LeasedLead:
         if bool(trouble) is not self._is_in_trouble:
             self._is_in_trouble = bool(trouble)
             if trouble:
-                logger.warning("the lease cannot be renewed; nothing is answered after its end: %s",
+                logger.warning(
+                    "the lease cannot be renewed; no request is answered after its end: %s",
                                trouble)  # fmt: skip
             else:
                 logger.warning("the lease is renewed again")

@@ -56,10 +56,10 @@ class LostPartitions:
     def __init__(self, disk: Disk, data_dir: str, *, is_copy: bool) -> None:
         """Takes: is_copy, whether the whole directory was received from a leader."""
         self._disk, self._data_dir = disk, data_dir
-        self._may_lack_marks = (
+        self._marks_may_be_lost = (
             not is_copy and RunNote(disk, data_dir).last_run() is LastRun.POWER_LOST
         )
-        self._flushed = _recovery_points(disk, data_dir) if self._may_lack_marks else {}
+        self._flushed = _recovery_points(disk, data_dir) if self._marks_may_be_lost else {}
         self._waiting: dict[str, None] = {}
 
     def holds_back(self, operation: Operation) -> bool:
@@ -90,7 +90,7 @@ class LostPartitions:
     def _remove_waiting(self) -> None:
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
-        for name in [name for name in lost if self._may_lack_mark(name)]:
+        for name in [name for name in lost if self._mark_may_be_lost(name)]:
             lost.remove(name)
             del self._waiting[name]
             self._set_aside(name)
@@ -98,8 +98,8 @@ class LostPartitions:
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
             raise LogDirectoryError(
                 f"the leader has lost the directories {', '.join(lost[:_SHOWN])}{more}, which "
-                f"{self._data_dir} has with records: stop the leader and give it copies of them; "
-                "or, to go on without these records, remove them here"
+                f"{self._data_dir} has with records: stop the leader and copy them to it; or, "
+                "to continue without these records, remove them here"
             )
         for name in self._waiting:
             self._disk.rmtree(f"{self._data_dir}/{name}")
@@ -128,17 +128,17 @@ class LostPartitions:
             and self._topic_id(name) in (topic.topic_id, None)
         )
 
-    def _may_lack_mark(self, name: str) -> bool:
+    def _mark_may_be_lost(self, name: str) -> bool:
         """Whether a power loss may have taken the mark: no flush had made it durable."""
         topic_name, _, number = name.rpartition("-")
-        return self._may_lack_marks and not self._flushed.get((topic_name, int(number)))
+        return self._marks_may_be_lost and not self._flushed.get((topic_name, int(number)))
 
     def _set_aside(self, name: str) -> None:
         aside = free_stray_path(self._disk, self._data_dir, name)
         self._disk.rename(f"{self._data_dir}/{name}", aside)
         logger.warning(
-            "the leader does not have %s, of which nothing was flushed before the power was lost, "
-            "and which it may never have had: the directory is set aside as %s",
+            "the leader does not have %s, of which nothing was flushed before the power loss, "
+            "and which the leader may never have had: the directory is set aside as %s",
             name,
             aside,
         )

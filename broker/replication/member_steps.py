@@ -155,7 +155,9 @@ class MemberSteps(StandbySteps):
         node = record.nodes.get(record.leader)
         host, _, port = ("" if node is None else node.replication).rpartition(":")
         if not host or not port.isdecimal():
-            raise LeaseRecordError(f"the lease does not say where its leader {record.leader} is")
+            raise LeaseRecordError(
+                f"the lease has no address of its leader {record.leader}: start that node again"
+            )
         return host.strip("[]"), int(port)
 
     def _prepare_to_lead(self) -> None:
@@ -169,7 +171,7 @@ class MemberSteps(StandbySteps):
             return
         trouble, obstacle = self._keeper.trouble, self._keeper.obstacle
         if trouble:
-            logger.warning("the lease cannot be read, and no node can lead by it: %s", trouble)
+            logger.warning("the lease cannot be read, so no node can lead: %s", trouble)
         elif obstacle:
             logger.warning("no node leads: %s", obstacle)
         if trouble or obstacle:

@@ -124,7 +124,9 @@ class Replica:
         if kind is Kind.APPEND:
             file = self._open(name)
             if file.size != position:
-                raise DivergedError(f"{name} has {file.size} bytes, and the next is at {position}")
+                raise DivergedError(
+                    f"{name} has {file.size} bytes, and the next write is at {position}"
+                )
             file.append(operation.content)
         elif kind is Kind.CREATE:
             self._open(name)
@@ -142,7 +144,9 @@ class Replica:
             try:
                 disk.rename(path, self._path(new_name))
             except FileNotFoundError as error:
-                raise DivergedError(f"{name} is not there to become {new_name}") from error
+                raise DivergedError(
+                    f"{name} does not exist, and cannot be renamed to {new_name}"
+                ) from error
         elif kind is Kind.REMOVE:
             self._close(name)
             disk.unlink(path)
@@ -160,7 +164,7 @@ class Replica:
     def _path(self, name: str) -> str:
         parts = name.split("/")
         if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
-            raise DivergedError(f"{name!r} is no path below the data directory")
+            raise DivergedError(f"{name!r} is not a path below the data directory")
         return f"{self._data_dir}/{name}"
 
     def _open(self, name: str) -> File:
@@ -172,7 +176,7 @@ class Replica:
         try:
             file = self._files[name] = self._disk.open(path, create=True)
         except FileNotFoundError as error:
-            raise DivergedError(f"the directory of {name} is not there") from error
+            raise DivergedError(f"the directory of {name} does not exist") from error
         if len(self._files) > MOST_OPEN_FILES:
             self._files.popitem(last=False)[1].close()
         return file

@@ -51,7 +51,7 @@ class StandbyFeed:
             return Turn(end=str(error))
         if leading.follows and not self._has_followed:
             self._has_followed = True
-            logger.warning("the standby %s has caught up, and follows", self._peer)
+            logger.warning("the standby %s has caught up and follows", self._peer)
         return Turn(output, self._pause_s(len(output)) if leading.link.is_behind else None)
 
     def _pause_s(self, sent_bytes: int) -> float:

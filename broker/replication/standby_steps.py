@@ -29,7 +29,7 @@ logger = logging.getLogger("barnabas.replication")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 SILENT = (
-    "it hung up without a word: its log says why; both sides need the same "
+    "it closed the connection: its log says why; both sides need the same "
     "barnabas.replication.security.protocol and barnabas.replication.secret"
 )
 Address = tuple[str, int]
@@ -125,7 +125,7 @@ class StandbySteps:
             yield Connect(self.leader, self.connect_timeout_s)
             yield Send(following.greeting())
             while data := (yield from self.receive()):
-                reason = "it hung up"
+                reason = "it closed the connection"
                 for answer in following.on_bytes(data):
                     yield Send(answer)
                 self.copy.sync.on_written()

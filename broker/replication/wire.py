@@ -92,7 +92,7 @@ def _message(body: bytes) -> list[Any]:
     except (ValueError, msgpack.UnpackException) as error:
         raise WireError(f"a message cannot be read: {error}") from error
     if not isinstance(message, list) or not message or not isinstance(message[0], str):
-        raise WireError("a message is no list that begins with its name")
+        raise WireError("a message is not a list that begins with its name")
     return message
 
 

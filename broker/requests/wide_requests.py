@@ -671,8 +671,8 @@ class WideRequests:
         if not wide.is_cut_short:
             wide.is_cut_short = True
             logger.warning(
-                "%s of %s asks by one %s for more than an answer may have: what it names after "
-                "the first %d MiB of the answer is refused",
+                "%s of %s asks in one %s for more than an answer may have: the elements after "
+                "the first %d MiB of the answer are refused",
                 wide.context.client_id or "a client",
                 wide.context.client_host.removeprefix("/"),
                 wide.api.name,

@@ -116,7 +116,7 @@ def _most_connections() -> int:
 
 def _advice_on_descriptors() -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return f"RLIMIT_NOFILE is {limit}: raise it (ulimit -n), or have clients share connections"
+    return f"RLIMIT_NOFILE is {limit}: raise it (ulimit -n), or let clients share connections"
 
 
 class Listener:
@@ -219,11 +219,11 @@ class Acceptor:
             if listener.socket is None or not self._accepts or listener.pause is not None:
                 return
             if listener.limits is not None and listener.limits.is_full:
-                self._pause_listener(listener, "it has as many as its max.connections")
+                self._pause_listener(listener, "it has reached its max.connections")
                 return
             if limits is not None and limits.is_full:
                 if number == 0:  # otherwise the loop would report the waiting connections again
-                    self._pause_accepting("there are as many as max.connections")
+                    self._pause_accepting("max.connections is reached")
                 return
             try:
                 sock, peer = listener.socket.accept()
@@ -272,17 +272,17 @@ class Acceptor:
             self._limited[connection_id] = listener.limits
             pause_ms = listener.limits.on_connected(self._host.steady_ms())
             if pause_ms:
-                why = "they come above its max.connection.creation.rate"
+                why = "its max.connection.creation.rate is exceeded"
                 self._pause_listener(listener, why, pause_ms)
         self._reserve_descriptors(self._held_by_clients)
         if not self._may_connect():
             self._pause_accepting(
-                f"the rest of the descriptors is kept for logs: {_advice_on_descriptors()}"
+                f"the remaining descriptors are reserved for logs: {_advice_on_descriptors()}"
             )
         elif self._limits is not None:
             pause_ms = self._limits.pause_ms(self._host.steady_ms())
             if pause_ms:
-                self._pause_accepting("they come above max.connection.creation.rate", pause_ms)
+                self._pause_accepting("max.connection.creation.rate is exceeded", pause_ms)
 
     def take_up_inner(
         self, listener: Listener, sock: socket.socket, client_host: str, principal: str | None
@@ -338,7 +338,7 @@ class Acceptor:
         if listener.socket is not None:
             self._loop.remove_reader(listener.socket.fileno())
         listener.pause = self._loop.call_later(pause_ms / 1000, self._end_pause, listener)
-        self._complain("listener %s takes no connections for now: %s", listener.config.name, why)
+        self._complain("listener %s accepts no connections for now: %s", listener.config.name, why)
 
     def _end_pause(self, listener: Listener) -> None:
         if listener.limits is not None and listener.limits.is_full:
@@ -375,20 +375,20 @@ class Acceptor:
         deadline_s = self._loop.time() + timeout_ms / 1000
         self._unadmitted[connection.connection_id] = (deadline_s, connection)
         if self._admission_timer is None:
-            self._admission_timer = self._loop.call_later(timeout_ms / 1000, self._check_admissions)
+            self._admission_timer = self._loop.call_later(timeout_ms / 1000, self._close_unadmitted)
 
-    def _check_admissions(self) -> None:
+    def _close_unadmitted(self) -> None:
         self._admission_timer = None
         while self._unadmitted:
             connection_id, (deadline_s, connection) = next(iter(self._unadmitted.items()))
             if deadline_s > self._loop.time():
-                self._admission_timer = self._loop.call_at(deadline_s, self._check_admissions)
+                self._admission_timer = self._loop.call_at(deadline_s, self._close_unadmitted)
                 return
             del self._unadmitted[connection_id]
             if not connection.is_admitted:
                 self._host.disconnect(
                     connection,
-                    "it has not set up TLS, or has not shown who it is, within "
+                    "it has not completed TLS, or its authentication, within "
                     "barnabas.authentication.timeout.ms",
                     logging.INFO,
                 )

@@ -555,4 +555,4 @@ def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
 
 
 def _too_short(piece: Slice) -> OSError:
-    return OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")
+    return OSError(errno.EIO, f"{piece.file.path} is shorter than the answer to a fetch promised")

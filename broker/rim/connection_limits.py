@@ -123,7 +123,7 @@ class ConnectionLimits:
             return None  # a socket in the file system, without an address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
-            return Refusal(wait_ms, f"more come from {address} than its connection_creation_rate")
+            return Refusal(wait_ms, f"{address} exceeds its connection_creation_rate")
         config = self._config
         most = parse_connection_overrides(config.max_connections_per_ip_overrides).get(
             address, config.max_connections_per_ip

@@ -175,21 +175,21 @@ class HttpServer:
         size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
         if not self._may_ask(headers.get("Host"), headers.get("Origin")):
             handler.close_connection = True  # the request's body is not read
-            return error_response(403, "a page of another host may not ask here")
+            return error_response(403, "requests from pages of other hosts are refused")
         if size > LONGEST_BODY_BYTES:
             handler.close_connection = True
-            return error_response(413, "a body may have a mebibyte at most")
+            return error_response(413, "a body may have at most one mebibyte")
         try:
             body = handler.rfile.read(size)
         except OSError:  # the connection failed, or was closed by the client
             handler.close_connection = True
-            return error_response(400, "the body did not come")
-        self._http.is_being_answered(handler.connection)
+            return error_response(400, "the body did not arrive")
+        self._http.mark_answering(handler.connection)
         try:
             url = urlsplit(handler.path)
             query = dict(parse_qsl(url.query, keep_blank_values=True))
         except ValueError as error:
-            return error_response(400, f"the target of the request is none: {error}")
+            return error_response(400, f"the target of the request is wrong: {error}")
         try:
             method = str(handler.command)
             method = "GET" if method == "HEAD" else method
@@ -280,7 +280,7 @@ class _Listener(ThreadingHTTPServer):
         if now_s >= self._complain_at_s:
             self._complain_at_s = now_s + COMPLAINT_INTERVAL_S
             logger.warning(
-                "%s: more than %d connections; those end that have waited for longest",
+                "%s: more than %d connections; the longest waiting ones are closed",
                 self._name, self.most_connections,
             )  # fmt: skip
 
@@ -301,7 +301,7 @@ class _Listener(ThreadingHTTPServer):
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
-    def is_being_answered(self, connection: socket.socket) -> None:
+    def mark_answering(self, connection: socket.socket) -> None:
         """Note that the client waits for the answer: its connection is not closed."""
         with self._lock:
             self._waiting.pop(connection, None)
@@ -310,7 +310,7 @@ class _Listener(ThreadingHTTPServer):
         try:
             self.process_request_thread(request, client_address)
         finally:
-            self.is_being_answered(request)
+            self.mark_answering(request)
             self._free.release()
 
     def handle_error(self, request: _Request, client_address: Any) -> None:

@@ -50,7 +50,7 @@ class LogOutput(logging.Handler):
             self._dropped += 1
 
     def _lacking(self) -> bytes:
-        text = "%d lines of the log were dropped here, since they were not read"
+        text = "%d lines of the log were dropped here, since standard error was not read"
         record = logging.LogRecord(
             "barnabas.log", logging.WARNING, "", 0, text, (self._dropped,), None
         )

@@ -138,9 +138,9 @@ class ReceiveTurns:
             # a connection that holds fewer bytes than before has begun another request
             if 0 <= held_bytes - before.get(receiver, -(1 << 62)) < LEAST_PROGRESS_BYTES:
                 receiver.hang_up(
-                    f"it sent a part of a large request and then less than {LEAST_PROGRESS_BYTES} "
-                    f"bytes in {SILENCE_S:.0f} s, while others wait since all hold "
-                    f"queued.max.request.bytes={self._memory.max_bytes}"
+                    "it sent a part of a large request and then less than "
+                    f"{LEAST_PROGRESS_BYTES} bytes in {SILENCE_S:.0f} s, while other "
+                    f"connections wait for queued.max.request.bytes={self._memory.max_bytes}"
                 )
 
     def close(self) -> None:

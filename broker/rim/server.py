@@ -323,7 +323,7 @@ class Server:
             if not connection.has_stirred:
                 self.disconnect(
                     connection,
-                    f"nothing came or was sent for connections.max.idle.ms={self._idle_ms}",
+                    f"no data were received or sent for connections.max.idle.ms={self._idle_ms}",
                     logging.INFO,
                 )
         if idle:

@@ -32,8 +32,9 @@ _HINTS = {
     "WRONG_VERSION_NUMBER": "; the client does not speak TLS: set its security.protocol",
     "HTTP_REQUEST": "; it looks like HTTP: this port speaks Kafka's protocol over TLS",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "; ssl.client.auth=required asks for one",
-    "TLSV1_ALERT_UNKNOWN_CA": "; the client does not believe the authority that signed "
-    "ssl.keystore.location",
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "; the client does not trust the authority that signed ssl.keystore.location"
+    ),
 }
 
 
@@ -114,7 +115,9 @@ class TlsSocket:
             self.refused_bytes = len(data)
             raise BlockingIOError from error
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
-            raise ConnectionResetError(errno.ECONNRESET, "the client has hung up") from error
+            raise ConnectionResetError(
+                errno.ECONNRESET, "the client closed the connection"
+            ) from error
         self.refused_bytes = 0
         return sent
 
@@ -178,9 +181,12 @@ class TlsListener:
             self._seen = state
             try:
                 self._context = make_context(self._settings)
-                logger.info("the certificates of %s have changed and hold", ", ".join(self._files))
+                logger.info("the changed certificates of %s are in use", ", ".join(self._files))
             except TlsError as error:
-                logger.error("certificates have changed and the former ones hold: %s", error)
+                logger.error(
+                    "the changed certificates cannot be used, and the former ones stay in use: %s",
+                    error,
+                )
         return self._context
 
 
@@ -247,7 +253,7 @@ def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None
     unknown = [name for name in names if name not in PROTOCOLS]
     if unknown:
         raise TlsError(
-            f"ssl.enabled.protocols: {', '.join(unknown)} is not spoken, only "
+            f"ssl.enabled.protocols: {', '.join(unknown)} is not supported, only "
             f"{', '.join(PROTOCOLS)}"
         )
     context.minimum_version = min(PROTOCOLS[name] for name in names)
@@ -258,8 +264,8 @@ def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None
             context.set_ciphers(ciphers.replace(",", ":"))
         except ssl.SSLError as error:
             raise TlsError(
-                f"ssl.cipher.suites={ciphers}: none of them is known; give OpenSSL's names, such "
-                "as ECDHE-RSA-AES256-GCM-SHA384 (those of TLS 1.3 cannot be chosen)"
+                f"ssl.cipher.suites={ciphers}: none of them is available; give OpenSSL's names, "
+                "such as ECDHE-RSA-AES256-GCM-SHA384 (those of TLS 1.3 cannot be chosen)"
             ) from error
 
 
@@ -271,7 +277,7 @@ def _key_store(settings: Mapping[str, str]) -> str:
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
     if key or chain:
         if not (key and chain):
-            raise TlsError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+            raise TlsError("ssl.keystore.key and ssl.keystore.certificate.chain need each other")
         return f"{key}\n{chain}\n"
     return _store(settings, "keystore")
 
@@ -297,8 +303,9 @@ def _store(settings: Mapping[str, str], store: str) -> str:
     kind = settings.get(f"ssl.{store}.type", _kind_of(path)).upper()
     if kind == "JKS":
         raise TlsError(
-            f"ssl.{store}.location={path} is a Java key store, which cannot be read here: keytool "
-            f"-importkeystore -srckeystore {path} -destkeystore {store}.p12 -deststoretype PKCS12"
+            f"ssl.{store}.location={path} is a Java key store, which cannot be read: keytool "
+            f"-importkeystore -srckeystore {path} -destkeystore {store}.p12 -deststoretype "
+            "PKCS12"
         )
     if kind not in ("PEM", "PKCS12"):
         raise TlsError(f"ssl.{store}.type={kind}: it must be PEM or PKCS12")
@@ -315,8 +322,8 @@ def _pem_text(data: bytes, store: str, path: str) -> str:
     """The text of a PEM file; text around its parts may be in any encoding."""
     if b"-----BEGIN" not in data:
         raise TlsError(
-            f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. Of a "
-            f"PKCS#12 file say ssl.{store}.type=PKCS12; a certificate in DER becomes PEM by "
+            f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. For "
+            f"a PKCS#12 file set ssl.{store}.type=PKCS12; a certificate in DER becomes PEM by "
             f"openssl x509 -inform der -in {path} -out {store}.pem"
         )
     return data.decode("ascii", "replace").replace("\ufffd", "?")

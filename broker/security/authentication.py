@@ -43,7 +43,7 @@ SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 EXCHANGE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SHORTEST_RENEWAL_MS = 1000  # minimum time between two renewals (KIP-368)
-SASL_STATE_ERROR = "this request does not belong here in the exchange with SASL"
+SASL_STATE_ERROR = "this request is out of order in the SASL exchange"
 NEVER_MS, FOREVER_MS = -(2**63), 2**63
 _API_KEY = struct.Struct(">h")
 
@@ -143,7 +143,7 @@ class Verdict(NamedTuple):
 SERVE = Verdict()
 # a larger request is refused without rows, since these would require reading all its elements
 LONGEST_SHAPED = 16 << 10
-OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism only")
+OTHER_MECHANISM = Verdict(close="a session can only be renewed with its own mechanism")
 
 
 class AuthenticationSettings(NamedTuple):

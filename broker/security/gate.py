@@ -219,7 +219,7 @@ class SaslGate:
         """
         for row in self._lines.left_out(now_ms):
             logger.warning(
-                "%d more of %s have hung up within a minute before they were refused",
+                "%d more clients of %s closed the connection within a minute before their refusal",
                 row.line_count,
                 row.peer,
             )
@@ -231,7 +231,7 @@ class SaslGate:
             else:
                 host = connection.client_host.removeprefix("/")
                 if self._lines.may_write(HUNG_UP, host, now_ms):
-                    logger.warning("%s has hung up: %s", host, refusal.reason)
+                    logger.warning("%s closed the connection: %s", host, refusal.reason)
 
 
 def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:

@@ -91,7 +91,7 @@ def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
     case.parts.requests.close(
         case.context.connection_id,
-        f"{case.access.principal} may not write to {names}, and does not ask for an answer",
+        f"{case.access.principal} may not write to {names}, and its Produce has acks=0",
     )
     return NO_RESPONSE
 

@@ -67,7 +67,7 @@ def _words(text: str) -> list[tuple[str, str]]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise JaasError(f"it cannot be read from character {at + 1} on: is a quote missing?")
+            raise JaasError(f"it cannot be read from character {at + 1} on: a quote may be missing")
         quoted, bare, mark = match.groups()
         if mark:
             words.append(("", mark))

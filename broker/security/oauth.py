@@ -170,23 +170,21 @@ class TokenValidator:
         try:
             claims = self._claims(token, wall_ms)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise AuthenticationError(
-                f"a token that is not believed: {shown(str(error))}"
-            ) from error
+            raise AuthenticationError(f"an invalid token: {shown(str(error))}") from error
         settings, now_s = self._settings, wall_ms / 1000
         expiry_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
         if expiry_s + settings.clock_skew_s <= now_s:
-            raise AuthenticationError(f"a token that has expired {now_s - expiry_s:.0f} s ago")
+            raise AuthenticationError(f"a token that expired {now_s - expiry_s:.0f} s ago")
         earliest_s = max(issued_s, _time(claims, "nbf") if "nbf" in claims else issued_s)
         if earliest_s - settings.clock_skew_s > now_s:
-            raise AuthenticationError(f"a token of a time {earliest_s - now_s:.0f} s ahead")
+            raise AuthenticationError(f"a token that becomes valid in {earliest_s - now_s:.0f} s")
         name = claims.get(settings.subject_claim)
         if not isinstance(name, str) or not trimmed(name):
             raise AuthenticationError(f"a token without a claim {settings.subject_claim}")
         scopes = claims.get(settings.scope_claim, [])
         for scope in scopes if isinstance(scopes, list) else [scopes]:
             if not isinstance(scope, str) or not trimmed(scope):
-                raise AuthenticationError(f"a token whose claim {settings.scope_claim} is no text")
+                raise AuthenticationError(f"a token whose claim {settings.scope_claim} is not text")
         return Bearer(trimmed(name), int(expiry_s * 1000))
 
     def _claims(self, token: str, wall_ms: int) -> dict[str, Any]:
@@ -204,7 +202,7 @@ class TokenValidator:
             return dict(jwt.decode(token, options=options | _TIMES_UNCHECKED, **expected))
         key = self._keys.key(None if key_id is None else str(key_id), wall_ms)
         if key is None:
-            raise AuthenticationError(f"a token of a key that is unknown: {shown(str(key_id))!r}")
+            raise AuthenticationError(f"a token of an unknown key: {shown(str(key_id))!r}")
         options = dict(_TIMES_UNCHECKED)
         return dict(
             jwt.decode(token, key.key, algorithms=key.algorithms, options=options, **expected)
@@ -215,7 +213,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float:
     """A claim that is a time, in seconds since 1970. Raises: AuthenticationError."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
-        raise AuthenticationError(f"a token whose claim {name} is no time, or not there")
+        raise AuthenticationError(f"a token whose claim {name} is not a time, or missing")
     return value
 
 
@@ -253,7 +251,7 @@ class OAuthBearerServer:
         try:
             match = _MESSAGE.fullmatch(message.decode())
         except UnicodeDecodeError as error:
-            raise AuthenticationError("a message that is no text") from error
+            raise AuthenticationError("a message that is not text") from error
         auth = None if match is None else _AUTH.search(match["pairs"])
         if match is None or auth is None:
             raise AuthenticationError("the client's message is malformed")

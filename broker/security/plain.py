@@ -25,7 +25,7 @@ class PlainServer:
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError as error:
-            raise AuthenticationError("a message that is no text") from error
+            raise AuthenticationError("a message that is not text") from error
         if len(parts) != 3 or not parts[1] or not parts[2]:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
@@ -35,7 +35,7 @@ class PlainServer:
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:
             name = shown(self.user)
-            raise AuthenticationError(f"no such user, or a wrong password, for '{name}'")
+            raise AuthenticationError(f"unknown user, or wrong password, of '{name}'")
         if authorization not in ("", self.user):
             raise AuthenticationError(f"user '{self.user}' may not act for another user")
         self.is_complete = True

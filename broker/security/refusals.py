@@ -44,8 +44,8 @@ class RefusalLines:
             resource += f":{name[:LONGEST_NAME]}"
         words = [principal.removeprefix("User:"), action, resource]
         logger.warning(
-            "%s at %s may not %s %s (%s): `barnabas acl add %s` allows it; what else it is refused "
-            "in this minute is not logged",
+            "%s at %s may not %s %s (%s): `barnabas acl add %s` allows it; its further refusals "
+            "in this minute are not logged",
             principal,
             host,
             action,

@@ -120,7 +120,7 @@ class ScramServer:
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
-            raise AuthenticationError("a message that is no text") from error
+            raise AuthenticationError("a message that is not text") from error
         return self._first(text) if self._credential is None else self._final(text)
 
     def _first(self, text: str) -> bytes:

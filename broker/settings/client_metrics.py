@@ -25,8 +25,10 @@ class SubscriptionRows:
     interval_ms = integer(
         300_000, "How often a client sends its metrics.", lowest=100, highest=HOUR_MS
     )
-    match = strings((), "Which clients: PROPERTY=PATTERN, joined by commas; none: all.")
-    metrics = strings((), "Prefixes of the metrics that are wanted; *: all.")
+    match = strings(
+        (), "The clients that send metrics: PROPERTY=PATTERN, joined by commas; empty: all."
+    )
+    metrics = strings((), "Prefixes of the names of wanted metrics; *: all.")
 
 
 CLIENT_METRICS_SETTINGS = rows_of(SubscriptionRows)

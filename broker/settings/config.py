@@ -98,7 +98,7 @@ class BrokerConfig(BrokerRows):
                 raise ConfigError(f"{name}: {refusal}")
             ignored = why_ignored(name)
             if ignored is not None:
-                warnings.append(f"{name} does nothing here: {ignored}")
+                warnings.append(f"{name} has no effect: {ignored}")
                 continue
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
@@ -209,7 +209,7 @@ def _check_connections(values: Mapping[str, Any]) -> None:
     overrides = parse_connection_overrides(values["max.connections.per.ip.overrides"])
     if values["max.connections.per.ip"] == 0 and not overrides:
         raise ConfigError(
-            "max.connections.per.ip=0: no client could connect; list the addresses that may in "
+            "max.connections.per.ip=0: no client could connect; list the allowed addresses in "
             "max.connections.per.ip.overrides"
         )
 

@@ -74,7 +74,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     except ConfigError as error:
         raise ConfigError(f"{name}: {match[0]}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
     except ValueError as error:  # errors of system calls
         shown = match[0].replace("\0", "\\0")

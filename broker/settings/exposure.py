@@ -67,7 +67,8 @@ def warnings_of(
         if is_secret(name):
             yield (
                 f"--set {name}: every user who can list the processes of this machine sees its "
-                "value: put it into the file of --config, or ${env:NAME} or ${file:/PATH:KEY} there"
+                f"value: put it into the file of --config, or use ${{env:NAME}} or "
+                f"${{file:/PATH:KEY}} there"
             )
 
 
@@ -90,7 +91,7 @@ def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[s
         else "read, write and delete everything"
     )
     yield (
-        f"{endpoint} is open to other machines without authentication: all who reach it may {may}. "
+        f"{endpoint} is open to other machines without authentication: every client may {may}. "
         f"Two lines change that: {lines[0]} and {lines[1]}; see docs/SECURITY.md"
     )
 
@@ -100,7 +101,7 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
     host = config.barnabas_metrics_host
     if config.barnabas_metrics_port >= 0 and not is_local(host):
         yield (
-            f"metrics are served on {host} to all who reach it, without TLS: they contain the "
+            f"metrics are served on {host} without TLS or authentication: they contain the "
             "names of topics and groups; barnabas.metrics.host=127.0.0.1 limits that to this "
             "machine"
         )
@@ -138,12 +139,15 @@ def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iter
     data_dir = config.data_dir
     if os.path.isdir(data_dir) and _mode(data_dir) & OTHERS_MAY_ENTER:
         yield (
-            f"{data_dir} holds all records, and everybody on this machine may enter it: chmod 700 "
-            f"{data_dir}"
+            f"{data_dir} holds all records, and all users of this machine may enter it: chmod "
+            f"700 {data_dir}"
         )
     for path in dict.fromkeys(filter(None, paths)):
         if _mode(path) & OTHERS_MAY_READ:
-            yield f"{path} holds secrets, and others on this machine may read it: chmod 600 {path}"
+            yield (
+                f"{path} holds secrets, and other users of this machine may read it: chmod 600 "
+                f"{path}"
+            )
 
 
 def _mode(path: str) -> int:

@@ -36,7 +36,7 @@ NO_CONFIGS: Mapping[str, Any] = {}
 _CONSUMER_ROWS: tuple[Setting[Any], ...] = (
     integer(
         1000,
-        "How often the assignment of the group is computed at most; 0: at each change.",
+        "The shortest time between two computations of the group's assignment; 0: at each change.",
         name="consumer.assignment.interval.ms",
         lowest=0,
     ),
@@ -48,7 +48,7 @@ _CONSUMER_ROWS: tuple[Setting[Any], ...] = (
     ),
     integer(
         45_000,
-        "When a member that is silent is removed.",
+        "How long a member may be silent before it is removed.",
         name="consumer.session.timeout.ms",
         lowest=1,
     ),
@@ -56,7 +56,8 @@ _CONSUMER_ROWS: tuple[Setting[Any], ...] = (
 _SHARE_ROWS: tuple[Setting[Any], ...] = (
     integer(
         1000,
-        "How often the assignment of the share group is computed at most; 0: at each change.",
+        "The shortest time between two computations of the share group's assignment; 0: at each "
+        "change.",
         name="share.assignment.interval.ms",
         lowest=0,
     ),
@@ -103,7 +104,7 @@ _SHARE_ROWS: tuple[Setting[Any], ...] = (
     ),
     integer(
         45_000,
-        "When a member of the share group that is silent is removed.",
+        "How long a member of the share group may be silent before it is removed.",
         name="share.session.timeout.ms",
         lowest=1,
     ),
@@ -111,7 +112,8 @@ _SHARE_ROWS: tuple[Setting[Any], ...] = (
 _STREAMS_ROWS: tuple[Setting[Any], ...] = (
     integer(
         1000,
-        "How often the assignment of the streams group is computed at most; 0: at each change.",
+        "The shortest time between two computations of the streams group's assignment; 0: at "
+        "each change.",
         name="streams.assignment.interval.ms",
         lowest=0,
     ),
@@ -135,7 +137,7 @@ _STREAMS_ROWS: tuple[Setting[Any], ...] = (
     ),
     integer(
         45_000,
-        "When a member of the streams group that is silent is removed.",
+        "How long a member of the streams group may be silent before it is removed.",
         name="streams.session.timeout.ms",
         lowest=1,
     ),
@@ -175,7 +177,7 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
             names = [bound for bound in _names_of_bounds(name) if bound in BROKER_SETTINGS]
             bounds = ", ".join(f"{bound}={config[bound]}" for bound in names)
             raise KafkaError(
-                Code.INVALID_CONFIG, f"{name}={text}: this broker does not allow it: {bounds}"
+                Code.INVALID_CONFIG, f"{name}={text}: the broker's limits do not allow it: {bounds}"
             )
     for kind in KINDS:
         _check_heartbeat(config, kind, values)

@@ -261,8 +261,8 @@ def _endpoints(setting: str, text: str, controllers: set[str]) -> list[Endpoint]
     for name, count in counts.items():
         if count > 1:
             raise ListenerError(
-                f"{setting}={text}: two are called {name}: give each a name of its own, and say "
-                "its protocol in listener.security.protocol.map"
+                f"{setting}={text}: two are called {name}: give each its own name, and its "
+                "protocol in listener.security.protocol.map"
             )
     return endpoints
 
@@ -292,8 +292,8 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
         if len(same) > 1 and sorted(_family(endpoint.host) for endpoint in same) != [4, 6]:
             of_brokers = f" (each has {brokers} ports in a row)" if brokers > 1 else ""
             raise ListenerError(
-                f"listeners: {' and '.join(map(str, same))} have the port {port} both"
-                f"{of_brokers}: give each a port of its own, or one an IPv4 address and the "
+                f"listeners: {' and '.join(map(str, same))} both have the port "
+                f"{port}{of_brokers}: give each its own port, or one an IPv4 address and the "
                 "other an IPv6 address"
             )
 
@@ -318,7 +318,7 @@ def _protocols(text: str) -> dict[str, str]:
         if not (name and colon):
             problem = f"{pair} must have the form NAME:PROTOCOL"
         elif protocol not in SECURITY_PROTOCOLS:
-            problem = f"{protocol} is not spoken, only {', '.join(SECURITY_PROTOCOLS)}"
+            problem = f"{protocol} is not supported, only {', '.join(SECURITY_PROTOCOLS)}"
         elif name in seen:
             problem = f"{name} occurs twice"
         if problem:
@@ -352,7 +352,7 @@ def _check_inter_broker_name(values: Mapping[str, Any], names: Sequence[str]) ->
     name = values["inter.broker.listener.name"]
     if name and name.upper() not in names:
         raise ListenerError(
-            f"inter.broker.listener.name={name}: there is no such listener: listeners names "
+            f"inter.broker.listener.name={name}: this listener does not exist: listeners names "
             f"{', '.join(names)}"
         )
 
@@ -386,7 +386,7 @@ def _own_settings(
                 f"{', '.join(OWN_SETTINGS)} and, by mechanism, {', '.join(OF_MECHANISMS)}"
             )
         if listener.upper() not in own:
-            warnings.append(f"{full_name} does nothing here: no listener has that name")
+            warnings.append(f"{full_name} has no effect: no listener has that name")
             continue
         kind = rest if is_of_mechanism else name
         if kind in settings:

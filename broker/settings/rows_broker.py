@@ -102,52 +102,51 @@ class ConnectionRows:
     """Connections, requests, quotas and threads."""
 
     socket_request_max_bytes = integer(100 << 20, "The largest request that is read.", lowest=1)
-    fetch_max_bytes = integer(
-        55 << 20, "The most bytes that the answer to one fetch has.", lowest=1024
-    )
+    fetch_max_bytes = integer(55 << 20, "The largest answer to one fetch.", lowest=1024)
     max_incremental_fetch_session_cache_slots = integer(
         1000,
-        "The most fetch sessions that are kept.",
+        "The largest number of fetch sessions.",
         lowest=0,
     )
     connections_max_idle_ms = long(
         600_000,
-        "A connection that was idle for so long, and that waits for no answer, is closed; "
-        "negative: never.",
+        "How long a connection may be idle before it is closed, unless it waits for an answer; "
+        "negative: for ever.",
     )
     quota_window_num = integer(
         11,
-        "The number of windows over which the rates of clients with quotas are measured.",
+        "The number of windows over which clients' rates are measured for quotas.",
         lowest=1,
     )
-    quota_window_size_seconds = integer(1, "The length of such a window.", lowest=1)
+    quota_window_size_seconds = integer(1, "The length of one window.", lowest=1)
     controller_quota_window_num = integer(
         11,
         "The number of windows whose controller_mutation_rate may be used at once.",
         lowest=1,
     )
-    controller_quota_window_size_seconds = integer(1, "The length of such a window.", lowest=1)
+    controller_quota_window_size_seconds = integer(1, "The length of one window.", lowest=1)
     max_connections = integer(
         INT_MAX,
-        "The most connections; further clients wait until a connection ends.",
+        "The largest number of connections; further clients wait until a connection ends.",
         lowest=1,
         dynamic=True,
     )
     max_connections_per_ip = integer(
         INT_MAX,
-        "The most connections from one address; further ones are closed. 0 only with overrides.",
+        "The largest number of connections from one address; further ones are closed. 0 needs "
+        "max.connections.per.ip.overrides.",
         lowest=0,
         dynamic=True,
     )
     max_connections_per_ip_overrides = string(
         "",
-        "Other limits for some addresses: ADDRESS:NUMBER, separated by commas.",
+        "Limits of max.connections.per.ip for some addresses: ADDRESS:NUMBER, separated by commas.",
         dynamic=True,
     )
     max_connection_creation_rate = integer(
         INT_MAX,
-        "The most connections that are accepted in a second, measured over the windows of quotas; "
-        "others wait.",
+        "The largest number of connections accepted per second, measured over the windows of "
+        "quotas; others wait.",
         lowest=0,
         dynamic=True,
     )
@@ -163,9 +162,9 @@ class ConnectionRows:
     )
     barnabas_request_max_bytes = integer(
         2 << 20,
-        "The largest request that is read and is no Produce, and the most that a Produce may have "
-        "beside its records. Those bytes name topics and partitions, and cost a hundred times as "
-        "much.",
+        "The largest request other than Produce, and the most bytes of a Produce beside its "
+        "records. These bytes name topics and partitions, and cost a hundred times as much as "
+        "records.",
         lowest=1 << 16,
     )
     queued_max_requests = integer(
@@ -183,7 +182,7 @@ class LogRows:
 
     num_partitions = integer(
         1,
-        "The partitions of a topic whose creation names no number.",
+        "The number of partitions of a new topic whose creation names none.",
         lowest=1,
     )
     default_replication_factor = integer(
@@ -263,7 +262,7 @@ class LogRows:
     log_cleaner_enable = boolean(True, "Whether compaction runs.")
     log_cleaner_dedupe_buffer_size = long(
         128 << 20,
-        "The most memory that the cleaner's map of keys takes.",
+        "The largest size of the cleaner's map of keys.",
         lowest=1 << 20,
         dynamic=True,
     )
@@ -394,22 +393,22 @@ class LogRows:
     )
     barnabas_disk_reserve_bytes = long(
         64 << 20,
-        "Clients are refused when less than this is free on the disk; the reserve is for ending "
-        "transactions.",
+        "Free space on the disk below which requests that write are refused; the reserve is for "
+        "ending transactions.",
         lowest=0,
     )
     barnabas_internal_topics_dirty_bytes = long(
         4 << 20,
-        "The most that a start may have to replay of __consumer_offsets and __transaction_state "
-        "together, beyond what compaction leaves: above it their segments are closed before they "
-        "are full, and compacted.",
+        "The most bytes of __consumer_offsets and __transaction_state that a start replays, "
+        "beyond compacted segments: above it their segments are closed before they are full, "
+        "and compacted.",
         lowest=0,
     )
     barnabas_flush_journal_logs = integer(
         2,
-        "When so many logs are flushed together, or a transaction ends, the small amount that "
-        "each has goes to a journal first, and one file is flushed instead of all; 0: never, and "
-        "a commit waits for three flushes.",
+        "The number of logs in one flush from which their small writes go to a journal, so that "
+        "one file is flushed instead of all; also when a transaction ends. 0: no journal, and a "
+        "commit waits for three flushes.",
         lowest=0,
     )
 
@@ -510,7 +509,7 @@ class GroupRows:
     )
     group_consumer_session_timeout_ms = integer(
         45_000,
-        "A member of a consumer group that is silent for so long is removed.",
+        "How long a member of a consumer group may be silent before it is removed.",
         lowest=1,
     )
     group_consumer_min_session_timeout_ms = integer(
@@ -558,7 +557,7 @@ class TransactionRows:
     transaction_state_log_min_isr = integer(
         1,
         "The replicas of __transaction_state that have to be in sync for requests of "
-        "transactions; with one broker, which has one replica, it has no effect.",
+        "transactions; no effect with one broker, which has one replica.",
         lowest=1,
     )
     transaction_state_log_segment_bytes = integer(
@@ -574,12 +573,12 @@ class TransactionRows:
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
         10_000,
-        "Accepted; transactions are aborted when their timeout ends.",
+        "Accepted; transactions are aborted at their timeout.",
         lowest=1,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
         HOUR_MS,
-        "Accepted; transactional ids expire when their time ends.",
+        "Accepted; transactional ids expire at their time.",
         lowest=1,
     )
     transaction_partition_verification_enable = boolean(
@@ -610,14 +609,14 @@ class TransactionRows:
     )
     barnabas_producer_snapshot_interval_ms = long(
         30_000,
-        "How long the state of a partition's producers may differ from its last snapshot, which "
-        "bounds what a start after a kill reads.",
+        "The longest time until a partition's changed producer state is written to a snapshot; "
+        "it limits how much a start after a kill reads.",
         lowest=1,
     )
     barnabas_transaction_durability = string(
         "flush",
-        "flush: a commit is answered when its data and its decision are on the disk; os: when the "
-        "operating system has them.",
+        "flush: a commit is answered when its data and its decision are on the disk; os: when "
+        "they are in the operating system's cache.",
         choices=("flush", "os"),
     )
 
@@ -653,11 +652,11 @@ class SecurityRows:
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(
         10_000,
-        "The longest time between two tries.",
+        "The longest pause between two attempts after failures.",
         lowest=1,
     )
     sasl_oauthbearer_expected_audience = strings(
-        (), "The audiences of which a token has to name one."
+        (), "The audiences, of which a token has to name one."
     )
     sasl_oauthbearer_expected_issuer = optional_string("The required issuer of tokens.")
     sasl_oauthbearer_clock_skew_seconds = integer(
@@ -676,7 +675,7 @@ class SecurityRows:
         "The file with the broker's private key and its certificates.",
     )
     ssl_keystore_type = optional_string(
-        "PEM or PKCS12; by default the file's name ends in it.",
+        "PEM or PKCS12; by default it follows from the file's name.",
         choices=_STORES,
     )
     ssl_keystore_password = password("The password of a PKCS#12 key store.")
@@ -687,7 +686,7 @@ class SecurityRows:
         "The file with the authorities that have to sign clients' certificates.",
     )
     ssl_truststore_type = optional_string(
-        "PEM or PKCS12; by default the file's name ends in it.",
+        "PEM or PKCS12; by default it follows from the file's name.",
         choices=_STORES,
     )
     ssl_truststore_password = password("The password of a PKCS#12 trust store.")
@@ -769,43 +768,43 @@ class ObservationRows:
     )
     barnabas_metrics_port = integer(
         -1,
-        "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: "
-        "nowhere. Needs the extra `metrics`.",
+        "The port of the metrics for Prometheus: http://HOST:PORT/metrics; 0: a free port, "
+        "which is logged; -1: no metrics. Needs the extra `metrics`.",
         lowest=-1,
         highest=65535,
     )
     barnabas_metrics_host = string(
         "127.0.0.1",
-        "The address of barnabas.metrics.port. All who can connect to it may read the names of "
-        "topics, groups and errors.",
+        "The address of barnabas.metrics.port. Everyone who can connect to it can read the "
+        "names of topics, groups and errors.",
     )
     barnabas_metrics_detail = string(
         "partitions",
-        "Whether topics, and partitions, have metrics of their own; with none, the number of "
+        "Whether topics, and partitions, have their own metrics; with none, the number of "
         "metrics does not depend on topics and groups.",
         choices=("partitions", "topics", "none"),
     )
     barnabas_console_port = integer(
         -1,
-        "The port of the page that shows the broker live (--console-port); 0: a free one, which is "
-        "printed; -1: no page.",
+        "The port of the console, a page that shows the broker live (--console-port); 0: a free "
+        "port, which is printed; -1: no console.",
         lowest=-1,
     )
     barnabas_console_host = string(
         "127.0.0.1",
-        "The address where that page is served. Where the broker has no users, the page shows all "
-        "records to all who can connect to it.",
+        "The address of barnabas.console.port. Without users, the console shows all records to "
+        "everyone who can connect to it.",
     )
     barnabas_console_writes = boolean(
         False,
-        "Whether the page may produce and replay records (--console-writes), with the rights of "
-        "its user.",
+        "Whether the console may produce and replay records (--console-writes), with the rights "
+        "of its user.",
     )
     barnabas_console_registry = string(
         "",
-        "The schema registry, as http://HOST:PORT, by which the page decodes keys and values "
-        "(--console-registry); several addresses have commas between. Empty: none is decoded. It "
-        "needs the extra `schemas`.",
+        "The schema registry with which the console decodes keys and values "
+        "(--console-registry): http://HOST:PORT, several separated by commas. Empty: no "
+        "decoding. Needs the extra `schemas`.",
     )
     barnabas_console_registry_user = string("", "The user of that registry; empty: none.")
     barnabas_console_registry_password = password("The password of barnabas.console.registry.user.")
@@ -826,14 +825,14 @@ class StandbyRows:
     )
     barnabas_lease_ttl_ms = integer(
         3000,
-        "How long after the leader's last renewal of the lease the other node takes over. The "
-        "same on both.",
+        "How long after the leader's last renewal of the lease the other node takes over. Set "
+        "the same on both.",
         lowest=500,
     )
     barnabas_lease_margin_ms = integer(
         500,
-        "How much earlier than that the leader stops answering: the most by which the clocks of "
-        "the two machines may drift apart in that time.",
+        "How long before barnabas.lease.ttl.ms is over the leader stops answering: the most "
+        "that the clocks of the two machines may drift apart in that time.",
         lowest=1,
     )
     barnabas_lease_user = string("", "The user of etcd; empty: none.")
@@ -845,15 +844,15 @@ class StandbyRows:
     )
     barnabas_replication_port = integer(
         -1,
-        "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a "
-        "free port, which is logged; -1: nowhere.",
+        "The port where a standby connects (`barnabas start --standby-of HOST:PORT`): "
+        "docs/STANDBY.md. 0: a free port, which is logged; -1: no standby.",
         lowest=-1,
         highest=65535,
     )
     barnabas_replication_host = string(
         "127.0.0.1",
-        "The address of barnabas.replication.port. One that is not of this machine alone needs "
-        "TLS: barnabas.replication.security.protocol.",
+        "The address of barnabas.replication.port. An address that other machines can reach "
+        "needs TLS: barnabas.replication.security.protocol.",
     )
     barnabas_replication_advertised = string(
         "",
@@ -862,8 +861,9 @@ class StandbyRows:
         "by a container).",
     )
     barnabas_replication_secret = password(
-        "A secret by which the leader and its standby authenticate each other: the same on both, "
-        "and long. Needed with barnabas.replication.port, barnabas.lease.url and --standby-of.",
+        "A long secret by which the leader and its standby authenticate each other: set the "
+        "same on both. Needed with barnabas.replication.port, barnabas.lease.url and "
+        "--standby-of.",
     )
     barnabas_replication_security_protocol = optional_string(
         "SSL: the link uses TLS, by the settings ssl.* of listeners (the standby trusts the "
@@ -874,8 +874,8 @@ class StandbyRows:
     )
     barnabas_replication_mode = string(
         "async",
-        "async: answers are sent at once; sync: each waits until the standby has everything that "
-        "was done before it.",
+        "async: answers are sent at once; sync: each answer waits until the standby has all "
+        "earlier writes.",
         choices=("async", "sync"),
     )
     barnabas_replication_alone = boolean(
@@ -885,13 +885,13 @@ class StandbyRows:
     )
     barnabas_replication_timeout_ms = integer(
         10_000,
-        "A standby, or a leader, that sends nothing for so long counts as gone.",
+        "How long the standby, or the leader, may send nothing before it counts as disconnected.",
         lowest=100,
     )
     barnabas_replication_catch_up_bytes_per_second = long(
         0,
-        "The rate at which a new standby is sent what it lacks; 0: no limit. It is at least 1 MiB "
-        "in half of barnabas.replication.timeout.ms.",
+        "The rate at which a new standby receives the data that it lacks; 0: no limit. It is at "
+        "least 1 MiB in half of barnabas.replication.timeout.ms.",
         lowest=0,
     )
 

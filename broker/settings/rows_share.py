@@ -84,7 +84,7 @@ class ShareRows:
     )
     group_share_max_share_sessions = integer(
         2000,
-        "How many share sessions the broker has at most.",
+        "The largest number of share sessions of the broker.",
         lowest=1,
     )
     group_share_max_size = integer(
@@ -131,7 +131,7 @@ class ShareRows:
     )
     group_share_session_timeout_ms = integer(
         45_000,
-        "A member of a share group that is silent for so long is removed.",
+        "How long a member of a share group may be silent before it is removed.",
         lowest=1,
     )
     group_share_min_session_timeout_ms = integer(
@@ -169,19 +169,19 @@ class ShareRows:
     )
     share_coordinator_state_topic_prune_interval_ms = integer(
         5 * MINUTE_MS,
-        "How often records of __share_group_state that later ones replace are deleted.",
+        "How often replaced records of __share_group_state are deleted.",
         lowest=1,
     )
     share_coordinator_snapshot_update_records_per_snapshot = integer(
         500,
-        "After so many updates of a share partition its whole state is written.",
+        "The number of updates of a share partition after which its whole state is written.",
         lowest=0,
         highest=500,
     )
     share_coordinator_cold_partition_snapshot_interval_ms = integer(
         5 * MINUTE_MS,
-        "The state of a share partition that does not change is written again after this time, so "
-        "that earlier records can be deleted.",
+        "How long a share partition may be unchanged before its state is written again, so that "
+        "earlier records can be deleted.",
         lowest=1,
     )
     share_coordinator_load_buffer_size = integer(5 << 20, "Accepted.", lowest=1)

@@ -47,7 +47,7 @@ class StreamsRows:
     )
     group_streams_session_timeout_ms = integer(
         45_000,
-        "A member of a streams group that is silent for so long is removed.",
+        "How long a member of a streams group may be silent before it is removed.",
         lowest=1,
     )
     group_streams_min_session_timeout_ms = integer(

@@ -53,7 +53,7 @@ class TopicRows:
     )
     compression_type = string(
         "producer",
-        "The codec in which data are stored; producer: as the producer compressed them.",
+        "The codec of stored data; producer: the producer's codec.",
         synonyms=("compression.type",),
         choices=CODECS,
     )
@@ -78,7 +78,8 @@ class TopicRows:
     )
     flush_messages = long(
         LONG_MAX,
-        "While so many records are not on the disk, acks=all waits until they are; 1: always.",
+        "The number of unflushed records from which a Produce with acks=all waits for the disk; "
+        "1: each one waits.",
         synonyms=("log.flush.interval.messages",),
         lowest=1,
     )
@@ -92,7 +93,7 @@ class TopicRows:
     follower_replication_throttled_replicas = strings((), "Accepted; there is one replica.")
     index_interval_bytes = integer(
         4096,
-        "How much data there is between two index entries.",
+        "The bytes of data between two index entries.",
         synonyms=("log.index.interval.bytes",),
         lowest=0,
     )
@@ -145,8 +146,8 @@ class TopicRows:
     )
     message_timestamp_difference_max_ms = long(
         LONG_MAX,
-        "Both message.timestamp.before.max.ms and message.timestamp.after.max.ms, in older "
-        "versions.",
+        "The older name of message.timestamp.before.max.ms and message.timestamp.after.max.ms "
+        "together.",
         synonyms=("log.message.timestamp.difference.max.ms",),
         lowest=0,
     )
@@ -187,7 +188,7 @@ class TopicRows:
         False,
         "There is no tiered storage: only false is accepted.",
         never=(True,),
-        never_because="there is no tiered storage here",
+        never_because="there is no tiered storage",
     )
     retention_bytes = long(
         -1,

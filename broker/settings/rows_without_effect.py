@@ -22,17 +22,17 @@ def _kept(name: str, kind: Kind, default: Any, why: str, **more: Any) -> Setting
 
 _ONE_REPLICA, _NO_KERBEROS = "there is one replica", "there is no Kerberos"
 _NO_TIERED_STORAGE = "there is no tiered storage"
-_NO_LOGIN = "there is no login of the broker's own"
-_OWN_MAP = "the cleaner has a map of its own form"
-_UNTHROTTLED = "the cleaner reads and writes as the system lets it"
+_NO_LOGIN = "the broker does not log in"
+_OWN_MAP = "the cleaner's map has another form"
+_UNTHROTTLED = "the cleaner is not throttled"
 _KEPT_ROWS = (
     _kept("follower.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
     _kept("leader.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
     _kept("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9, _OWN_MAP),
     _kept("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, _UNTHROTTLED, lowest=0),
     _kept("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, _UNTHROTTLED),
-    _kept("log.cleaner.threads", Kind.INT, 1, "there is one process that cleans", lowest=1),
-    _kept("metric.reporters", Kind.LIST, (), "nothing is reported"),
+    _kept("log.cleaner.threads", Kind.INT, 1, "there is one cleaner process", lowest=1),
+    _kept("metric.reporters", Kind.LIST, (), "metrics are not reported"),
     _kept("remote.fetch.max.wait.ms", Kind.INT, 500, _NO_TIERED_STORAGE, lowest=1),
     _kept(
         "remote.log.index.file.cache.total.size.bytes",
@@ -120,45 +120,45 @@ KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
 ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
-_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
+_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "metrics are not reported"
 _AT_ONCE = "a coordinator's record is written at once"
-_NO_PURGATORY = "waiting requests cost nothing once they are answered"
+_NO_PURGATORY = "answered requests leave no entries behind"
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
     "advertised.host.name": "advertised.listeners takes its place",
     "auto.include.jmx.reporter": _NOTHING_REPORTED,
-    "broker.id.generation.enable": "node.id is what is set",
-    "client.quota.callback.class": "quotas are what is set on users and client ids",
+    "broker.id.generation.enable": "set node.id instead",
+    "client.quota.callback.class": "set quotas on users and client ids instead",
     "delete.records.purgatory.purge.interval.requests": _NO_PURGATORY,
     "early.start.listeners": "all listeners start together",
     "eligible.leader.replicas.enable": _ONE_BROKER,
     "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
     "group.coordinator.append.linger.ms": _AT_ONCE,
     "group.coordinator.cached.buffer.max.bytes": _AT_ONCE,
-    "group.share.enable": "share.version, a feature, says whether there are share groups",
-    "group.share.max.groups": "there may be any number of share groups",
+    "group.share.enable": "the feature share.version enables share groups",
+    "group.share.max.groups": "the number of share groups is not limited",
     "group.share.persister.class.name": "__share_group_state stores the state of share groups",
     "host.name": "listeners takes its place",
     "initial.broker.registration.timeout.ms": _NO_QUORUM,
     "inter.broker.protocol.version": _ONE_BROKER,
-    "log.cleaner.threads": "there is one process that cleans",
+    "log.cleaner.threads": "there is one cleaner process",
     "log.flush.start.offset.checkpoint.interval.ms": (
         "the start of a log is written to the disk before a client sees it"
     ),
-    "log.dir.failure.timeout.ms": "a data directory that fails ends the broker at once",
+    "log.dir.failure.timeout.ms": "a failure of the data directory stops the broker at once",
     "metric.reporters": _NOTHING_REPORTED,
     "port": "listeners takes its place",
     "principal.builder.class": "a principal is the user's name",
     "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
     "request.timeout.ms": _ONE_BROKER,
     "reserved.broker.max.id": _ONE_BROKER,
-    "ssl.endpoint.identification.algorithm": "it is for clients",
+    "ssl.endpoint.identification.algorithm": "it is a setting of clients",
     "ssl.keymanager.algorithm": "there is no Java here",
     "ssl.provider": "there is no Java here",
     "ssl.secure.random.implementation": "there is no Java here",
     "ssl.trustmanager.algorithm": "there is no Java here",
     "security.providers": "there is no Java here",
-    "server.max.startup.time.ms": "the start takes as long as recovery does",
+    "server.max.startup.time.ms": "a start has no time limit",
     "share.coordinator.append.linger.ms": _AT_ONCE,
     "share.coordinator.cached.buffer.max.bytes": _AT_ONCE,
     "share.fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
@@ -196,12 +196,10 @@ IGNORED_PREFIXES = {
 }
 _REFUSED_PREFIXES = {
     "sasl.": (
-        "it has no counterpart here: remove it; docs/SECURITY.md says which settings of SASL there "
-        "are"
+        "it has no counterpart: remove it; docs/SECURITY.md says which settings of SASL there are"
     ),
     "ssl.": (
-        "it has no counterpart here: remove it; docs/SECURITY.md says which settings of TLS there "
-        "are"
+        "it has no counterpart: remove it; docs/SECURITY.md says which settings of TLS there are"
     ),
     "zookeeper.ssl.": "there is no ZooKeeper: remove it",
 }

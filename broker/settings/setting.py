@@ -135,7 +135,7 @@ class Setting(Generic[Value]):
             for member in members:
                 if self.choices and member not in self.choices:
                     raise ConfigError(
-                        f"{self.name}={text}: it is a list of {' and '.join(self.choices)}"
+                        f"{self.name}={text}: it must be a list of {' and '.join(self.choices)}"
                     )
             return tuple(members)
         if self.choices and text not in self.choices:

@@ -26,8 +26,8 @@ def check_segment_bytes(name: str, value: Any, release: Release) -> None:
     """Raise ConfigError for segments that are smaller than an emulated release allows."""
     if name in ("segment.bytes", "log.segment.bytes") and value < release.fewest_segment_bytes:
         raise ConfigError(
-            f"{name}={value}: Apache Kafka {release.name} takes {release.fewest_segment_bytes} at "
-            "the least (barnabas.emulate)"
+            f"{name}={value}: Apache Kafka {release.name} requires at least "
+            f"{release.fewest_segment_bytes} (barnabas.emulate)"
         )
 
 

@@ -131,7 +131,7 @@ class Acknowledging:
             if not types or len(types) not in (1, one.last_offset - one.first_offset + 1):
                 raise KafkaError(Code.INVALID_REQUEST, "a batch needs one type, or one for each")
             if min(types) < 0 or max(types) > self._highest_type:
-                raise KafkaError(Code.INVALID_REQUEST, "there is no such type of acknowledgement")
+                raise KafkaError(Code.INVALID_REQUEST, "the type of acknowledgement is unknown")
             if RENEW in types and not self._is_renewal:
                 raise KafkaError(Code.INVALID_REQUEST, "is_renew_ack is needed for a renewal")
             last_offset = one.last_offset

@@ -239,7 +239,7 @@ class LoadedPartitions:
                     try:
                         storing.append(self._storing(loaded, made, now_ms))
                     except KafkaError as error:
-                        logger.info("%s: what a member held is not released: %s", key, error)
+                        logger.info("%s: the records of a member are not released: %s", key, error)
         self._store_or_not(storing, now_ms)
 
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
@@ -358,7 +358,7 @@ class LoadedPartitions:
             try:
                 self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
             except KafkaError as error:
-                logger.info("%s: the ends of locks are not stored: %s", loaded.key, error)
+                logger.info("%s: expired locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:
                     return left
                 self.store([Storing(loaded, made, None)], _ignore, now_ms)

@@ -87,8 +87,8 @@ class Shares:
         result = self.coordinator.on_records_lost(log_end, now_ms)
         if result.records:
             logger.warning(
-                "share groups go on at the end of logs whose last records were lost: they have "
-                "acknowledged some of these records"
+                "share groups continue at the end of logs whose last records were lost: they "
+                "have acknowledged some of these records"
             )
             self.runtime.run(result, now_ms)
             for log in self._topics.logs_of(SHARE_STATE_TOPIC):

@@ -487,7 +487,7 @@ class TransactionMarkers:
         if not decision.commit or self.commits_on(log, decision):
             return marker
         logger.warning(
-            "%s: aborting a transaction of producer %d that a power loss left open",
+            "%s: aborting a transaction of producer %d, which a power loss left open",
             TopicPartition(log.topic, log.partition),
             decision.producer_id,
             extra={"producer_id": decision.producer_id},
@@ -505,7 +505,7 @@ class TransactionMarkers:
                     UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
                 )
                 logger.warning(
-                    "%s is off line: the marker of producer %d is stored until it is back",
+                    "%s is off line: the marker of producer %d is kept until it is back",
                     TopicPartition(name, index),
                     decision.producer_id,
                     extra={"producer_id": decision.producer_id},

@@ -239,8 +239,8 @@ class TransactionRecovery:
                 if producer in two_phase and self._adopt(two_phase[producer], log, now_ms):
                     continue
                 logger.warning(
-                    "%r: aborting the transaction of producer %d, which its coordinator does "
-                    "not know",
+                    "%r: aborting the transaction of producer %d, which is unknown to its "
+                    "coordinator",
                     log,
                     producer_id,
                     extra={"producer_id": producer_id},

@@ -65,9 +65,9 @@ class UnwrittenMarkers:
                 data[:4]
             ):  # without the first test four zero bytes would pass: the checksum of no bytes is 0
                 raise LogDirectoryError(
-                    f"{self._path} is damaged; it says how transactions ended on partitions that "
-                    "were off line: "
-                    f"restore it from a copy; or, to have what is open there aborted, remove it"
+                    f"{self._path} is damaged; it has the outcomes of transactions on "
+                    "partitions that were off line: restore it from a copy; or, to abort the "
+                    "open transactions there, remove it"
                 )
             self._markers = {
                 marker.key: marker

@@ -26,7 +26,7 @@ INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 TEXTS = {
     Code.FENCED_LEADER_EPOCH: "a later leader of the partition has read the state",
     Code.FENCED_STATE_EPOCH: "the state was initialized again, with a higher state epoch",
-    Code.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "the partition is unknown",
 }
 StateRequest = (
     initialize_share_group_state.InitializeShareGroupStateRequest

@@ -422,8 +422,8 @@ class TransactionCoordinator(TransactionDeadlines):
                 latest = 0
             if connection_id < latest:
                 raise DelayedRequest(
-                    f"a request for the transactional id {transactional_id} comes over a "
-                    "connection that its producer has given up since"
+                    f"a request for the transactional id {transactional_id} came over a "
+                    "connection that its producer has since replaced"
                 )
         if is_noted and connection_id > latest:
             connections[channels[-1], node_id] = (producer, connection_id)

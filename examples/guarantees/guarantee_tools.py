@@ -132,7 +132,7 @@ def total_cents(order: dict[str, Any]) -> int:
 
 
 def read_committed(servers: str, topic: str) -> list[bytes]:
-    """The values of all committed records up to the end; none where there is no such topic."""
+    """The values of all committed records up to the end; none where the topic is unknown."""
     consumer = new_consumer(servers, "reader-of-" + topic)
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions

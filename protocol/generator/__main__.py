@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; exit 1 where a module differs from the schemas",
+        help="write no file; exit 1 if a module differs from the schemas",
     )
     only_check = parser.parse_args(arguments).check
     first_versions = {api.name: api.min_version for api in APIS}

@@ -217,9 +217,9 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
     length, at = _decode_int(body, position)
     following = at + length
     if length < _SMALLEST_RECORD or following > len(body):
-        raise _wrong(delta, f"is said to have {length} bytes")
+        raise _wrong(delta, f"declares {length} bytes")
     if body[at]:
-        raise _wrong(delta, f"has the attributes {body[at]:#x}, and none are known")
+        raise _wrong(delta, f"has the unknown attributes {body[at]:#x}")
     time, at = decode_varint(body, at + 1)
     if not -(1 << 63) <= time < 1 << 63:
         raise _wrong(delta, "has a timestamp of more than 64 bits")

@@ -284,7 +284,7 @@ def _refusal(
             Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}"
         )
     if attributes & CONTROL:
-        return AppendRefused(Code.INVALID_RECORD, "control batches are not written by clients")
+        return AppendRefused(Code.INVALID_RECORD, "clients may not write control batches")
     if producer_id >= 0:
         return AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
     return AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")

@@ -610,5 +610,5 @@ class _Source:
             self._path,
             position,
             why,
-            "The log is not compacted until that is repaired; restore the file from a copy",
+            "The log is not compacted until the file is repaired; restore it from a copy",
         )

@@ -279,7 +279,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
         )
     disk.unlink(f"{directory}/{MANIFEST_NAME}")  # the manifest may describe the new segments
     logger.warning(
-        "%s is empty or cut off: the compaction that a stop interrupted is dropped, and done again",
+        "%s is empty or cut off: the compaction that a stop interrupted is discarded and repeated",
         swap,
     )
 

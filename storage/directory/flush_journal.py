@@ -321,7 +321,9 @@ class FlushJournal:
                 and _frame_at(data, 0) is not None
                 and data.startswith(_MAGIC)
             ):
-                raise _damaged(*unfinished, f"{path} was begun when all of it was on the disk")
+                raise _damaged(
+                    *unfinished, f"{path} was begun when the former journal was on the disk"
+                )
             position = 0
             while position < len(data):
                 frame = _frame_at(data, position)

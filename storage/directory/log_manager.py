@@ -167,7 +167,7 @@ class LogManager(LogStarts):
         if redo is not None and self.last_run is LastRun.KILLED:
             path = redo.lacking(self.disk, self.data_dir, points or {})
             if path:
-                self._set_copy(f"{path} lacks what was durable")
+                self._set_copy(f"{path} lacks durable data")
         starts = self._checkpoints.read(LOG_START_NAME) or {}
         directories = PartitionDirectories(self.log_dir)
         topics = known_topics() if known_topics is not None else None
@@ -272,8 +272,8 @@ class LogManager(LogStarts):
             is_there = key in self.logs or key in self.offline
             if point > 0 and not is_there and topic is not None and key[1] < topic.partition_count:
                 logger.error(
-                    "%s is gone, and had records up to offset %d: stop the broker and restore it "
-                    "from a copy; without it the partition starts empty",
+                    "%s is missing, and had records up to offset %d: stop the broker and "
+                    "restore it from a copy; without it the partition starts empty",
                     self.log_dir.path(f"{key[0]}-{key[1]}"),
                     point - 1,
                 )
@@ -293,8 +293,8 @@ class LogManager(LogStarts):
     def _set_copy(self, why: str) -> None:
         """Treat the directory as after a power loss: it is a copy, which lacks unflushed data."""
         logger.warning(
-            "this is not what the last broker left, but a copy of the disk from before, or a part "
-            "of one: %s",
+            "this directory is an older copy of the disk, or a part of one, not what the last "
+            "broker left: %s",
             why,
         )
         self.last_run = LastRun.POWER_LOST

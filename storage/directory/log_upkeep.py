@@ -108,7 +108,7 @@ class LogUpkeep:
         except BuildPutOff as put_off:
             self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
         except CorruptLog as error:
-            logger.error("retention of %r stops: %s", log, error)
+            logger.error("retention of %r failed: %s", log, error)
         except OSError as error:
             if not is_out_of_descriptors(error):
                 raise
@@ -210,7 +210,7 @@ class LogUpkeep:
         free_bytes = self._disk.free_bytes(self._log_dir.data_dir)
         if free_bytes < LITTLE_SPACE_BYTES:
             logger.warning(
-                "%s has %d bytes left: removing %d directories of deleted partitions first",
+                "%s has %d free bytes: removing %d directories of deleted partitions now",
                 self._log_dir.data_dir, free_bytes, count,
             )  # fmt: skip
             self._remove_directories(now_ms, count)

@@ -45,8 +45,8 @@ def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProper
     node_id = properties.get("node.id", str(ids.node_id))
     if node_id != str(ids.node_id):
         raise LogDirectoryError(
-            f"{path} says that this is the directory of node {node_id}, not of node {ids.node_id}: "
-            f"set node.id to that, or restore the file, or give another log.dirs"
+            f"{path} says that the directory belongs to node {node_id}, not to node "
+            f"{ids.node_id}: set node.id={node_id}, restore the file, or give another log.dirs"
         )
     cluster_id = properties.get("cluster.id", ids.cluster_id)
     directory_id = properties.get("directory.id", ids.directory_id)

@@ -89,7 +89,7 @@ class NewFiles:
         except Exception as error:
             self.error = error
             if not isinstance(error, OSError):
-                logger.exception("the files of %s could not be made in advance", directory)
+                logger.exception("the files of %s could not be created in advance", directory)
             with suppress(Exception):
                 disk.rmtree(directory)
         else:

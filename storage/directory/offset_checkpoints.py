@@ -66,7 +66,7 @@ class OffsetCheckpoints:
             return None
         except CorruptCheckpoint as error:
             logger.warning(
-                "%s cannot be used (%s): the logs are checked from further back", path, error
+                "%s cannot be used (%s): the logs are checked from an earlier offset", path, error
             )
             return None
         self._contents[name] = data

@@ -100,7 +100,8 @@ def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
 def _may_be_either(path: str, of_journal: str, why: str) -> str:
     return (
         f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
-        f"{why}. Restore the journal from a copy; or, to go on without that directory, move it away"
+        f"{why}. Restore the journal from a copy; or, to start without that directory, move it "
+        "away"
     )
 
 
@@ -109,7 +110,7 @@ def _may_lack_topics(topics: Topics | None) -> str:
     if topics is None:
         return ""
     if topics.is_torn:
-        return "ends in a change that is not whole"
+        return "ends in an incomplete change"
     return "" if topics.topics else "has no topics"
 
 
@@ -219,7 +220,7 @@ class PartitionDirectories:
             other = topics_by_id.setdefault(topic_id, topic)
         if other == topic:
             return ""
-        why = f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        why = f"its {PARTITION_METADATA_NAME} names the topic {other}"
         of_journal = _may_lack_topics(topics)
         if namesake is None and of_journal and len(other) == len(topic):
             path = self._log_dir.path(f"{topic}-{partition}")

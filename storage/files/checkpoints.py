@@ -144,7 +144,7 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
             return decode_topic_id(lines[1].removeprefix("topic_id: "))
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from error
-    raise CorruptCheckpoint("it has not the two lines `version: 0` and `topic_id: …`")
+    raise CorruptCheckpoint("it lacks the two lines `version: 0` and `topic_id: …`")
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

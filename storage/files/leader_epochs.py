@@ -138,8 +138,8 @@ class HighestEpoch:
         number, _, crc = line.partition(b" ")
         if crc != b"%08x" % crc32c(number):
             logger.warning(
-                "%s cannot be used (its checksum is wrong): the highest leader epoch is that of "
-                "the logs",
+                "%s cannot be used (its checksum is wrong): the highest leader epoch is taken "
+                "from the logs",
                 self._path,
             )
             return -1, 0

@@ -75,7 +75,7 @@ class TxnIndex:
     def decode(cls, data: bytes) -> TxnIndex:
         """The entries of a file. Raises: ValueError for an invalid one."""
         if len(data) % ENTRY_SIZE:
-            raise ValueError(f"{len(data)} bytes are no whole number of entries")
+            raise ValueError(f"{len(data)} bytes are not a whole number of entries")
         entries: list[AbortedEntry] = []
         last = -1
         for version, *rest in _ENTRY.iter_unpack(data):

@@ -198,7 +198,7 @@ class BatchFile:
             self.path(LOG_SUFFIX),
             position,
             why,
-            "Restore the file from a copy; or, to give up what it holds from there on, cut it "
+            "Restore the file from a copy; or, to give up its records from there on, cut it "
             f"with `truncate -s {position}`",
         )
 

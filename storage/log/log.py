@@ -269,7 +269,7 @@ class Log:
         if size > self._segment_bytes:
             raise AppendRefused(
                 Code.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes do not fit a segment of {self._segment_bytes}",
+                f"{size} bytes do not fit in a segment of {self._segment_bytes}",
                 knows_log_start=False,
             )
         batch_of = None

@@ -428,7 +428,7 @@ class SegmentIndexes:
             try:
                 first = next(self.batches.headers())[1].max_timestamp
             except CorruptLog as error:  # readers get the error; writing continues
-                logger.error("the time of the first batch is not known: %s", error)
+                logger.error("the time of the first batch is unknown: %s", error)
                 first = -1
             self.first_timestamp = first
         return first

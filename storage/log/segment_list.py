@@ -190,7 +190,7 @@ class SegmentList(Sequence[Segment]):
                     path,
                     batches.size,
                     f"the file has {size} bytes, not {batches.size}",
-                    "Nothing is deleted for the log's size meanwhile.",
+                    "Retention by size is suspended for the log meanwhile.",
                 )
             total += batches.size
         assert self.size_bytes == total, (

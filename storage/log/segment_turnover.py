@@ -122,7 +122,9 @@ class SegmentTurnover:
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._log_dir.discard_segments(deleted, due_ms)
         for segment in deleted:
-            logger.info("%s: the segment at %d is deleted", self._partition, segment.base_offset)
+            logger.info(
+                "%s: deleted the segment at offset %d", self._partition, segment.base_offset
+            )
         first_offset = self._segments[0].base_offset
         for path in self._snapshots.take_deleted(first_offset):
             self._log_dir.discard(path, due_ms)

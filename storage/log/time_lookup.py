@@ -184,7 +184,7 @@ class TimeLookup:
         result = search.result(self._searched)
         if isinstance(result, TooLargeError):
             logger.warning(
-                "%s: the records at offset %d are searched by time only down to their batch: %s",
+                "%s: a search by time gives the batch at offset %d, not a record in it: %s",
                 self._partition,
                 header.base_offset,
                 result,
@@ -194,7 +194,7 @@ class TimeLookup:
             return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
         if isinstance(result, Exception):
             logger.warning(
-                "%s: the records at offset %d cannot be read, and a search by time skips them: %s",
+                "%s: a search by time skips the batch at offset %d, which cannot be read: %s",
                 self._partition,
                 header.base_offset,
                 result,

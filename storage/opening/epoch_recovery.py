@@ -57,7 +57,7 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         return epochs
     except CorruptLog as error:
         logger.error(
-            "%s: the leader epochs are those of the file, since the log cannot be read: %s",
+            "%s: the leader epochs are taken from the file, since the log cannot be read: %s",
             files.directory,
             error,
         )
@@ -104,7 +104,7 @@ def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
     for count in range(len(entries), -1, -1):
         if manifest.knows(LEADER_EPOCH_NAME, encode_epochs(entries[:count])):
             return count
-    raise CorruptCheckpoint("they are not as they were noted")
+    raise CorruptCheckpoint("they differ from the manifest")
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:

@@ -320,7 +320,7 @@ class LogLoader:
             return False
         beyond = segment.batches.file.pread(segment.batches.size, position + len(data))
         logger.warning(
-            "%s: %d bytes from byte %d on, which a power failure took, are written again from the "
+            "%s: %d bytes from byte %d on, lost in a power failure, are written again from the "
             "flush journal",
             segment.batches.path(LOG_SUFFIX),
             len(data),
@@ -410,7 +410,7 @@ class LogLoader:
         for following in later:
             if following.base_offset < end_offset:
                 logger.info(
-                    "%s is empty, of a segment that found no space: it is removed",
+                    "%s is removed: its segment is empty, since the disk was full",
                     following.batches.path(LOG_SUFFIX),
                 )
                 following.remove_files()
@@ -457,8 +457,8 @@ class LogLoader:
 
 def _report_set_aside(path: str, why: str, segment: Segment, position: int) -> None:
     logger.error(
-        "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was "
-        "not durable, is set aside in %s",
+        "%s: %s at byte %d, as after a power failure; the later bytes, which were not durable, "
+        "are set aside in %s",
         segment.batches.path(LOG_SUFFIX),
         why,
         position,

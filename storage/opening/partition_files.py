@@ -128,7 +128,7 @@ class PartitionFiles:
         except (FileNotFoundError, CorruptCheckpoint) as error:
             if manifest is None or manifest.topic_id == NO_TOPIC_ID:
                 logger.warning(
-                    "%s cannot be read (%s): the topic id has to come from elsewhere", path, error
+                    "%s cannot be read (%s): the topic id is taken from another file", path, error
                 )
                 return NO_TOPIC_ID
             logger.warning(
@@ -154,7 +154,7 @@ class PartitionFiles:
         ]
         if lost:
             logger.error(
-                "%s: a power loss took the segments at %s; nothing in them was durable",
+                "%s: a power loss removed the segments at %s; no record in them was durable",
                 self.directory,
                 lost,
             )
@@ -252,8 +252,8 @@ class PartitionFiles:
             size = sizes.get(base_offset, 0)
             if size < note.size:
                 logger.error(
-                    "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is "
-                    "missing is not read",
+                    "%s has %d bytes, and had %d at the last stop: restore it from a copy; "
+                    "missing records are not read",
                     self.log_path(base_offset),
                     size,
                     note.size,

@@ -67,7 +67,11 @@ class ProducerSnapshots:
         except FileNotFoundError:
             return None
         except CorruptSnapshot as error:
-            logger.warning("%s cannot be used (%s): an older one is, or the log", path, error)
+            logger.warning(
+                "%s cannot be used (%s): an older snapshot, or the log, is read instead",
+                path,
+                error,
+            )
             self._remove([offset])
             return None
 

@@ -343,7 +343,8 @@ class ProducerStateManager:
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(
                 Code.INVALID_TXN_STATE,
-                f"producer {producer_id} has an open transaction, the batch is not of one",
+                f"producer {producer_id} has an open transaction, and the batch is not "
+                "transactional",
             )
         return None
 

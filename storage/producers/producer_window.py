@@ -42,7 +42,7 @@ def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
                 break
     except CorruptLog as error:
         logger.error(
-            "batches of producer %d cannot be looked for in %s: %s",
+            "the batches of producer %d cannot be read from %s: %s",
             entry.producer_id,
             segments.active.batches.directory,
             error,

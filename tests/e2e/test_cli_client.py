@@ -81,7 +81,7 @@ def test_settings_of_a_broker_that_there_is_not(barnabas: CommandLine) -> None:
         unknown = barnabas("config", "describe", "broker", "99")
         assert (unknown.code, "there is no such broker" in unknown.err) == (1, True)
         word = barnabas("config", "describe", "broker", "first")
-        assert (word.code, "'first' is no broker's id" in word.err) == (1, True)
+        assert (word.code, "'first' is not a broker's id" in word.err) == (1, True)
         barnabas.ok("config", "set", "broker", "", "message.max.bytes=2000000")
         said = barnabas.ok("config", "describe", "broker", "1", "--filter", "message.max.bytes")
         assert said.out.splitlines()[1].split()[:2] == ["message.max.bytes", "2000000"]

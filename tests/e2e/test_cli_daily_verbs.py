@@ -170,7 +170,7 @@ def test_offsets_of_a_group_are_deleted(barnabas: CommandLine, servers: str) -> 
     left = barnabas.ok("groups", "export-offsets", group).out
     assert left == f"{other},0,1\n"
     nothing = barnabas(*delete, "-t", name, "--yes")
-    assert (nothing.code, "has committed nothing for" in nothing.err) == (1, True)
+    assert (nothing.code, "has no committed offsets for" in nothing.err) == (1, True)
     reader = consumer(servers, group)
     try:
         reader.subscribe([other])
@@ -202,10 +202,10 @@ def test_groups_are_listed_with_what_is_true_of_their_lag(
     barnabas.ok("groups", "reset-offsets", group, "--to", "3", "--yes")
     row = _listed(barnabas, group)
     assert (row["lag"], row["lag_change"]) == (7, None)
-    assert row["status"] == "7 behind, and no member reads on"
+    assert row["status"] == "7 behind, and no member continues"
     assert "lag" not in _listed(barnabas, group, "--no-lag")
     still = _listed(barnabas, group, "--trend", "0.05")
-    assert still["status"] == "7 behind, and no member reads on, unchanged for 0.05 s"
+    assert still["status"] == "7 behind, and no member continues, unchanged for 0.05 s"
     assert "7 behind" in barnabas.ok("groups", "describe", group).out
 
 

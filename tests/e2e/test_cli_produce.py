@@ -109,8 +109,8 @@ def test_a_key_that_is_a_field_chooses_the_partition(barnabas: CommandLine, topi
     [
         (["orders.csv"], f"{CSV}3\n", "orders.csv line 4 has 1 cells, and there are 5 columns"),
         (["orders.csv", "--csv-type", "where=int"], f"{CSV}3,a,b,1,\n", "line 4, column 'where'"),
-        (["orders.csv", "--partition-field", "where"], f"{CSV}3,a,7,1,\n", "number 7"),
-        (["orders.csv", "--time-field", "at"], f"{CSV}3,a,1,soon,\n", '"soon" is no time'),
+        (["orders.csv", "--partition-field", "where"], f"{CSV}3,a,7,1,\n", "partition 7"),
+        (["orders.csv", "--time-field", "at"], f"{CSV}3,a,1,soon,\n", '"soon" is not a time'),
         (["orders.csv", "--key-field", "ident"], CSV, "orders.csv line 2 has no field 'ident'"),
         (["orders.jsonl", "--key-field", "a"], '{"a": 1}\n{"b": 1}\n', "orders.jsonl line 2 has"),
         (["orders.jsonl"], '{"a": 1}\n{"a": 1,}\n', "orders.jsonl line 2 is not JSON"),

@@ -182,7 +182,7 @@ def test_any_text_comes_back_from_the_file(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[profiles.a", "is no file of profiles"),
+        ("[profiles.a", "is not a file of profiles"),
         ("[profile.a]\n", "profile is unknown"),
         ("[profiles.a]\nserver = 'x'\n", "a.server is unknown"),
         ("[profiles.a]\ntimeout = 'x'\n", "a.timeout must be a number"),

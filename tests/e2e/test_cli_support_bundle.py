@@ -117,7 +117,7 @@ def test_the_last_lines_of_a_log_and_metrics(
     where = ("--log", str(log), "--lines", "2", "-o", str(bundle), *wrong)
     made = barnabas("support-bundle", *_secured(tmp_path), *where)
     assert made.code == 1
-    assert "is no address of metrics" in made.err
+    assert "is not an address of metrics" in made.err
     members = _members(bundle)
     assert members["logs/1-a.log.txt"] == "line 98\nline 99\n"
     assert "metrics/1.txt" in members["errors.txt"]

@@ -53,7 +53,7 @@ def test_the_page_is_allowed_nothing_but_its_own_files(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "words"),
     [
-        ("DELETE", "/", 405, "by GET and POST"),
+        ("DELETE", "/", 405, "takes GET and POST"),
         ("GET", "/../endpoint.py", 404, "nothing at"),
         ("GET", "/static/main.js", 404, "nothing at"),
         ("GET", "/api/records?topic=orders&partition=0&offset=-1", 400, "a number from 0 on"),
@@ -246,7 +246,7 @@ def test_an_empty_broker_says_what_to_do_and_one_that_is_gone_that_it_is(
         page = opened.open()
         page.wait_for_selector("text=No topics yet.")
         assert shop.broker.bootstrap_servers in page.inner_text("main")
-        assert page.locator("text=Nothing is open.").count() == 1
+        assert page.locator("text=No open transactions.").count() == 1
         shop.broker.settings["barnabas.console.port"] = str(shop.console_port)
         shop.broker.kill()
         page.wait_for_selector("#notice >> text=The broker does not answer")

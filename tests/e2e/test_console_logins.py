@@ -248,7 +248,9 @@ def test_where_no_user_has_a_password_there_is_no_page() -> None:
     with shop.broker:
         assert shop.ask("/api/overview")[0] == 401
         status, _, answer = shop.post("/api/login", {"user": "a", "password": "b"})
-        assert status == 400 and "it needs a listener with SCRAM or PLAIN" in answer["error"]
+        assert (
+            status == 400 and "the broker needs a listener with SCRAM or PLAIN" in answer["error"]
+        )
 
 
 def test_the_page_s_own_connections_count_towards_no_limit() -> None:

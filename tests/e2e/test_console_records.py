@@ -155,7 +155,7 @@ def test_a_filter_that_is_wrong_is_marked_at_its_place(window: Callable[..., Pag
     page = opened.open("#/topic/orders/records")
     search_for(page, filter="value.item ~ 3")
     page.wait_for_selector(".note.warn pre")
-    assert page.inner_text(".note.warn p") == "The filter cannot be read: `~` has no meaning here."
+    assert page.inner_text(".note.warn p") == "The filter is wrong: `~` has no meaning here."
     assert page.inner_text(".note.warn pre") == "value.item ~ 3\n           ↑"
     opened.complaints.clear()  # the browser's line for an answer with the status 400
     search_for(page, filter="value.item is not null")

@@ -466,7 +466,7 @@ def test_what_cannot_be_answered_is_an_error(broker: LocalBroker) -> None:
     for ask, says in (
         (lambda: control.requests(api="Prodduce"), "perhaps Produce"),
         (lambda: control.requests(outcome="lost"), "`outcome` has to be one of: under way"),
-        (lambda: control.requests(partition="0"), "no filter"),
+        (lambda: control.requests(partition="0"), "unknown filter"),
         (lambda: control.leader("nope"), "there is no partition nope-0"),
         (lambda: control.leader("t", 7), "there is no partition t-7"),
         (lambda: control.add_fault("delay", ms=5, times=0), "counts from 1"),

@@ -147,7 +147,7 @@ def test_tls_with_certificates_on_both_sides(listener: GuardedListener) -> None:
     refused(
         listener.port,
         TLS,
-        r"refuses TLS .*kafka.ssl.keystore.location \(PEM\) gives|connection was closed|reset",
+        r"refuses TLS .*kafka.ssl.keystore.location \(PEM\)|connection was closed|reset",
     )
 
 
@@ -180,7 +180,7 @@ def test_the_wrong_protocol_for_a_port(listener: GuardedListener) -> None:
     hinted = rf"(closed|reset by peer); is {hint} right for this port"
     guard(listener)
     refused(listener.port, TLS, hinted)
-    refused(listener.port, login("PLAIN"), rf"asks for no login there: give {hint} without SASL_")
+    refused(listener.port, login("PLAIN"), rf"takes no login: give {hint} without SASL_")
     guard(listener, tls=server_context("server.pem"))
     refused(listener.port, {}, rf"speaks it over TLS \({hint}\)|{hinted}")
     guard(listener, sasl=SaslServer("PLAIN", {"alice": PASSWORD}))
@@ -197,7 +197,7 @@ def test_logins(listener: GuardedListener, mechanism: str) -> None:
     refused(
         listener.port,
         login(mechanism, "wrong"),
-        rf"does not let user 'alice' in by {mechanism}: Authentication failed: invalid",
+        rf"refuses user 'alice' by {mechanism}: Authentication failed: invalid",
     )
     other = "PLAIN" if mechanism != "PLAIN" else "SCRAM-SHA-512"
     refused(
@@ -219,7 +219,7 @@ def test_an_impostor_that_lets_everybody_in(listener: GuardedListener) -> None:
     refused(
         listener.port,
         login("SCRAM-SHA-256"),
-        "does not know the password: it may be another one that takes its place",
+        "does not prove that it has the password",
     )
 
 
@@ -231,7 +231,7 @@ def test_publishing_with_a_wrong_password_fails_at_once(listener: GuardedListene
     )
     with (
         Publisher(options) as publisher,
-        pytest.raises(ClientError, match="does not let user 'alice' in"),
+        pytest.raises(ClientError, match="refuses user 'alice'"),
     ):
         publisher.commit_once(
             transactional_id="q",

@@ -227,7 +227,7 @@ def test_where_topics_are_not_made_the_error_says_so(monkeypatch: pytest.MonkeyP
         name = unique("query")
         with pytest.raises(
             PublishError,
-            match=r"topic 'missing' does not exist, and the broker does not make it .*"
+            match=r"topic 'missing' does not exist, and the broker does not create it .*"
             r"create it first",
         ):
             publish_to(broker.port, name, 0, encoded(topic, 0, b"a"), encoded("missing", 0, b"b"))
@@ -576,7 +576,7 @@ def test_fenced_again_and_again(broker: LocalBroker, servers: str) -> None:
         Publisher(options_of(broker.port), SETTINGS) as publisher,
         pytest.raises(
             PublishError,
-            match=r"ended from outside twice.*another driver publishes.*stop one.*"
+            match=r"ended by others twice.*another driver publishes.*stop one.*"
             r"kafka.transaction.timeout.ms",
         ),
     ):

@@ -137,7 +137,7 @@ def test_where_the_end_stays_unknown_the_error_does_not_call_a_repetition_safe(
     proxy.on_response(END_TXN, lambda frame: CUT)
     with pytest.raises(PublishError) as caught:
         publish(proxy.port, topic, PublishSettings(delivery_timeout_ms=200))
-    assert "look at the topic before you write it again, or give it the option writeId" in str(
+    assert "look at the topic before you write it again, or set the option writeId" in str(
         caught.value
     )
     assert "safe" not in str(caught.value)

@@ -44,7 +44,7 @@ def test_rows_of_the_later_topic_are_never_read_for_the_former() -> None:
             )
             seen += next(parts).column(0).to_pylist()
             make_again(servers, topic)
-            with pytest.raises(DataLossError, match="was deleted and made again"):
+            with pytest.raises(DataLossError, match="was deleted and recreated"):
                 seen.extend(value for part in parts for value in part.column(0).to_pylist())
         assert set(seen) == {b"old"} and len(seen) < COUNT
 

@@ -70,6 +70,6 @@ def test_a_task_sees_that_the_topic_was_made_again() -> None:
         client_of_topics.delete_topics([topic])[topic].result(60)
         create_named_topic(servers, topic)
         send_all(servers, topic, VALUES)
-        with pytest.raises(DataLossError, match="was deleted and made again"):
+        with pytest.raises(DataLossError, match="was deleted and recreated"):
             task(options, topic, topic_id)
         assert task(options, topic) == VALUES

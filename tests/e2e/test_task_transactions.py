@@ -248,7 +248,7 @@ def test_a_driver_that_another_one_replaced_aborts_what_it_did_not_decide_on(
         assert world.commit(0, part).was_committed
         assert world.values == [b"a"] and world.open_ids() == []
         return
-    with pytest.raises(PublishError, match="ended from outside twice"):
+    with pytest.raises(PublishError, match="ended by others twice"):
         world.commit(0, part)
     assert world.open_ids() == [] and world.values == []
     takes = world.proxy.requests.count(INIT_PRODUCER_ID)
@@ -293,7 +293,7 @@ def test_a_part_that_is_open_no_longer_stops_the_batch(world: World) -> None:
     usurper.open()
     usurper.write([world.encoded(b"of another attempt")])
     usurper.finish()
-    with pytest.raises(LostPartError, match=r"2 tasks' transactions 1 .* open no longer"):
+    with pytest.raises(LostPartError, match=r"2 tasks' transactions 1 .* no longer open"):
         world.commit(0, world.task(b"b"), part)
     assert world.values == []
     part = world.task(b"a")
@@ -382,7 +382,7 @@ def test_what_times_out_after_the_decision_is_lost_in_words(world: World) -> Non
     assert part.transactional_id not in world.open_ids() or eventually(
         lambda: not world.open_ids(), what="the timeout"
     )
-    with pytest.raises(AbortedPartError, match="after the batch was decided on"):
+    with pytest.raises(AbortedPartError, match="after the batch was decided"):
         world.commit(1, run="next", inline=(b"b",))
     assert not world.commit(1, run="next", inline=(b"b",), tolerates=True).was_committed
     assert world.values == [b"b"]

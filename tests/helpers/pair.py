@@ -16,7 +16,7 @@ from helpers.ports import free_port
 from helpers.processes import ROOT, environment
 
 KEY = "pair"
-FOLLOWS = "has caught up, and follows"
+FOLLOWS = "has caught up and follows"
 MAY_TAKE_OVER = "may take over\n"  # it is in the lease's in-sync set
 API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")  # version 0
 

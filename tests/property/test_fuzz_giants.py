@@ -97,7 +97,7 @@ def test_answers_in_parts_are_those_to_the_whole(
         (Outcome("a", 0, 9.0, MOST_MB + 1, 10, ""), True),
         (Outcome("a", 0, 9.0, 1, -1, ""), True),
         (Outcome("JoinGroup 9 (with all)", 0, 9.0, 1, -1, ""), False),
-        (Outcome("a", 0, 9.0, 1, -1, "a Fetch request names more than may be read"), False),
+        (Outcome("a", 0, 9.0, 1, -1, "a Fetch request has more elements in its lists"), False),
         (Outcome("a", 0, 9.0, 1, -1, "an error in the broker: KeyError"), True),
     ],
 )

@@ -694,7 +694,7 @@ def _joined(pieces: Any) -> bytes:
         if type(piece) is Slice:
             data = piece.file.pread(piece.size, piece.position)
             assert len(data) == piece.size, (
-                f"{piece.file.path} is shorter than what was promised to a reader"
+                f"{piece.file.path} is shorter than the answer to a fetch promised"
             )
             out += data
         else:

@@ -221,13 +221,13 @@ def claim_too_early() -> Iterator[None]:
 @defect("the right to answer begins with the answer of the engine", "misled",
         tweak=with_slow_clocks, seed=6)  # fmt: skip
 def right_from_the_answers_time() -> Iterator[None]:
-    see = Leadership._see
+    see = Leadership._process_record
 
     def see_late(self: Leadership, version: str, value: bytes, now_ms: int) -> None:
         self._pending = [pending._replace(sent_ms=now_ms) for pending in self._pending]
         see(self, version, value, now_ms)
 
-    with changed(Leadership, "_see", see_late):
+    with changed(Leadership, "_process_record", see_late):
         yield
 
 

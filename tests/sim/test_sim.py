@@ -569,7 +569,7 @@ def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str)
 
 
 def test_damage_may_be_taken_for_a_power_loss() -> None:
-    """A start cannot tell a file that lacks what was durable from one of a copy; a kill without
+    """A start cannot tell a file that lacks durable data from one of a copy; a kill without
     damage is still never taken for either.
     """
     world = World(3332, tweak=_with_outages_amid_work, is_plain=True)

@@ -328,7 +328,7 @@ def test_an_empty_topic_and_an_empty_pattern(
         (
             {"subscribee": "x"},
             None,
-            "option subscribee is not known to the source: did you mean subscribe?",
+            "option subscribee is unknown to the source: did you mean subscribe?",
         ),
         ({"startingOffsets": "{}x"}, None, "option startingOffsets='{}x': give JSON like"),
         ({"includeHeaders": "1"}, None, "option includeHeaders='1': give true or false"),
@@ -342,7 +342,7 @@ def test_an_empty_topic_and_an_empty_pattern(
         (
             {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "100"},
             None,
-            "is one running there?",
+            "check that one is running",
         ),
     ],
 )

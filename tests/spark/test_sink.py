@@ -337,11 +337,11 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
     ("schema", "options", "says"),
     [
         ("value string", {}, "set the option 'topic', or add a column 'topic'"),
-        ("value string", {"topic": "a b"}, "option topic='a b' is no topic's name"),
+        ("value string", {"topic": "a b"}, "option topic='a b' is not a topic's name"),
         (
             "value string",
             {"topic": "t", "topik": "t"},
-            "option topik is not known to the sink: did you mean topic?",
+            "option topik is unknown to the sink: did you mean topic?",
         ),
         ("value string", {"topic": "t", "kafka.acks": "1"}, "a transaction needs acks=all"),
         (
@@ -388,7 +388,7 @@ def test_a_misspelled_option_and_overwrite(
 
     frame = spark.createDataFrame([("a",)], "value string")
     with pytest.raises(
-        PySparkException, match="option topik is not known to the sink: did you mean topic"
+        PySparkException, match="option topik is unknown to the sink: did you mean topic"
     ):
         write(frame, broker.bootstrap_servers, topik=topic)
     with pytest.raises(PySparkException, match="a topic only grows"):
@@ -429,9 +429,7 @@ def test_trigger_continuous_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = BarnabasSource(options).streamWriter(
         StructType([StructField("value", StringType())]), False
     )
-    with pytest.raises(
-        SinkError, match=r"cannot keep exactly-once with Trigger\.Continuous and writes nothing"
-    ):
+    with pytest.raises(SinkError, match=r"cannot guarantee exactly-once with Trigger\.Continuous"):
         writer.commit([None, None], 0)
 
 
@@ -505,9 +503,9 @@ def test_brokers_that_do_not_help(spark: SparkSession) -> None:
             kafka__default__api__timeout__ms="100",
             kafka__delivery__timeout__ms="100",
         )
-    assert f"no broker of {servers} answers" in str(caught.value) or "is one running there?" in str(
+    assert f"no broker of {servers} answers" in str(
         caught.value
-    )
+    ) or "check that one is running" in str(caught.value)
 
 
 def test_spool_files_in_a_place_that_is_none(
@@ -519,7 +517,7 @@ def test_spool_files_in_a_place_that_is_none(
     frame = spark.createDataFrame([("v",)], "value string").coalesce(1)
     for place, says in (
         (str(tmp_path / "file"), "cannot be created"),
-        ("relative", "is relative: give a whole path"),
+        ("relative", "is relative: give an absolute path"),
     ):
         with pytest.raises(PySparkException) as caught:
             write(frame, broker.bootstrap_servers, topic, inlineBytes="0", spoolDirectory=place)

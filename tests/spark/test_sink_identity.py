@@ -228,7 +228,7 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
     query.run(one)
     fails(
         lambda: query.run(two, checkpoint=tmp_path / "copy"),
-        f"committed already, to topic '{one}', and it was planned another time",
+        f"committed already, to topic '{one}', and was planned",
     )
     assert values_of(query.servers, two) == []
     query.run(two, checkpoint=tmp_path / "copy", onUncertainBatch="write")
@@ -252,7 +252,7 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
     query.send(1)
     fails(
         lambda: query.run(topic),
-        "batch 2 of this query is committed already, and Spark repeats no batch but its last",
+        "batch 2 of this query is committed already, and Spark repeats only its last batch",
     )
     assert values_of(query.servers, topic) == written
     query.run(topic, onUncertainBatch="skip")
@@ -294,7 +294,7 @@ def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     forget_group(query, query_id)
     fails(
         lambda: query.run(topic),
-        r"an earlier attempt to publish this batch was cut off.*"
+        r"an earlier attempt to publish this batch was interrupted.*"
         r"offsets\.retention\.minutes.*onUncertainBatch=write",
     )
     assert values_of(query.servers, topic) == query.all
@@ -325,10 +325,10 @@ def test_a_query_goes_on_when_its_group_was_forgotten_between_batches(query: Cop
     forget_group(query, query_id)
     shutil.rmtree(query.checkpoint)
     shutil.copytree(backup, query.checkpoint)
-    fails(lambda: query.run(topic), "was begun already, planned another time")
+    fails(lambda: query.run(topic), "was begun already, and planned differently")
     assert values_of(query.servers, topic) == query.all
     forget_group(query, query_id, "-begun")
-    fails(lambda: query.run(topic), "the brokers know of no batch any more")
+    fails(lambda: query.run(topic), "the brokers have no batch now")
 
 
 def passing_from(first: str) -> str:
@@ -351,7 +351,7 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     shutil.rmtree(query.checkpoint)
     shutil.copytree(tmp_path / "backup", query.checkpoint)
     query.limit = 3
-    says = "committed already, to topic .*, and it was planned another time"
+    says = "committed already, to topic .*, and was planned"
     fails(lambda: query.run(topic, where=passing_from("006")), says)
     fails(
         lambda: query.run(topic, where=passing_from("006"), checkpoint=tmp_path / "copy"),

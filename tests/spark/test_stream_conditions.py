@@ -209,7 +209,9 @@ def test_a_partition_without_so_late_a_record_is_an_error_or_begins_at_its_end(
     for strategy in ({}, {"startingOffsetsByTimestampStrategy": "error"}):
         with pytest.raises(StreamingQueryException) as caught:
             query.run(**strategy)
-        assert f"option {option}: no record is that late in {topic}-1" in str(caught.value)
+        assert f"option {option}: no record has this time or a later one in {topic}-1" in str(
+            caught.value
+        )
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     query.run(**latest)
     assert query.batches == {0: [["c"]]}

@@ -199,10 +199,10 @@ def test_records_deleted_under_a_running_query(
         query.run()
     said = str(caught.value)
     assert (
-        f"the log of {topic}-0 begins at 15 by now, not at 10, for the range [10, 20): records "
+        f"the log of {topic}-0 begins at 15 now, not at 10, for the range [10, 20): records "
         "were deleted" in said
     )
-    assert 'Set .option("failOnDataLoss", "false") to read what is there.' in said
+    assert 'Set .option("failOnDataLoss", "false") to read the remaining records.' in said
     query.run(failOnDataLoss="false")
     left = [number for number in range(20, 40) if number % 2 or number // 2 >= 15]
     assert query.batches == {0: [numbers(0, 20)], 1: [[f"{number:03}" for number in left]]}
@@ -226,8 +226,8 @@ def test_a_topic_deleted_under_a_batch_that_is_run_again(
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
     assert (
-        f"{other}-0 is gone, and [1, 2) of it is in a batch that is run again: records were deleted"
-        in str(caught.value)
+        f"{other}-0 does not exist, and [1, 2) of it is in a batch that is repeated: records "
+        "were deleted" in str(caught.value)
     )
     assert "Traceback" not in str(caught.value)
     publish(broker, topic, plain(4, 6))
@@ -251,7 +251,7 @@ def test_a_topic_that_was_deleted_and_made_again(
     publish(broker, topic, plain(50, 60))
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
-    assert f"topic '{topic}' was deleted and made again, since it has another id" in str(
+    assert f"topic '{topic}' was deleted and recreated, since it has another id" in str(
         caught.value
     )
     assert f"({topic}-0 at 2, {topic}-1 at 2)" in str(caught.value)

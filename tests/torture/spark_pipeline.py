@@ -55,7 +55,7 @@ FEEDERS = ("plain-0", "transactional-0", "transactional-1")
 # to bear.
 EXPECTED = {
     "another driver's batch": (
-        r"CONCURRENT_STREAM_LOG_UPDATE|was ended from outside twice|"
+        r"CONCURRENT_STREAM_LOG_UPDATE|was ended by others twice|"
         r"Multiple streaming queries are concurrently"
     ),
     "worker killed": (
@@ -68,7 +68,7 @@ EXPECTED = {
         r"(writing as|preparing to write for) \S+ failed for|cannot be (reached|read|asked)"
     ),
     "a task's transaction timed out": (
-        r"tasks' transactions .* are open no longer|"
+        r"tasks' transactions .* are no longer open|"
         r"INVALID_PRODUCER_EPOCH|PRODUCER_FENCED|INVALID_TXN_STATE"
     ),
 }

@@ -315,8 +315,8 @@ def test_kafkas_kraft_file_listens_where_it_says_and_warns_of_what_does_nothing(
     assert str(listener.endpoint) == "PLAINTEXT://0.0.0.0:9092"
     assert listener.advertised == ("localhost", 9092)
     assert taken.warnings == [
-        "process.roles does nothing here: one process is broker and controller",
-        "controller.quorum.bootstrap.servers does nothing here: there is no quorum",
+        "process.roles has no effect: one process is broker and controller",
+        "controller.quorum.bootstrap.servers has no effect: there is no quorum",
     ]
 
 

@@ -66,7 +66,7 @@ def test_what_comes_too_fast_from_an_address_is_closed_later() -> None:
     """As recorded: with 1 a second ten were served, and ten more closed after a second each."""
     bound = limits(quotas=rate_of(HERE, 1.0))
     assert [bound.on_connected(HERE, 3) for _ in range(10)] == [None] * 10
-    why = f"more come from {HERE} than its connection_creation_rate"
+    why = f"{HERE} exceeds its connection_creation_rate"
     assert [bound.on_connected(HERE, 10) for _ in range(10)] == [Refusal(993, why)] * 10
     assert bound.on_connected(THERE, 10) is None
     assert bound.on_connected(HERE, 10_003) == Refusal(1000, why)

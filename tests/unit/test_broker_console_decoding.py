@@ -105,7 +105,7 @@ def test_data_that_do_not_fit_are_an_error_of_their_own(
 def test_what_is_too_large_is_not_sent(registry: FakeRegistry, decoder: Decoder) -> None:
     head = wire_format.header(add(registry, '"bytes"'))
     large, small = decoder.decode([head + bytes(MOST_PART_BYTES), head + b"\0"])
-    assert "1,048,581 bytes: more than are decoded here" in large.error
+    assert "1,048,581 bytes: more than the console decodes" in large.error
     assert small.text == '""' and small.error == ""
 
 
@@ -147,7 +147,7 @@ def test_a_process_that_dies_is_an_error_of_the_record_that_it_was_at(
 
     monkeypatch.setattr(decoder_module, "read_answer", dying)
     errors = [one.error for one in decoder.decode([data] * 4)]
-    assert errors == ["", "the process that decodes ended at it", "", ""]
+    assert errors == ["", "it ended the decoding process", "", ""]
     assert decoder._process is not first
 
 

@@ -212,7 +212,7 @@ def test_a_damaged_batch_and_one_that_is_too_large_are_named_and_passed_over(
     result = topic.search().run(10, never)
     assert times(result) == [2, 1] and not result.cursor
     large, damaged = result.problems
-    assert "the batch at offset 3 cannot be looked into" in large and "7 records" in large
+    assert "the batch at offset 3 cannot be read" in large and "7 records" in large
     assert "the batch at offset 1" in damaged and "CRC" in damaged
 
 

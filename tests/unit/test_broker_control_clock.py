@@ -48,7 +48,7 @@ def test_it_stands_while_it_is_frozen_but_for_advance() -> None:
 
 
 def test_it_does_not_go_back() -> None:
-    with pytest.raises(ValueError, match="forward only"):
+    with pytest.raises(ValueError, match="only be moved forward"):
         Machine().clock().advance(-1)
 
 

@@ -106,7 +106,7 @@ def test_requests_are_shown_that_pass_all_filters(
 @pytest.mark.parametrize(
     ("filters", "says"),
     [
-        ({"topics": "t"}, "no filter 'topics'"),
+        ({"topics": "t"}, "unknown filter 'topics'"),
         ({"topic": 1}, "`topic` has to be a text"),
         ({"api": "Fetsch"}, "Fetsch"),
         ({"outcome": "lost"}, "`outcome` has to be one of"),

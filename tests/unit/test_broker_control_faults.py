@@ -147,7 +147,7 @@ def test_chance_is_the_same_for_the_same_seed() -> None:
         ({"action": "error", "api": "EndTxn"}, "needs `code`"),
         ({"action": "error", "code": "NOT_COORDINATOR"}, "needs `api`"),
         ({"action": "error", "api": "EndTxn", "code": "NOT_A_CODE"}, "not an error code"),
-        ({"action": "cut", "code": 16}, "only that takes one"),
+        ({"action": "cut", "code": 16}, "no other action has one"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_said(values: dict[str, Any], says: str) -> None:

@@ -151,7 +151,7 @@ def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
         (["--console-port", "0", "--console-registry", "ftp://x"], "'ftp://x' is no address"),
         (
             ["--console-port", "0", "--console-registry", "http://u:p@x:1"],
-            "write the user to barnabas.console.registry.user",
+            "give the user in barnabas.console.registry.user",
         ),
         (
             [

@@ -713,7 +713,7 @@ def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
 
 def test_one_broker_cannot_be_taken_away(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
-    with pytest.raises(ValueError, match="start several, by --brokers N"):
+    with pytest.raises(ValueError, match="start several with --brokers N"):
         host.broker.failover.take_away(1, host.now_ms)
     host.close()
 

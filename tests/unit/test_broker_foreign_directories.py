@@ -71,7 +71,7 @@ def test_a_directory_of_another_topic_is_off_line_and_left_as_it_is(
     with caplog.at_level(logging.ERROR):
         b.open()
     assert "the log of t-1 is off line" in caplog.text
-    assert "the directory is of the topic with the id" in caplog.text
+    assert "the directory belongs to the topic with the id" in caplog.text
     assert "Move the directory out" in caplog.text
     assert ("t", 1) in b.broker.logs.offline
     assert code_of_produce(b, "t", 1) == Code.KAFKA_STORAGE_ERROR
@@ -158,7 +158,7 @@ def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> 
     b = two_topics()
     b.broker.topics.ensure_internal_topic("__consumer_offsets", b.now_ms)
     put(b, "u-1", "__consumer_offsets-1")
-    with pytest.raises(LogDirectoryError, match="is of the topic with the id"):
+    with pytest.raises(LogDirectoryError, match="belongs to the topic with the id"):
         b.open()
 
 

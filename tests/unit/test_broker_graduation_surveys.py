@@ -144,8 +144,8 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
         take_survey(disk, DATA)
     text = str(refused.value)
     assert "orders-1 is missing" in text
-    assert "events-0 is of another topic" in text
-    assert "lost+found is no partition's directory" in text
+    assert "events-0 is the directory of another topic" in text
+    assert "lost+found is not a partition's directory" in text
     assert "stray" not in text
 
 

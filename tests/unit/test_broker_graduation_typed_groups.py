@@ -70,7 +70,7 @@ def test_share_groups_are_refused_where_their_format_is_another(disk: SimDisk, k
 def test_streams_groups_are_named_where_they_are_unknown(disk: SimDisk, kafka: str) -> None:
     store(disk, of_streams("app"))
     (note,) = [note for note in planned(disk, kafka).notes if "streams" in note]
-    assert f"Kafka {kafka} does not know the streams groups app" in note
+    assert f"Kafka {kafka} does not support the streams groups app" in note
     assert "group.protocol=classic" in note
 
 

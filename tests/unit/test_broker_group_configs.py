@@ -218,4 +218,4 @@ def test_a_value_out_of_the_brokers_bounds_names_those_that_there_are() -> None:
     for name, (text, bounds) in refusals.items():
         with pytest.raises(KafkaError) as refused:
             check_group_configs(config, {name: text})
-        assert str(refused.value).endswith(f"does not allow it: {bounds}")
+        assert str(refused.value).endswith(f"do not allow it: {bounds}")

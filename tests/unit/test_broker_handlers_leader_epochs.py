@@ -316,7 +316,7 @@ def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(
         )
     groups = ("with", "without", "before", "ledger")
     assert [b.group_offset(group, "t")[1] for group in groups] == [10, 10, 9, 15]
-    assert "group with goes on at 10 of t-0: it has committed 15" in caplog.text
+    assert "group with continues at offset 10 of t-0, not at its committed 15" in caplog.text
     for number in range(15):
         b.produce("t", (b"other %d" % number,))
     b.sync("t-0")

@@ -53,7 +53,7 @@ def test_of_what_is_very_long_the_beginning_is_written(length: int) -> None:
     line = written("%s", "\n" * length)
     shown = line.removeprefix(line[: line.index("\\n")])
     more = length - LONGEST_MESSAGE
-    assert shown == "\\n" * LONGEST_MESSAGE + (f"... and {more} letters more" if more else "")
+    assert shown == "\\n" * LONGEST_MESSAGE + (f"... and {more} more characters" if more else "")
 
 
 # --- how many lines -----------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted() -> None:
     assert first == [b"line %d\n" % number for number in range(10)]
     assert last == b"the last\n"
     said_of_dropped = re.compile(
-        rb"(\d+) lines of the log were dropped here, since they were not read\n"
+        rb"(\d+) lines of the log were dropped here, since standard error was not read\n"
     )
     counts = [int(match[1]) for line in rest if (match := said_of_dropped.fullmatch(line))]
     taken = [line for line in rest if not said_of_dropped.fullmatch(line)]

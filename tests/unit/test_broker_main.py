@@ -64,7 +64,7 @@ def test_a_text_that_no_setting_contains(capsys: pytest.CaptureFixture[str]) -> 
             ["--zookeeper", "x", "--quite"],
             "no --zookeeper. there is no --quite; did you mean --quiet?",
         ),
-        (["9092"], "there is no '9092' to be given here"),
+        (["9092"], "unknown argument '9092'"),
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_options_of_its_command(
@@ -101,15 +101,15 @@ def test_a_data_directory_without_space_is_to_get_some() -> None:
     error = OSError(28, "No space left on device")
     refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
     assert str(refusal) == (
-        "the data directory /d has no space for what this start has to write before it serves: No "
-        "space left on device; free some, and start again: nothing is lost by that"
+        "the data directory /d has no space for the files of this start: No "
+        "space left on device; free some, and start again: no data are lost"
     )
 
 
 def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
     """Also where the disk refused another write before; a failed fsync is not of that kind."""
     error = OSError(28, "No space left on device")
-    as_kill = "as after a kill, and has all that was answered"
+    as_kill = "as after a kill, and no acknowledged data are lost"
     assert as_kill in _explain(error, "/d", is_stopping=True)
     assert as_kill not in _explain(error, "/d", is_stopping=False)
     assert as_kill not in _explain(FailedFsync(28, "No space"), "/d", is_stopping=True)

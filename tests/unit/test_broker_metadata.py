@@ -261,7 +261,7 @@ def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(pat
     assert path.stat().st_size < len(early)
     metadata.close()
     path.write_bytes(early)
-    with pytest.raises(JournalError, match="is an earlier one, from before it was written again"):
+    with pytest.raises(JournalError, match="is an earlier version, from before it was rewritten"):
         opened(path)
 
 
@@ -275,7 +275,7 @@ def test_an_earlier_copy_of_a_journal_that_was_written_again_is_refused(path: Pa
     metadata.close()
     opened(path).close()
     path.write_bytes(early)
-    with pytest.raises(JournalError, match="is an earlier one, from before it was written again"):
+    with pytest.raises(JournalError, match="is an earlier version, from before it was rewritten"):
         opened(path)
     path.write_bytes(late[:-1])
     with pytest.raises(JournalError, match="bytes of whole changes"):
@@ -385,12 +385,12 @@ def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
     [
         ({"kind": "header", "version": 2}, "is of version 2, this broker reads 1"),
         ({"kind": "marvel"}, "unknown kind 'marvel' at byte"),
-        ({"kind": "topic", "name": "a"}, "cannot be read at byte"),
+        ({"kind": "topic", "name": "a"}, "that cannot be read"),
         (
             {"kind": "topic", "name": "a", "id": b"short", "partitions": 1, "configs": {}},
-            "cannot be read at byte",
+            "that cannot be read",
         ),
-        ({"no": "kind"}, "cannot be read at byte"),
+        ({"no": "kind"}, "that cannot be read"),
     ],
 )
 def test_a_whole_frame_that_makes_no_sense_is_told(path: Path, body: object, said: str) -> None:

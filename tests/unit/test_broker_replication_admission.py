@@ -15,7 +15,7 @@ from barnabas.broker.replication.operations import Kind, Operation
 from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
 
 SECRET, NONCE = "of both", b"n" * NONCE_BYTES
-ANOTHER = "another standby is connected, and there can be one"
+ANOTHER = "another standby is connected, and only one is possible"
 
 
 def new_disk() -> SimDisk:
@@ -94,7 +94,9 @@ def test_a_wrong_secret_ends_without_a_word() -> None:
     reply = admission.on_bytes("a", frame(["hello", VERSION, NONCE]), 0)
     assert [name for name, *_ in Frames().feed(reply.data)] == ["challenge"]
     reply = admission.on_bytes("a", frame(["proof", b"p" * 32, 1, "", {}]), 0)
-    assert reply == Reply(end="the standby does not know barnabas.replication.secret")
+    assert reply == Reply(
+        end="the standby has another barnabas.replication.secret: set the same on both"
+    )
     assert leading.link is None
 
 

@@ -363,18 +363,21 @@ def test_a_standby_gets_each_change_and_the_disk_publishes_nothing_without_one(
     bench.loop.settle()
     assert bench.disk.publish is None
     assert bench.leader.leading.link is None
-    assert "the standby 10.0.0.2:5000 is gone: it hung up; answers go out without it" in caplog.text
+    assert (
+        "the standby 10.0.0.2:5000 disconnected: it closed the connection; answers are sent "
+        "without it" in caplog.text
+    )
     assert bench.followed().read() == b"before after"
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"barnabas_replication_alone": "false"}, "answers wait for one"),
-        ({"barnabas_replication_mode": "async"}, "answers go out without it"),
+        ({"barnabas_replication_alone": "false"}, "answers wait for a standby"),
+        ({"barnabas_replication_mode": "async"}, "answers are sent without it"),
         (
             {"barnabas_replication_mode": "async", "barnabas_replication_alone": "false"},
-            "answers go out without it",
+            "answers are sent without it",
         ),
     ],
 )
@@ -388,7 +391,7 @@ def test_the_log_says_what_becomes_of_answers_when_a_standby_is_gone(
     bench.followed().sock.close()
     bench.standbys.clear()
     bench.loop.settle()
-    assert f"is gone: it hung up; {says}" in caplog.text
+    assert f"disconnected: it closed the connection; {says}" in caplog.text
 
 
 def test_a_standby_that_is_silent_for_the_timeout_is_hung_up_on(
@@ -401,7 +404,7 @@ def test_a_standby_that_is_silent_for_the_timeout_is_hung_up_on(
     assert bench.leader.leading.follows
     bench.loop.run_for(TIMEOUT_MS / 1000 * 0.4)
     assert bench.leader.leading.link is None
-    assert f"is gone: it said nothing for {TIMEOUT_MS} ms" in caplog.text
+    assert f"disconnected: it sent nothing for {TIMEOUT_MS} ms" in caplog.text
     received(standby.sock)
     assert received(standby.sock) is None
 

@@ -313,7 +313,7 @@ def test_what_this_directorys_earlier_process_held_has_ended(earlier: str, leads
 def test_a_record_of_another_cluster_is_refused() -> None:
     engine = Register()
     run(node(1, cluster_id="c"), engine, 0)
-    with pytest.raises(LeaseRecordError, match="of the cluster c"):
+    with pytest.raises(LeaseRecordError, match="to the cluster c"):
         run(node(2, cluster_id="d"), engine, 0)
 
 
@@ -350,7 +350,7 @@ def test_two_nodes_of_one_node_id_are_told_apart() -> None:
     run(leader, engine, 500)
     run(namesake, engine, 500)
     run(leader, engine, 1000)
-    with pytest.raises(LeaseRecordError, match="give each of the two nodes"):
+    with pytest.raises(LeaseRecordError, match="give the two nodes"):
         run(namesake, engine, 1000)
 
 

@@ -229,7 +229,7 @@ def test_a_lease_that_cannot_be_kept_ends_it_and_changes_nothing() -> None:
 def test_a_record_that_does_not_say_where_its_leader_is_ends_it() -> None:
     one = Member()
     one.keeper.record = record_of(2, "nowhere")
-    with pytest.raises(LeaseRecordError, match="does not say where its leader 2 is"):
+    with pytest.raises(LeaseRecordError, match="has no address of its leader 2"):
         one.steps.send(None)
 
 

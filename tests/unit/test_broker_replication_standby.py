@@ -283,7 +283,7 @@ def test_a_directory_is_a_brokers_or_a_standbys_by_one_file(tmp_path: Path, sign
     """One that was catching up has no more than the note, which it needs to go on."""
     (tmp_path / "t-0").mkdir()
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
-    with pytest.raises(LogDirectoryError, match="is no broker's data directory"):
+    with pytest.raises(LogDirectoryError, match="is not a broker's data directory"):
         Standby(config, ("127.0.0.1", 9))
     (tmp_path / sign).write_bytes(b"")
     Standby(config, ("127.0.0.1", 9))._lock.release()

@@ -76,7 +76,7 @@ def test_a_client_that_has_hung_up_gets_no_refusal(
     assert host.answers[1] == []
     assert host.closed == {}
     (line,) = caplog.messages
-    assert "has hung up: authentication failed" in line and USER in line
+    assert "closed the connection: authentication failed" in line and USER in line
 
 
 def test_clients_that_hang_up_again_and_again_make_so_many_lines_a_minute(
@@ -91,7 +91,7 @@ def test_clients_that_hang_up_again_and_again_make_so_many_lines_a_minute(
     fail(host, 51)
     host.tick(100)
     assert caplog.messages[20:] == [
-        "30 more of 192.0.2.9 have hung up within a minute before they were refused"
+        "30 more clients of 192.0.2.9 closed the connection within a minute before their refusal"
     ]
 
 
@@ -135,7 +135,7 @@ def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
         request = request_class(api.name)()
         host.ask(version, request, version)  # what cannot be written raises
         assert len(host.answers[version]) == 2
-        assert "does not belong here" in host.closed[version]
+        assert "is out of order" in host.closed[version]
 
 
 def test_the_error_stands_where_a_request_of_several_keys_has_it(host: CoreHost) -> None:

@@ -45,7 +45,7 @@ def test_a_file_is_read_and_what_is_wrong_leaves_the_former_keys(
     path.unlink()
     assert not reader.read()
     assert keys.keys is former
-    assert caplog.text.count("the 2 former ones hold") == 5
+    assert caplog.text.count("the 2 former ones stay in use") == 5
 
 
 class Answering(HTTPServer):
@@ -182,7 +182,7 @@ def test_an_answer_that_is_not_http_is_tried_again(caplog: pytest.LogCaptureFixt
         thread.start()
         assert not reader_of(f"http://127.0.0.1:{listening.getsockname()[1]}/keys", KeySet()).read()
         thread.join()
-    assert "the 0 former ones hold: 220 mail.example" in caplog.text
+    assert "the 0 former ones stay in use: 220 mail.example" in caplog.text
 
 
 def test_a_url_of_another_kind() -> None:

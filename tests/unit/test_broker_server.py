@@ -826,7 +826,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
     rim.pass_time(IDLE_MS // 10)
     assert rim.is_hung_up(quiet) and rim.broker.gone == [1]
     assert [record.getMessage() for record in caplog.records] == [
-        "closing the connection of client 1: nothing came or was sent for "
+        "closing the connection of client 1: no data were received or sent for "
         f"connections.max.idle.ms={IDLE_MS}"
     ]
     assert caplog.records[0].levelname == "INFO"

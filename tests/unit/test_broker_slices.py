@@ -66,7 +66,7 @@ def query(*names: str, makes: bool = False) -> Any:
 
 
 def reported(b: DiskBroker, name: str) -> int:
-    """How many partitions Metadata has; -1: there is no such topic."""
+    """How many partitions Metadata has; -1: the topic is unknown."""
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
     return len(row.partitions) if row.error_code == Code.NONE else -1
@@ -326,7 +326,7 @@ def test_a_query_that_would_make_too_many_topics_makes_none(
     rows = answered(b, b.connect(), query(*names, makes=True), 12)[0].topics
     assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert not b.broker.metadata.topics
-    assert len([record for record in caplog.records if "none is made" in record.message]) == 1
+    assert len([record for record in caplog.records if "none is created" in record.message]) == 1
 
 
 def test_a_query_makes_many_topics_in_slices() -> None:

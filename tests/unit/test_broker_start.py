@@ -257,8 +257,8 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
     else:
         b.disk.rmtree(f"{DATA_DIR}/t-1")
     b.kill()
-    message = "/data/t-1 is gone, and had records up to offset 0"
-    assert (caplog.text.count("is gone, and had"), message in caplog.text) == (
+    message = "/data/t-1 is missing, and had records up to offset 0"
+    assert (caplog.text.count("is missing, and had"), message in caplog.text) == (
         (0, False) if is_deleted else (1, True)
     )
     if not is_deleted:

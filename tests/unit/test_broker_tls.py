@@ -145,7 +145,7 @@ def test_versions_and_ciphers(certs: Path) -> None:
         ({"ssl.keystore.location": "/none.pem"}, "No such file"),
         ({"ssl.keystore.location": "x.jks"}, "keytool -importkeystore"),
         ({"ssl.keystore.location": "x", "ssl.keystore.type": "BKS"}, "PEM or PKCS12"),
-        ({"ssl.keystore.key": "x"}, "go together"),
+        ({"ssl.keystore.key": "x"}, "need each other"),
         ({"ssl.keystore.location": "{certs}/ca.pem"}, "it must hold both"),
         ({"ssl.keystore.location": "{certs}/broker.pem", "ssl.client.auth": "maybe"}, "one of"),
         (
@@ -154,7 +154,7 @@ def test_versions_and_ciphers(certs: Path) -> None:
         ),
         (
             {"ssl.keystore.location": "{certs}/broker.pem", "ssl.enabled.protocols": "SSLv3"},
-            "SSLv3 is not spoken",
+            "SSLv3 is not supported",
         ),
         (
             {"ssl.keystore.location": "{certs}/broker.pem", "ssl.cipher.suites": "none"},
@@ -261,7 +261,7 @@ class Peers:
         self.received = bytearray()
 
     def receive(self, room: int = 1 << 16) -> int:
-        """What the server has; 0: the client has hung up; -1: nothing yet."""
+        """What the server has; 0: the client closed the connection; -1: nothing yet."""
         buffer = bytearray(room)
         try:
             count = self.server.recv_into(memoryview(buffer))
@@ -489,7 +489,7 @@ def test_a_trust_store_that_is_replaced_by_bytes_leaves_the_former_one(
     first = serial_number(listener, tmp_path)
     in_der(tmp_path, trusted)
     assert serial_number(listener, tmp_path) == first
-    assert "the former ones hold" in caplog.text
+    assert "the former ones stay in use" in caplog.text
 
 
 def test_certificates_that_change_are_taken_up(
@@ -502,11 +502,11 @@ def test_certificates_that_change_are_taken_up(
     path.write_text("torn")
     with caplog.at_level(logging.INFO, "barnabas.tls"):
         assert serial_number(listener, tmp_path) == first
-        assert "the former ones hold" in caplog.text
+        assert "the former ones stay in use" in caplog.text
         for old in tmp_path.glob("broker*"):
             old.unlink()
         make_certificates(tmp_path, clients=())
         second = serial_number(listener, tmp_path)
-        assert "have changed and hold" in caplog.text
+        assert "are in use" in caplog.text
     assert second != first
     assert serial_number(listener, tmp_path) == second

@@ -52,7 +52,7 @@ def test_listeners_that_are_not_given_are_a_note(barnabas: CommandLine, data_dir
     graduate = ("graduate", str(data_dir), "--dry-run")
     answer = barnabas.ok(*graduate, "--json").data
     assert any("127.0.0.1:9092" in note and "listeners" in note for note in answer["notes"])
-    assert "note: no listeners are given" in barnabas.ok(*graduate).out
+    assert "note: no listeners are set" in barnabas.ok(*graduate).out
     given = ("--broker-set", "listeners=PLAINTEXT://127.0.0.1:21320")
     assert "no listeners" not in " ".join(barnabas.ok(*graduate, "--json", *given).data["notes"])
 
@@ -95,7 +95,7 @@ def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_p
     assert (target / "orders-1" / f"{0:020}.log").exists()
     assert [path.name for path in target.parent.iterdir()] == ["logs"]
     refused = barnabas("graduate", str(data_dir), "--to", str(target))
-    assert (refused.code, "is there already" in refused.err) == (1, True)
+    assert (refused.code, "exists: name a new directory" in refused.err) == (1, True)
 
 
 def test_only_an_unfinished_copy_is_removed(

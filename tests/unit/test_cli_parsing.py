@@ -213,7 +213,7 @@ def test_nearest_command_is_named(barnabas: CommandLine) -> None:
 
 def test_an_option_before_its_command_is_told_where_to_stand(barnabas: CommandLine) -> None:
     run = barnabas("topics", "-b", "127.0.0.1:9092", "list")
-    assert (run.code, "after the whole command" in run.err) == (2, True)
+    assert (run.code, "after the command" in run.err) == (2, True)
     assert "whole command" not in barnabas("topics", "list", "--nonsense").err
 
 

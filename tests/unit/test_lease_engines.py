@@ -226,7 +226,7 @@ def test_a_keeper_that_fails_says_so(
     assert heard.wait(20)
     keeper.stop()
     assert "ZeroDivisionError" in str(keeper.failure)
-    assert "the lease is kept no more" in caplog.text
+    assert "the lease is no longer renewed" in caplog.text
 
 
 def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> None:

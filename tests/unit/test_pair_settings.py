@@ -57,7 +57,7 @@ def test_a_node_tells_where_it_is() -> None:
         ({"barnabas_replication_advertised": "db:65536"}, "it must have the form HOST:PORT"),
         (
             {"barnabas_brokers": "2", "listeners": "PLAINTEXT://:1", "advertised_listeners": None},
-            "do not go together",
+            "cannot be combined",
         ),
         ({"barnabas_lease_margin_ms": "3001"}, "must be less than barnabas.lease.ttl.ms"),
         ({"barnabas_replication_host": "0.0.0.0"}, "needs barnabas.replication.advertised"),

@@ -147,7 +147,7 @@ def test_what_is_cut_off_is_refused(form: str, kept: int) -> None:
 
 
 def test_a_snappy_block_that_claims_four_gigabytes_gets_none_of_it() -> None:
-    with pytest.raises(DecompressionError, match="7 bytes do not become 4294967295"):
+    with pytest.raises(DecompressionError, match="7 bytes do not decompress to 4294967295"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f\0a", 1 << 40)
 
 

@@ -113,7 +113,7 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     leading.on_tick(1000)
     assert leading.lost is None
     leading.on_tick(1001)
-    assert leading.lost == "it said nothing for 1000 ms"
+    assert leading.lost == "it sent nothing for 1000 ms"
 
 
 def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
@@ -184,7 +184,7 @@ def test_who_only_talks_does_not_stay() -> None:
         link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
     link.on_bytes(b"\0", 9999)
     leading.on_tick(10_001)
-    assert leading.lost == "it said nothing for 5000 ms"
+    assert leading.lost == "it sent nothing for 5000 ms"
 
 
 def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
@@ -258,7 +258,7 @@ def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
     following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
     if wrong == "the leader's":
         link._secret = "another"
-    with pytest.raises(WireError, match=r"does not know barnabas.replication.secret"):
+    with pytest.raises(WireError, match=r"has another barnabas.replication.secret"):
         talk(leading, following)
     assert not leading.follows
 
@@ -276,7 +276,7 @@ def test_nothing_is_told_before_the_proof() -> None:
 @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", "."])
 def test_a_path_leads_nowhere_else(path: str) -> None:
     replica = Replica(new_disk(), "/x")
-    with pytest.raises(DivergedError, match="no path below"):
+    with pytest.raises(DivergedError, match="not a path below"):
         replica.apply(Operation(Kind.REPLACE, path, data=b"x"))
 
 
@@ -607,7 +607,7 @@ def test_a_standby_takes_no_directory_with_something_else_in_it(
     (tmp_path / "thesis.txt").write_text("of three years")
     secret = ["--set", "barnabas.replication.secret=x"]
     assert main(["start", "--standby-of", "127.0.0.1:9", "--data-dir", str(tmp_path), *secret]) == 1
-    assert "is no broker's data directory" in capsys.readouterr().err
+    assert "is not a broker's data directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", [None, "copy/t-0"])
@@ -704,12 +704,12 @@ WITH_TLS = ["--set", "barnabas.replication.security.protocol=SSL"]
         (["--standby-of", "here"], "must have the form HOST:PORT"),
         (["--standby-of", "127.0.0.1:9"], "barnabas.replication.secret is not set"),
         (["--standby-of", "127.0.0.1:9", *SECRET_IS.format("").split()], "secret is not set"),
-        (["--standby-of", "10.0.0.1:9", *SECRET_IS.format("x").split()], "10.0.0.1 is not of this"),
+        (["--standby-of", "10.0.0.1:9", *SECRET_IS.format("x").split()], "10.0.0.1 is reachable"),
         (PORT_0, "barnabas.replication.secret is not set"),
         ([*PORT_0, *SECRET_IS.format("x").split(), *HOST_IS.format("0.0.0.0").split()],
          "barnabas.replication.security.protocol=SSL"),
         ([*PORT_0, *SECRET_IS.format("x").split(), *HOST_IS.format("127.example.com").split()],
-         "127.example.com is not of this machine alone"),
+         "127.example.com is reachable from other machines"),
         ([*PORT_0, *SECRET_IS.format("x").split(), *WITH_TLS], "ssl.keystore.location is missing"),
     ],
 )  # fmt: skip
@@ -831,7 +831,7 @@ def test_a_third_node_in_the_set_keeps_answers_waiting() -> None:
 
 def test_a_standby_of_the_same_node_id_is_refused() -> None:
     leading, _ = new_leased()
-    with pytest.raises(WireError, match=r"this node's own node\.id, 1"):
+    with pytest.raises(WireError, match=r"this node's node\.id, 1"):
         follow_as(leading, 1)
 
 
@@ -842,7 +842,7 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
     disk.write_atomic("/x/meta.properties", b"cluster.id=d\n")
     leading.on_connected(NONCE, 0)
     following = Following(disk, "/x", SECRET, NONCE, lambda: None, on_holding=worth.append)
-    with pytest.raises(LogDirectoryError, match="of the cluster d, and its leader is of"):
+    with pytest.raises(LogDirectoryError, match="to the cluster d, and its leader to"):
         talk(leading, following)
     assert worth == []
 
@@ -860,7 +860,7 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
         disk.write_atomic("/x/meta.properties", data)
     leading.on_connected(NONCE, 0)
     following = Following(disk, "/x", SECRET, NONCE, lambda: None)
-    with pytest.raises(LogDirectoryError, match="does not say of which cluster"):
+    with pytest.raises(LogDirectoryError, match="does not name the directory's cluster"):
         talk(leading, following)
     assert disk.is_dir("/x/t-0")
 

@@ -296,7 +296,7 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
         b.lose_power()
         assert b.read("t", committed=True) == []
         assert b.end_offset("t", committed=True) == b.end_offset("t")
-    assert "that a power loss left open" in caplog.text, (
+    assert ", which a power loss left open" in caplog.text, (
         "this test has to see the case that it is for"
     )
 

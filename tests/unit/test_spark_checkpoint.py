@@ -72,7 +72,7 @@ def test_what_should_be_there_and_is_not_is_an_error(directory: Path) -> None:
     (directory / "offsets" / "3").unlink()
     with pytest.raises(CheckpointError, match="has no file offsets/3"):
         checkpoint.plan_of_batch(3, check_id=False)
-    with pytest.raises(CheckpointError, match="is that of query the-query, where that of query q"):
+    with pytest.raises(CheckpointError, match="belongs to query the-query, where that of query q"):
         Checkpoint(str(directory), "q").plan_of_batch(4, check_id=True)
     with pytest.raises(CheckpointError, match="has no file metadata of Spark's"):
         Checkpoint(str(directory / "offsets"), ID).plan_of_batch(4, check_id=True)

@@ -136,7 +136,7 @@ def test_a_request_that_the_broker_does_not_have() -> None:
         connections = Connections(options_of(broker.port))
         with pytest.raises(
             ClientError,
-            match=r"does not have FindCoordinatorRequest; versions 1 to 3 are spoken here",
+            match=r"does not have FindCoordinatorRequest; versions 1 to 3 are supported",
         ):
             connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=1))
         connections.close()
@@ -184,7 +184,7 @@ def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.Monk
         retry_backoff_ms=600_000,
     )
     says = (
-        r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be "
+        r"no host of kafka\.bootstrap\.servers can be resolved: .*'nowhere\.invalid' cannot be "
         r"resolved \(Name or service not known\); .*neither"
     )
     with pytest.raises(ClientError, match=says), Client(options) as client:

@@ -70,11 +70,11 @@ NEW = Trail()
 OF_EARLIER_RELEASE = Trail("g", begun=PlannedBatch(1, ""), is_complete=False)
 AHEAD = Trail("g", "run", PlannedBatch(8, "own 8"))
 BEGUN_THIS = Trail("g", "run", PlannedBatch(7, "own 7"), PlannedBatch(5, "own 5"))
-OTHER_PLAN = "it was planned another time, with other offsets"
-HIGHER = "Spark repeats no batch but its last"
-FOREIGN = "it was planned another time than this checkpoint's"
-FORGOTTEN = "an earlier attempt to publish this batch was cut off"
-GONE = "the brokers know of no batch any more"
+OTHER_PLAN = "was planned with other offsets"
+HIGHER = "Spark repeats only its last batch"
+FOREIGN = "was planned differently from this checkpoint's"
+FORGOTTEN = "an earlier attempt to publish this batch was interrupted"
+GONE = "the brokers have no batch now"
 IN_PART = "that batch 8 of this query was begun already"
 CELLS = [
     # the group's note is of this number
@@ -83,7 +83,13 @@ CELLS = [
     ("this, other plan", note(7, "x"), None, TRAIL, OTHER_PLAN),
     ("this, no plan", note(7, ""), None, TRAIL, SKIP),
     ("this, same plan, for another topic", note(7, "own 7", target="u"), None, TRAIL, SKIP),
-    ("this, no plan, for another topic", note(7, "", target="u"), None, TRAIL, "goes elsewhere"),
+    (
+        "this, no plan, for another topic",
+        note(7, "", target="u"),
+        None,
+        TRAIL,
+        "has another target",
+    ),
     ("this, announced", note(7, "own 7", state=ANNOUNCED), None, TRAIL, WRITTEN),
     (
         "this, announced, begun",
@@ -122,8 +128,8 @@ CELLS = [
     ("none, begun lower, deleted", None, note(1, "own 1"), TRAIL, FOREIGN),
     ("none, begun this", None, note(7, "own 7"), BEGUN_THIS, FORGOTTEN),
     ("none, begun this by a copy", None, note(7, "own 7"), TRAIL, FORGOTTEN),
-    ("none, begun this, another plan", None, note(7, "x"), TRAIL, "was begun already, planned"),
-    ("none, begun higher", None, note(8, "own 8"), TRAIL, "was begun already, planned"),
+    ("none, begun this, another plan", None, note(7, "x"), TRAIL, "was begun already, and planned"),
+    ("none, begun higher", None, note(8, "own 8"), TRAIL, "was begun already, and planned"),
     # the trail is ahead of the checkpoint
     ("ahead", note(5, "own 5"), note(8, "own 8"), AHEAD, IN_PART),
     ("ahead, none", None, None, AHEAD, GONE),
@@ -293,7 +299,7 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
     for committed, target in ((both, "t"), ({"t": has(1)}, COLUMN)):
         with pytest.raises(
             UncertainBatchError,
-            match="by another write, of which one has the option topic and one the column",
+            match="by another write: one has the option topic, the other the column topic",
         ):
             write(committed, 0, "t", target=target)
     assert write(both, 0, "v", target=COLUMN, on_uncertain="skip") == Decision(

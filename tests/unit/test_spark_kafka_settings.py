@@ -42,9 +42,9 @@ def test_a_name_that_no_client_knows_is_warned_of_once(caplog: pytest.LogCapture
     assert [record.message for record in caplog.records] == [
         "barnabas: option kafka.max.pol.records is no setting of a Kafka client: did you mean "
         "kafka.max.poll.records?",
-        "barnabas: option kafka.xyzzy is no setting of a Kafka client: it is passed over",
-        "barnabas: option kafka.linger.ms has no effect: all rows of a task are there at once: "
-        "nothing waits for more of them",
+        "barnabas: option kafka.xyzzy is no setting of a Kafka client: it is ignored",
+        "barnabas: option kafka.linger.ms has no effect: all rows of a task are available at "
+        "once: no batch waits for more",
     ]
 
 
@@ -160,12 +160,12 @@ def test_no_setting_is_ignored_without_a_word(
     [
         (
             {"kafka.client.rack": "eu-1a"},
-            "client.rack cannot be honoured: records come from the le",
+            "client.rack is not supported: records come from the le",
         ),
-        ({"kafka.config.providers": "file"}, "values are taken as they are"),
-        ({"kafka.config.providers.file.class": "x"}, "values are taken as they are"),
+        ({"kafka.config.providers": "file"}, "values are not resolved"),
+        ({"kafka.config.providers.file.class": "x"}, "values are not resolved"),
         ({"kafka.ssl.truststore.locaton": "/x"}, "did you mean kafka.ssl.truststore.location?"),
-        ({"kafka.ssl.provider": "BCFIPS"}, "there are no Java classes to call"),
+        ({"kafka.ssl.provider": "BCFIPS"}, "Java classes are not supported"),
         ({"kafka.exclude.internal.topics": "false"}, "name them with subscribe"),
         ({"kafka.client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}, "are compared"),
     ],

@@ -67,7 +67,7 @@ def test_a_context_of_two_stores(stores: Path) -> None:
     subjects = [each["subject"][0][0][1] for each in context.get_ca_certs()]
     assert subjects == ["Barnabas test authority"]
     wrong = parse_security((options | {"kafka.ssl.keystore.password": "x"}).get)
-    with pytest.raises(SecurityError, match=r"own.p12' cannot be read .*is kafka.ssl.keystore.pas"):
+    with pytest.raises(SecurityError, match=r"own.p12' cannot be read .*check kafka.ssl.keystore"):
         ssl_context(wrong)
 
 
@@ -76,7 +76,7 @@ def test_a_context_of_two_stores(stores: Path) -> None:
     [
         ("real.jks", None, r"Java key store, which cannot be read.*keytool -importkeystore"),
         ("real.jks", "JKS", r"Java key store, which cannot be read.*keytool -importkeystore"),
-        ("own.p12", "PEM", r"is not PEM, as its type says"),
+        ("own.p12", "PEM", r"is not PEM, unlike its type"),
         ("certificate.der", None, r"cannot be read"),
         ("missing", None, r"No such file or directory; the file has to be on each machine"),
     ],

@@ -125,8 +125,8 @@ def test_without_numba_arrays_do_it_and_the_log_says_so_once(
         assert choice.loops_for("auto", fetched(1000), remaining=10**9) is None
     assert loading.times == 0
     assert [record.message for record in caplog.records] == [
-        "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; "
-        f"install it where the tasks run: {install_command('numba')}"
+        "barnabas: records are decoded with numpy, at half the speed or less, since numba is "
+        f"missing: install it where the tasks run: {install_command('numba')}"
     ]
 
 

@@ -113,11 +113,11 @@ def test_a_failure_that_passes_is_tried_again(endpoint: Endpoint) -> None:
     [
         (401, b"", r"/token answers 401 Unauthorized to client id 'me'", False),
         (500, b"", r"/token answers 500 Internal Server Error", True),
-        (200, b"no JSON", "answers without an access_token", False),
-        (200, b'["x"]', "answers without an access_token", False),
-        (200, b'{"token": "x"}', "answers without an access_token", False),
-        (200, b'{"access_token": "a b"}', "what came is no token", False),
-        (200, b'{"access_token": 7}', "what came is no token", False),
+        (200, b"no JSON", "answered without an access_token", False),
+        (200, b'["x"]', "answered without an access_token", False),
+        (200, b'{"token": "x"}', "answered without an access_token", False),
+        (200, b'{"access_token": "a b"}', "the result is not a token", False),
+        (200, b'{"access_token": 7}', "the result is not a token", False),
     ],
 )
 def test_an_endpoint_that_gives_none(
@@ -200,7 +200,7 @@ def test_a_function_is_called(provider: str) -> None:
         ("my_tokens:nothing", r"cannot be imported .*give module:function"),
         ("my_tokens", r"cannot be imported .*give module:function"),
         ("my_tokens:failing", r"raised ConnectionError: no way"),
-        ("my_tokens:wrong", r"has to return a token, or a token and its end in seconds"),
+        ("my_tokens:wrong", r"has to return a token, or a token and its expiry time in seconds"),
     ],
 )
 def test_a_function_that_gives_none(provider: str, name: str, says: str) -> None:

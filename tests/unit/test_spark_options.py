@@ -112,9 +112,9 @@ def test_kafka_options_that_are_used_and_those_that_are_passed_over() -> None:
     [
         (
             {"startingOffset": "1"},
-            "startingoffset is not known to the source: did you mean startingOffsets",
+            "startingoffset is unknown to the source: did you mean startingOffsets",
         ),
-        ({"xyzzy": "1"}, "xyzzy is not known to the source: spark_connector/README.md"),
+        ({"xyzzy": "1"}, "xyzzy is unknown to the source: spark_connector/README.md"),
         ({"subscribe": " , "}, "option subscribe="),
         ({"assign": '{"a": [0]}'}, "subscribe and assign are given together"),
         (
@@ -205,19 +205,21 @@ def test_errors_name_the_option_and_what_to_do(given: dict[str, str], says: str)
     [
         (
             {},
-            "exactly one of the options subscribe, subscribePattern and assign says what to read: "
-            "none is given",
+            "exactly one of the options subscribe, subscribePattern and assign is needed: "
+            "none of them is given",
         ),
         ({"assign": "[]"}, "option assign="),
         ({"assign": "{}"}, "option assign="),
         ({"assign": '{"a": [-1]}'}, "option assign="),
         ({"subscribePattern": "("}, "option subscribePattern='\\('"),
         ({"subscribePattern": ""}, "option subscribePattern is empty"),
-        ({"subscribePattern": "a{99999999999}"}, "option subscribePattern=.*no regular expression"),
+        (
+            {"subscribePattern": "a{99999999999}"},
+            "option subscribePattern=.*not a regular expression",
+        ),
         (
             {"subscribePattern": "[a-z&&[^b]]+"},
-            "option subscribePattern=.*no regular expression as Python writes them.*set "
-            "intersection",
+            "option subscribePattern=.*not a regular expression of Python.*set intersection",
         ),
     ],
 )
@@ -276,8 +278,8 @@ def test_open_transactions_and_filters() -> None:
     [
         (
             {"endingOffsets": "latest"},
-            r"option endingOffsets is for batch reads: a stream goes on; leave it out, or stop "
-            r"with .*availableNow",
+            r"option endingOffsets is for batch reads; leave it out, or stop the stream with "
+            r".*availableNow",
         ),
         ({"endingTimestamp": "5"}, "option endingTimestamp is for batch reads"),
         ({"endingOffsetsByTimestamp": "{}"}, "option endingOffsetsByTimestamp is for batch reads"),

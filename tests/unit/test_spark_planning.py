@@ -167,7 +167,7 @@ def test_offsets_that_begin_behind_their_end(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who reads on from where the last read ended must not get the answer that there is nothing,
-    where the topic was made again.
+    where the topic was recreated.
     """
 
     def from_offset(offset: int, **given: str) -> list[OffsetRange]:
@@ -179,8 +179,8 @@ def test_offsets_that_begin_behind_their_end(
     with pytest.raises(
         DataLossError,
         match=(
-            r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made "
-            r"again.*failOnDataLoss"
+            r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was "
+            r"recreated.*failOnDataLoss"
         ),
     ):
         from_offset(14)
@@ -210,7 +210,11 @@ def test_timestamps(broker: FakeBroker) -> None:
         assert found == {both[0]: 1, both[1]: 0}
         late = OffsetSpec("startingTimestamp", timestamp_ms=10_000, or_latest=False)
         with pytest.raises(
-            OptionError, match=r"option startingTimestamp: no record is that late in t-0, other-0"
+            OptionError,
+            match=(
+                r"option startingTimestamp: no record has this time or a later one in t-0, "
+                r"other-0"
+            ),
         ):
             resolve(client, late, both, read_committed=True)
         assert resolve(

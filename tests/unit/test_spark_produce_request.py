@@ -86,7 +86,7 @@ def test_a_batch_that_is_cut_off(size: int) -> None:
 
 def test_only_batches_for_transactions_are_taken() -> None:
     for wrong in (batch_of(b"a", transactional=False), batch_of(b"a", control=True)):
-        with pytest.raises(PublishError, match="not made for a transaction"):
+        with pytest.raises(PublishError, match="not transactional"):
             stamp_header(wrong, WRITER, 0)
     with pytest.raises(PublishError, match="its header does not fit"):
         stamp_header(batch_of(b"a", b"b")._replace(record_count=3), WRITER, 0)

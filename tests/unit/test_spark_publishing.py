@@ -144,8 +144,8 @@ def test_a_broker_that_is_too_old_is_named() -> None:
     others = {key: value for key, value in KAFKA_2_5.items() if key != OffsetFetchRequest.API_KEY}
     old = others | {OffsetFetchRequest.API_KEY: (OffsetFetchRequest, 0, 6)}
     for speaks, says in (
-        (old, r"has OffsetFetchRequest in versions 0 to 6; versions 7 to 7 are spoken here"),
-        (others, r"does not have OffsetFetchRequest; versions 7 to 7 are spoken here"),
+        (old, r"has OffsetFetchRequest in versions 0 to 6; versions 7 to 7 are supported"),
+        (others, r"does not have OffsetFetchRequest; versions 7 to 7 are supported"),
     ):
         with (
             FakeCluster({TOPIC: 1}, speaks=speaks) as cluster,
@@ -237,7 +237,7 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
     )
     cluster.creates = False
     with pytest.raises(
-        PublishError, match="topic 'new' does not exist, and the broker does not make it"
+        PublishError, match="topic 'new' does not exist, and the broker does not create it"
     ):
         publish(cluster, 0, encoded(0, b"a"), encoded(0, b"a", topic="new"))
     with pytest.raises(
@@ -329,7 +329,7 @@ def test_fenced_twice_is_told_and_nothing_is_ended(cluster: FakeCluster) -> None
     cluster.disturb = always(EndTxnRequest, Code.PRODUCER_FENCED)
     with pytest.raises(
         PublishError,
-        match=r"batch 3 as 'query' was ended from outside twice.*PRODUCER_FENCED: another driver",
+        match=r"batch 3 as 'query' was ended by others twice.*PRODUCER_FENCED: another driver",
     ):
         publish(cluster, 3, encoded(0, b"a"))
     assert cluster.asked(InitProducerIdRequest) == 2 and not cluster.committed

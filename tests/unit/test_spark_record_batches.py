@@ -210,7 +210,7 @@ def test_codecs_that_nobody_knows_are_named(codec: int) -> None:
     log[22] |= codec
     with pytest.raises(
         KafkaError,
-        match=f"the batch at offset 3 is compressed with codec {codec}, which is not known",
+        match=f"the batch at offset 3 is compressed with codec {codec}, which is unknown",
     ):
         select_record_batches(log, None, start_offset=0, end_offset=9, check_crc=False)
     assert (

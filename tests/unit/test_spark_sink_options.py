@@ -53,10 +53,10 @@ def test_names_of_a_producer() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topik": "t"}, "option topik is not known to the sink: did you mean topic?"),
-        ({"subscribe": "t"}, "option subscribe is not known to the sink"),
-        ({"startingOffsets": "earliest"}, "option startingoffsets is not known to the sink"),
-        ({"topic": "a b"}, "option topic='a b' is no topic's name"),
+        ({"topik": "t"}, "option topik is unknown to the sink: did you mean topic?"),
+        ({"subscribe": "t"}, "option subscribe is unknown to the sink"),
+        ({"startingOffsets": "earliest"}, "option startingoffsets is unknown to the sink"),
+        ({"topic": "a b"}, "option topic='a b' is not a topic's name"),
         ({"kafka__acks": "1"}, "option kafka.acks='1': a transaction needs acks=all"),
         (
             {"kafka__max__in__flight__requests__per__connection": "6"},
@@ -67,7 +67,7 @@ def test_names_of_a_producer() -> None:
         ({"kafka__compression__lz4__level": "0"}, "give a whole number of at least 1"),
         ({"kafka__enable__idempotence": "false"}, "needs an idempotent producer"),
         ({"kafka__transactional__id": "mine"}, "use transactionalIdPrefix"),
-        ({"kafka__value__serializer": "x"}, "the column value is written as it is"),
+        ({"kafka__value__serializer": "x"}, "the column value is not serialized"),
         ({"kafka__compression__type": "brotli"}, "give none or gzip or snappy or lz4 or zstd"),
         ({"kafka__batch__size": "10"}, "give a whole number of at least 1024"),
         (
@@ -91,7 +91,7 @@ def test_modes_that_are_switched_off_are_fine() -> None:
 def test_names_of_batch_writes() -> None:
     found = parsed(streaming=False, writeId="day-7", batchId="3")
     assert (found.write_id, found.batch_id) == ("day-7", 3)
-    with pytest.raises(OptionError, match="give the name too, as writeId"):
+    with pytest.raises(OptionError, match="give writeId, too"):
         parsed(streaming=False, batchId="3")
     for wrong in ("", "a/b", ".."):
         with pytest.raises(OptionError, match="option writeId"):

@@ -105,7 +105,7 @@ def test_a_partition_without_a_range_has_no_rows() -> None:
 
 
 def test_a_topic_cannot_be_overwritten() -> None:
-    with pytest.raises(OptionError, match=r'mode\("overwrite"\) cannot be kept'):
+    with pytest.raises(OptionError, match=r'mode\("overwrite"\) is not supported'):
         BarnabasSource(OPTIONS).writer(SCHEMA, overwrite=True)
 
 

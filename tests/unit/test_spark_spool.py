@@ -107,7 +107,7 @@ def test_only_whole_files_are_seen(tmp_path: Path) -> None:
     writer = SpoolWriter(str(tmp_path), "0-0")
     writer.append(BATCHES[0])
     assert list_spool(str(tmp_path)) == []
-    with pytest.raises(SpoolError, match="is not there"):
+    with pytest.raises(SpoolError, match="is missing"):
         list(read_spool(writer.uri))
     assert writer.close() == writer.uri
     assert list_spool(str(tmp_path)) == [writer.uri]
@@ -168,9 +168,7 @@ def test_what_is_read_can_be_stamped(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(
-        SpoolError, match=r"0-0\.batches is not there: .* driver and all executors see"
-    ):
+    with pytest.raises(SpoolError, match=r"0-0\.batches is missing: .* driver and all executors"):
         next(read_spool(str(tmp_path / "0-0.batches")))
 
 
@@ -182,7 +180,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("uri", "why"),
-    [("spool/here", "is relative"), ("dbfs:/spool", "no file system that Arrow knows")],
+    [("spool/here", "is relative"), ("dbfs:/spool", "a file system unknown to Arrow")],
 )
 def test_places_that_are_none(uri: str, why: str) -> None:
     with pytest.raises(SpoolError, match=why):

@@ -59,13 +59,13 @@ def test_what_another_user_has_or_is_no_directory_is_refused(
     (tmp_path / "theirs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     for name in ("file", "link"):
-        with pytest.raises(SpoolError, match="belongs to another user or is no directory"):
+        with pytest.raises(SpoolError, match="belongs to another user or is not a directory"):
             make_private_directory(str(tmp_path / name))
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     with pytest.raises(SpoolError, match="set the option spoolDirectory"):
         make_private_directory(str(tmp_path / "theirs"))
-    with pytest.raises(SpoolError, match=r"cannot be made: No such file or directory"):
+    with pytest.raises(SpoolError, match=r"cannot be created: No such file or directory"):
         make_private_directory(str(tmp_path / "missing" / "spool"))
 
 

@@ -160,7 +160,9 @@ def test_a_query_begins_at_a_timestamp(
         for place, at in enumerate((100, 200, 300))
     ]
     broker.logs = {("t", 0): FakeLog(batches), ("t", 1): FakeLog(batches[:1])}
-    with pytest.raises(OptionError, match="startingTimestamp: no record is that late in t-1"):
+    with pytest.raises(
+        OptionError, match="startingTimestamp: no record has this time or a later one in t-1"
+    ):
         planner(startingTimestamp="150").initial()
     stream = planner(startingTimestamp="150", startingOffsetsByTimestampStrategy="latest")
     assert stream.initial() == {T0: 1, T1: 1}
@@ -314,7 +316,7 @@ def test_a_new_partition_that_lost_its_beginning(
     broker.logs["t", 1].start_offset = 4
     with pytest.raises(
         DataLossError,
-        match=r"t-1 is new and begins at offset 4, not at 0: records were deleted .*failOnDataLoss",
+        match=r"t-1 is new and begins at offset 4, not at 0: records were deleted.*failOnDataLoss",
     ):
         planner().latest(start)
     assert planner(failOnDataLoss="false").latest(start, max_offsets=3) == {T0: 100, T1: 7}
@@ -334,12 +336,15 @@ def test_partitions_that_are_gone(
     start = {T0: 100, T1: 10, U0: 7}
     with pytest.raises(
         DataLossError,
-        match=r"u-0 is gone, and was read up to offset 7: records were deleted .*failOnDataLoss",
+        match=(
+            r"u-0 does not exist, and was read up to offset 7: records were deleted"
+            r".*failOnDataLoss"
+        ),
     ):
         planner(**subscription).latest(start)
     stream = planner(**subscription, failOnDataLoss="false")
     assert stream.latest(start) == {T0: 100, T1: 10}
-    assert "u-0 is gone" in caplog.text
+    assert "u-0 does not exist" in caplog.text
     assert ("topic 'u' does not exist" in caplog.text) is (subscription == {"subscribe": "t,u"})
     assert stream.ranges(start, {T0: 100, T1: 10}) == []
 
@@ -378,12 +383,15 @@ def test_a_batch_is_planned_again_after_its_topic_was_deleted(
     start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
     with pytest.raises(
         DataLossError,
-        match=r"u-0 is gone, and \[3, 7\) of it is in a batch that is run again: .*failOnDataLoss",
+        match=(
+            r"u-0 does not exist, and \[3, 7\) of it is in a batch that is repeated: "
+            r".*failOnDataLoss"
+        ),
     ):
         planner(subscribe="t,u").ranges(start, end)
     stream = planner(subscribe="t,u", failOnDataLoss="false")
     assert stream.ranges(start, end) == [OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 2, 10)]
-    assert "u-0 is gone" in caplog.text
+    assert "u-0 does not exist" in caplog.text
     del broker.logs["t", 1]
     assert planner(failOnDataLoss="false").ranges(start, end) == [OffsetRange("t", 0, 10, 20)], (
         "one partition less"
@@ -397,7 +405,7 @@ def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(
     stream = planner(subscribe="t,u", startingOffsets="earliest")
     start = stream.latest(stream.initial())
     del broker.logs["u", 0]
-    with pytest.raises(DataLossError, match="u-0 is gone"):
+    with pytest.raises(DataLossError, match="u-0 does not exist"):
         stream.latest(start)
 
 
@@ -666,8 +674,8 @@ def test_a_topic_that_was_made_again_is_a_loss(
     recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
     says = (
-        r"topic 't' was deleted and made again, since it has another id: the query's offsets are "
-        r"of the former \(t-0 at 40, t-1 at 0\)"
+        r"topic 't' was deleted and recreated, since it has another id: the query's offsets belong "
+        r"to the former \(t-0 at 40, t-1 at 0\)"
     )
     with pytest.raises(DataLossError, match=says):
         planner().latest({T0: 40, T1: 0}, topic_ids={"t": FIRST_ID})
@@ -695,7 +703,7 @@ def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
     assert plans.latest({T0: 40, T1: 10}) == {T0: 100, T1: 10}
     recreated_topics.topic_ids["t"] = SECOND
     clock.now += 31
-    with pytest.raises(DataLossError, match="was deleted and made again"):
+    with pytest.raises(DataLossError, match="was deleted and recreated"):
         plans.latest({T0: 100, T1: 10})
 
 
@@ -712,7 +720,7 @@ def test_a_topic_that_is_made_again_between_two_triggers(
     broker.topic_ids["t"] = SECOND
     with pytest.raises(
         DataLossError,
-        match=r"made again.*the query's offsets are of the former \(t-0 at 100, t-1 at 10\)",
+        match=r"recreated.*the query's offsets belong to the former \(t-0 at 100, t-1 at 10\)",
     ):
         stream.latest(end, topic_ids={"t": FIRST_ID})
 
@@ -741,7 +749,7 @@ def test_a_topic_that_is_made_again_before_its_range_is_read(
             return sum(part.num_rows for part in parts)
 
     with pytest.raises(
-        DataLossError, match=r"topic 't' was deleted and made again.*in the range \[0, 1\)"
+        DataLossError, match=r"topic 't' was deleted and recreated.*in the range \[0, 1\)"
     ):
         read(FIRST_ID)
     assert read(FIRST_ID, fail=False) == 0 and "offsets [0, 1) of t-0 are not read" in caplog.text
@@ -792,7 +800,7 @@ def test_a_batch_that_is_run_again_after_its_topic_was_made_again(
     start, end = {T0: 40, T1: 10}, {T0: 60, T1: 10}
     with pytest.raises(
         DataLossError,
-        match=r"made again.*and offsets of the former are in a batch that is run again",
+        match=r"recreated.*and a repeated batch has offsets of the former",
     ):
         planner().ranges(start, end, topic_ids={"t": FIRST_ID})
     assert planner(failOnDataLoss="false").ranges(start, end, topic_ids={"t": FIRST_ID}) == []

@@ -66,11 +66,11 @@ def test_versions(
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ((None, "TLSv1.2,TLSv1", None), r"ssl.enabled.protocols: TLSv1 is not spoken"),
+        ((None, "TLSv1.2,TLSv1", None), r"ssl.enabled.protocols: TLSv1 is not supported"),
         (("SSLv3", None, None), r"ssl.protocol='SSLv3': give TLSv1.3, TLSv1.2 or TLS"),
         ((None, "TLSv1.3", ECDHE), "has no suite of TLS 1.3"),
-        ((None, "TLSv1.2", ALL_13), "has suites of TLS 1.3 alone"),
-        ((None, None, f"{ECDHE},NONSENSE"), "OpenSSL does not have NONSENSE here"),
+        ((None, "TLSv1.2", ALL_13), "has only suites of TLS 1.3"),
+        ((None, None, f"{ECDHE},NONSENSE"), "this OpenSSL does not have NONSENSE"),
     ],
 )
 def test_what_cannot_be_is_refused(values: tuple[str | None, ...], says: str) -> None:

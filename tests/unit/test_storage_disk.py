@@ -79,7 +79,7 @@ def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     OsDisk().open(f"{tmp_path}/f", create=True).append(b"abcde")
     assert (tmp_path / "f").read_bytes() == b"abcde"
     monkeypatch.setattr(os, "pwrite", lambda *_: 0)
-    with pytest.raises(OSError, match="nothing more") as error:
+    with pytest.raises(OSError, match="no more bytes") as error:
         OsDisk().open(f"{tmp_path}/f").append(b"a")
     assert error.value.errno == errno.ENOSPC
 

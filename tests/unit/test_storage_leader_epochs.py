@@ -170,4 +170,4 @@ def test_a_highest_epoch_with_a_wrong_checksum_is_not_believed(tmp_path, caplog)
     (tmp_path / "barnabas-leader-epoch").write_bytes(b"27 46a4d07c\n")
     with caplog.at_level(logging.WARNING):
         assert highest.read() == -1
-    assert "the highest leader epoch is that of the logs" in caplog.text
+    assert "the highest leader epoch is taken from the logs" in caplog.text

@@ -438,7 +438,7 @@ def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
     )
     state = loader.load()
     assert state.end_offset == 5 and bases_of(loader) == [0, 2, 4]
-    assert f"is set aside in {file_of(log, 6)}.set-aside" in caplog.text
+    assert f"are set aside in {file_of(log, 6)}.set-aside" in caplog.text
     assert state.producers[1].batches[-1].last_sequence == 4
     name = file_of(log, 4).name
     assert set_aside(log) == {file_of(log, 6).name + ".set-aside": BATCH_BYTES}

@@ -486,8 +486,8 @@ def test_a_start_without_space_first_removes_what_is_being_deleted(
         kill(manager)
     again = open_manager(tmp_path, disk=FilledDisk(tmp_path))
     assert values_of(again.logs["t", 0]) == {0: b"a"} and not list(tmp_path.glob("*-delete"))
-    assert [record.getMessage() for record in caplog.records if "left" in record.message] == [
-        f"{tmp_path} has 0 bytes left: removing 20 directories of deleted partitions first"
+    assert [record.getMessage() for record in caplog.records if "free bytes" in record.message] == [
+        f"{tmp_path} has 0 free bytes: removing 20 directories of deleted partitions now"
     ]
 
 

@@ -41,7 +41,7 @@ def test_what_is_missing_is_added_and_what_nobody_knows_is_kept(tmp_path: Path) 
 def test_the_directory_of_another_node_is_refused_and_a_damaged_file_too(tmp_path: Path) -> None:
     path = tmp_path / "meta.properties"
     path.write_text("node.id=2\n")
-    with pytest.raises(LogDirectoryError, match="node 2, not of node 1"):
+    with pytest.raises(LogDirectoryError, match="node 2, not to node 1"):
         take_directory(OsDisk(), str(tmp_path), OURS)
     path.write_text("no property\n")
     with pytest.raises(LogDirectoryError, match="cannot be read"):

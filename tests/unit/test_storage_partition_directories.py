@@ -102,7 +102,7 @@ def test_with_a_torn_journal_a_high_number_with_an_id_is_not_set_aside(tmp_path:
     log_dir = made(tmp_path, "u-0", "t-15000")
     topics = Topics(u=2)
     topics.is_torn = True
-    with pytest.raises(LogDirectoryError, match="ends in a change that is not whole"):
+    with pytest.raises(LogDirectoryError, match="ends in an incomplete change"):
         PartitionDirectories(log_dir).find(topics)
     assert strays(tmp_path) == []
 
@@ -193,7 +193,7 @@ def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
 ) -> None:
     """Its number may be far too high as well."""
     PartitionDirectories(made(tmp_path, "t-0", "t-0-20241122")).find(Topics(t=1))
-    assert "its partition.metadata says that it is of topic t;" in caplog.text
+    assert "its partition.metadata names the topic t;" in caplog.text
     assert "no partition with a lower number" not in caplog.text
 
 

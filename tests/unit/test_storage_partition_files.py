@@ -210,7 +210,7 @@ def test_a_manifest_without_a_topic_id_gives_none(
     (stopped / "partition.metadata").unlink()
     assert reopened(stopped).partition.topic_id == NO_TOPIC_ID
     assert not (stopped / "partition.metadata").exists()
-    assert "has to come from elsewhere" in caplog.text
+    assert "is taken from another file" in caplog.text
 
 
 def test_a_damaged_topic_id_is_rewritten_from_the_manifest(stopped: Path) -> None:

@@ -328,7 +328,7 @@ def test_a_time_has_64_bits(time: int, count: int) -> None:
 def test_a_record_of_a_wrong_length_is_told_of_as_such(size: int) -> None:
     """And not as one with the wrong offset delta, which clients get the number of."""
     record = varint(size) + b"\0\0\7\1\1\0"
-    with pytest.raises(KafkaError, match=f"record 0 is said to have {size} bytes") as refusal:
+    with pytest.raises(KafkaError, match=f"record 0 declares {size} bytes") as refusal:
         highest_time_delta(record, 0, 1)
     assert not isinstance(refusal.value, record_walk.RecordRefused)
 

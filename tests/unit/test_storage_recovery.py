@@ -561,8 +561,8 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
     if last_run is LastRun.CLEAN:
         assert reported == [
             f"{log.segments[1].batches.path('.log')} has {BATCH_BYTES} bytes, and had "
-            f"{2 * BATCH_BYTES} at the last stop: restore it from a copy, what is missing is not "
-            "read"
+            f"{2 * BATCH_BYTES} at the last stop: restore it from a copy; missing records are "
+            "not read"
         ]
     else:
         assert reported == []

@@ -350,7 +350,7 @@ def test_the_time_of_the_first_batch_is_read_once(
     for _ in range(2):
         assert segment.indexes.first_batch_timestamp() == -1
     assert len(caplog.messages) == 1
-    assert "the time of the first batch is not known" in caplog.text
+    assert "the time of the first batch is unknown" in caplog.text
 
 
 def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:

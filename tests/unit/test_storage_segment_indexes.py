@@ -743,7 +743,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
     assert again(segment, manifest).reopen(note)
     if suffix == ".txnindex":
         manifest.files[path.name] = len(data) - 1, crc32c(data[:-1])
-        assert not again(segment, manifest).reopen(note), "no whole number of entries"
+        assert not again(segment, manifest).reopen(note), "not a whole number of entries"
     del manifest.files[path.name]
     assert not again(segment, manifest).reopen(note), "this one was not noted"
 

@@ -202,7 +202,7 @@ def test_a_size_that_the_files_do_not_have_is_no_reason_to_delete(segments: Segm
     segments.check_sizes()
     with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")
-    with pytest.raises(CorruptLog, match="Nothing is deleted"):
+    with pytest.raises(CorruptLog, match="Retention by size is suspended"):
         segments.check_sizes()
     Path(segments[1].batches.path(".log")).unlink()
     with pytest.raises(CorruptLog, match="the file has -1 bytes"):

@@ -401,8 +401,10 @@ def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
     topics = _Topics()
     again.load(lambda topic: LogConfig(), NOW_MS, known_topics=lambda: topics)
     assert (("t", 0) in again.offline) is is_damaged
-    message = f"t-1 is gone, and had records up to offset {point - 1}"
-    assert ("is gone" in caplog.text) is is_missed and (message in caplog.text) is is_missed
+    message = f"t-1 is missing, and had records up to offset {point - 1}"
+    assert ("is missing, and had" in caplog.text) is is_missed and (
+        message in caplog.text
+    ) is is_missed
 
 
 def test_where_no_topics_are_known_none_is_missed(
@@ -411,7 +413,7 @@ def test_where_no_topics_are_known_none_is_missed(
     kill(open_manager(tmp_path))
     (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 1): 4}))
     open_manager(tmp_path)
-    assert "is gone" not in caplog.text
+    assert "is missing, and had" not in caplog.text
 
 
 # --- leader epochs ------------------------------------------------------------------------------

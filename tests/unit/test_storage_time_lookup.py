@@ -349,9 +349,7 @@ def test_of_a_batch_that_is_too_large_its_first_record_is_told(
     expected = (BASE_MS + 30 if append_time else found[0], found[1], 4)
     assert lookup(log, start, 1_000).first_at(time) == expected
     assert len(caplog.messages) == 1
-    assert (
-        "t-0: the records at offset 1 are searched by time only down to their batch" in caplog.text
-    )
+    assert "t-0: a search by time gives the batch at offset 1, not a record in it" in caplog.text
 
 
 def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
@@ -366,10 +364,7 @@ def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
         file.write(bytes(8))
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 9, 0)
     assert len(caplog.messages) == 1
-    assert (
-        "t-0: the records at offset 0 cannot be read, and a search by time skips them"
-        in caplog.text
-    )
+    assert "t-0: a search by time skips the batch at offset 0, which cannot be read" in caplog.text
 
 
 def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) -> None:

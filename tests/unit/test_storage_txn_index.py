@@ -81,7 +81,7 @@ def test_a_transaction_may_begin_at_the_first_offset_and_end_with_its_first_batc
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (encode_entry(FIRST)[:-1], "33 bytes are no whole number of entries"),
+        (encode_entry(FIRST)[:-1], "33 bytes are not a whole number of entries"),
         (b"\0\1" + encode_entry(FIRST)[2:], "entry 0 is none"),
         (encode_entry(FIRST._replace(producer_id=-1)), "entry 0 is none"),
         (encode_entry(FIRST._replace(first_offset=-1)), "entry 0 is none"),

@@ -363,7 +363,7 @@ FIRST, SECOND = "00000001026100", "00000201026100"
         ),
         pytest.param(
             records("40" + FIRST[2:], SECOND),
-            "record 0 has the attributes 0x40",
+            "record 0 has the unknown attributes 0x40",
             (),
             id="attributes",
         ),

@@ -121,7 +121,7 @@ class ClusterClient:
         try:
             self.refresh([])
         except ConnectionLostError as error:
-            reason = self._mistake() or f"{error}, and gave no reason: see the broker's log"
+            reason = self._mistake() or f"{error}, without a reason: see the broker's log"
             raise CommandError(reason) from error
 
     def close(self) -> None:
@@ -191,14 +191,14 @@ class ClusterClient:
     def _of_node(self, node_id: int) -> BrokerConnection:
         broker = self.brokers.get(node_id)
         if broker is None:
-            raise UnreachableError(f"the cluster names no broker {node_id}")
+            raise UnreachableError(f"the cluster's metadata have no broker {node_id}")
         try:
             return self._connection(broker.host, broker.port)
         except OSError as error:
             raise UnreachableError(
-                f"broker {node_id} is at {broker.host}:{broker.port}, as the cluster says, and "
-                f"cannot be reached there ({error.strerror or error}): is it running, and is its "
-                "advertised.listeners right?"
+                f"broker {node_id} is at {broker.host}:{broker.port}, by the cluster's "
+                f"metadata, and cannot be reached there ({error.strerror or error}): check that "
+                "it runs, and its advertised.listeners"
             ) from error
 
     def _drop(self, connection: BrokerConnection) -> None:

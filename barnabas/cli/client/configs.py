@@ -111,7 +111,8 @@ def _by_node(kind: str, names: Sequence[str]) -> list[tuple[int | None, list[str
     wrong = [name for name in names if name and not name.isdigit()]
     if wrong:
         raise CommandError(
-            f"{wrong[0]!r} is no broker's id: `barnabas check` shows them; '' means all"
+            f"{wrong[0]!r} is not a broker's id: `barnabas check` shows the ids; '' means all "
+            "brokers"
         )
     return [(int(name) if name else None, [name]) for name in names]
 

@@ -76,7 +76,7 @@ class BrokerConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._socket = sock if login is None else login.wrap(sock, host)
-            self._agree()
+            self._negotiate()
             if login is not None and login.uses_sasl:
                 lifetime_ms = login.log_in(self)
                 if lifetime_ms > 0:
@@ -141,7 +141,7 @@ class BrokerConnection:
         except OSError as error:
             raise self._lost(error) from error
         if _SIZE.unpack_from(frame)[0] != correlation_id:
-            raise ConnectionLostError(f"{self.address} answers another request")
+            raise ConnectionLostError(f"{self.address} answered another request")
         return frame
 
     def _read(self, count: int) -> bytes:
@@ -164,7 +164,7 @@ class BrokerConnection:
             return ConnectionLostError(f"{self.address} does not answer")
         return ConnectionLostError(f"{self.address}: {error.strerror or error}")
 
-    def _agree(self) -> None:
+    def _negotiate(self) -> None:
         """Ask for the versions that the broker speaks.
 
         A broker that does not know this version of the request answers in version 0 (KIP-511).

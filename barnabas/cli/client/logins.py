@@ -74,7 +74,7 @@ class Login:
         mechanism = self._options.mechanism
         assert mechanism is not None
         if not connection.speaks(handshake):
-            raise ConnectionLostError(f"{connection.address} asks for no login")
+            raise ConnectionLostError(f"{connection.address} takes no login")
         shaken = connection.request(handshake, SaslHandshakeRequest(mechanism))
         if shaken.error_code:
             name = Code(shaken.error_code).name

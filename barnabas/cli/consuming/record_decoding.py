@@ -67,8 +67,8 @@ class RecordPreparation:
                 if self._on_undecodable == STOP:
                     raise Undecodable(
                         f"{record.topic}-{record.partition} offset {record.offset}: the {name} "
-                        f"cannot be decoded: {error}; --on-undecodable raw prints such as they "
-                        "are, and skip leaves them out"
+                        f"cannot be decoded: {error}; --on-undecodable raw prints such records "
+                        "undecoded, skip leaves them out"
                     ) from error
                 if self._on_undecodable == SKIP:
                     return None

@@ -60,6 +60,6 @@ def _compiled(text: str, ignore_case: bool) -> re.Pattern[str]:
         return re.compile(text, re.IGNORECASE if ignore_case else 0)
     except re.error as error:
         raise WrongPattern(
-            f"{text!r} is no regular expression: {error}; write {re.escape(text)!r} for the text "
-            "itself"
+            f"{text!r} is not a regular expression: {error}; write {re.escape(text)!r} for the "
+            "text itself"
         ) from error

@@ -92,7 +92,7 @@ def _escape(template: str, at: int) -> tuple[bytes, int]:
     if letter == "x" and (digits := _HEX.match(template, at + 2)):
         return bytes.fromhex(digits[0]), at + 4
     raise WrongTemplate(
-        f"{template[at : at + 2]!r} at character {at + 1} is no escape: there are {ESCAPES}"
+        f"{template[at : at + 2]!r} at character {at + 1} is not an escape: use {ESCAPES}"
     )
 
 
@@ -120,7 +120,7 @@ def _record_field(name: str, argument: str | None, character: int) -> Write:
     plain = _PLAIN.get(name)
     if plain is None:
         said = f"%{name}" if name else "a percent sign at the end"
-        raise WrongTemplate(f"{said}, at character {character}, is no field: there are {FIELDS}")
+        raise WrongTemplate(f"{said}, at character {character}, is not a field: use {FIELDS}")
     if argument is not None:
         raise WrongTemplate(
             f"%{name}, at character {character}, takes no braces: write \\x7b for a brace as text"
@@ -132,7 +132,7 @@ def _data(attribute: str, form: str, name: str, character: int) -> Write:
     """The function that gives a key or a value in one form."""
     if form not in _FORMS:
         raise WrongTemplate(
-            f"%{name}{{{form}}}, at character {character}, is no form of a {attribute}: there are "
+            f"%{name}{{{form}}}, at character {character}, is not a form of a {attribute}: use "
             f"{', '.join(f'%{name}{{{known}}}' for known in _FORMS)}"
         )
     if form == "json":
@@ -156,7 +156,7 @@ def _headers(template: str, separator: str) -> Write:
     def header_field(name: str, argument: str | None, character: int) -> Write:
         if name not in ("k", "v") or argument is not None:
             raise WrongTemplate(
-                f"%{name} within %h{{…}} is no field of a header: there are %k, its name, and %v, "
+                f"%{name} within %h{{…}} is not a field of a header: use %k, its name, and %v, "
                 "its value"
             )
         return lambda header: header[0].encode() if name == "k" else header[1] or b""

@@ -45,7 +45,7 @@ def _search(
             ("--invert-match", invert_match),
         ):
             if value:
-                raise click.UsageError(f"{name} is a way of --grep: add --grep PATTERN")
+                raise click.UsageError(f"{name} needs --grep PATTERN")
         return None
     try:
         return RecordSearch(
@@ -61,16 +61,20 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "patterns",
         metavar="PATTERN",
         multiple=True,
-        help="Print records with that regular expression alone; of several any.",
+        help="Print only records that match this regular expression, or one of several.",
     ),
     click.option(
         "--grep-in",
         "places",
         type=click.Choice(PLACES),
         multiple=True,
-        help="Where --grep searches, may be given twice; a header is name=value. "
-        "[default: everywhere]",
+        help=(
+            "Where --grep searches; may be given twice; a header is name=value. [default: "
+            "everywhere]"
+        ),
     ),
-    click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a is A."),
-    click.option("-v", "--invert-match", is_flag=True, help="With --grep: print the others."),
+    click.option("-i", "--ignore-case", is_flag=True, help="With --grep: ignore case."),
+    click.option(
+        "-v", "--invert-match", is_flag=True, help=("With --grep: print records that do not match.")
+    ),
 )

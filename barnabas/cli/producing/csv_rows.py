@@ -121,13 +121,13 @@ def _texts(file: InputFile) -> Iterator[str]:
 def _checked_columns(place: str, names: Sequence[str], options: CsvOptions) -> Sequence[str]:
     """The names of the first row. Raises: CommandError."""
     if not any(names):
-        raise CommandError(f"{place} has no columns' names: write them there, or --csv-columns")
+        raise CommandError(f"{place} has no column names: add them, or pass --csv-columns")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CommandError(f"{place} has the column {twice!r} twice")
     for name in options.types:
         if name not in names:
             raise CommandError(
-                f"--csv-type {name}: {place} has no such column: there are {', '.join(names)}"
+                f"--csv-type {name}: {place} has no such column: use one of {', '.join(names)}"
             )
     return names

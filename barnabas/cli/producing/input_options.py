@@ -43,18 +43,18 @@ class InputOptions(NamedTuple):
         kinds = {self.kind_of(file, as_json) for file in self.files}
         if self.fields.is_used() and kinds & {LINES, RECORDS}:
             raise click.UsageError(
-                "--key-field and other fields are of --input jsonl, csv or tsv, and the input is "
-                f"of {', '.join(sorted(kinds))}"
+                "--key-field and other fields need --input jsonl, csv or tsv, and the input is "
+                f"{', '.join(sorted(kinds))}"
             )
         if self.csv != CsvOptions() and not kinds & {CSV, TSV}:
             raise click.UsageError("--csv-… are for --input csv or tsv")
         if key_separator is not None and kinds - {LINES}:
             raise click.UsageError("--key-separator is for --input lines")
         if key is not None and self.fields.key is not None:
-            raise click.UsageError("--key and --key-field both name the key: leave one out")
+            raise click.UsageError("--key and --key-field both give the key: leave one out")
         if self.fields.value is not None and self.fields.omitted:
             raise click.UsageError(
-                "--value-field is the whole value: leave --omit-field out, or --value-field"
+                "--value-field is the whole value: leave out --omit-field or --value-field"
             )
 
     def values(
@@ -92,7 +92,7 @@ class _TypeOfColumn(SettingType):
     ) -> tuple[str, str]:
         name, kind = super().convert(value, param, ctx)
         if kind not in TYPES:
-            self.fail(f"{kind!r} is no type: there are {', '.join(TYPES)}", param, ctx)
+            self.fail(f"{kind!r} is not a type: use {', '.join(TYPES)}", param, ctx)
         return name, kind
 
 
@@ -168,8 +168,10 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--input",
         "input_kind",
         type=click.Choice(KINDS),
-        help="What the input is, see below. [default: by a file's name; otherwise lines, and with "
-        "--json records]",
+        help=(
+            "The kind of the input, see below. [default: by the file's name; otherwise lines, "
+            "or records with --json]"
+        ),
     ),
     click.option("--key-field", metavar="FIELD", help="The field that is the key."),
     click.option(
@@ -177,7 +179,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "header_fields",
         metavar="[NAME=]FIELD",
         multiple=True,
-        help="A field that is a header, may be given many times; a null one is left out.",
+        help="A field that is a header; may be given many times; a null is left out.",
     ),
     click.option("--partition-field", metavar="FIELD", help="The field that is the partition."),
     click.option(
@@ -185,32 +187,34 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         metavar="FIELD",
         help="The field that is the time: milliseconds since 1970, or ISO 8601.",
     ),
-    click.option("--value-field", metavar="FIELD", help="The field that is the value, alone."),
+    click.option("--value-field", metavar="FIELD", help="The field that is the whole value."),
     click.option(
         "--omit-field",
         "omitted",
         metavar="FIELD",
         multiple=True,
-        help="A field that is left out of the value, may be given many times.",
+        help="A field to leave out of the value; may be given many times.",
     ),
     click.option(
         "--csv-delimiter",
         metavar="LETTER",
         callback=_delimiter,
-        help="What is between cells: one letter, or tab. [default: , and of tsv tab]",
+        help="The separator of cells: one character, or tab. [default: , and of tsv tab]",
     ),
     click.option(
         "--csv-columns",
         metavar="A,B,C",
-        help="The columns' names, where the first row has none.",
+        help="The columns' names, if the first row is data.",
     ),
     click.option(
         "--csv-type",
         "csv_types",
         type=_TypeOfColumn(),
         multiple=True,
-        help=f"The type of a column, may be given many times: {', '.join(TYPES)}. [default: that "
-        "of the schema, or string]",
+        help=(
+            f"The type of a column; may be given many times: {', '.join(TYPES)}. [default: "
+            "that of the schema, or string]"
+        ),
     ),
-    click.option("--csv-null", metavar="TEXT", help="Cells with that text are null."),
+    click.option("--csv-null", metavar="TEXT", help="The text of cells that are null."),
 )

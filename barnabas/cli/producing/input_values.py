@@ -113,9 +113,7 @@ def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValu
     if not fields.is_used():
         return InputValue(place, key, value)
     if not isinstance(value, dict):
-        raise CommandError(
-            f"{place} is no JSON object, and has no field for --key-field and others"
-        )
+        raise CommandError(f"{place} is not a JSON object, which --key-field and other fields need")
     found = InputValue(
         place,
         key if fields.key is None else _field(place, value, fields.key, "--key-field"),
@@ -178,7 +176,7 @@ def _partition(place: str, value: Mapping[str, Any], field: str | None) -> int |
         return None
     if type(found) is not int or found < 0:
         raise CommandError(
-            f"{place}, field {field!r} (--partition-field): {json.dumps(found)} is no partition"
+            f"{place}, field {field!r} (--partition-field): {json.dumps(found)} is not a partition"
         )
     return found
 
@@ -201,6 +199,6 @@ def _time_ms(place: str, value: Mapping[str, Any], field: str | None) -> int | N
     elif type(found) is int and found >= 0:
         return found
     raise CommandError(
-        f"{place}, field {field!r} (--time-field): {json.dumps(found, ensure_ascii=False)} is no "
-        "time: write milliseconds since 1970, or 2026-11-22T14:00:00+01:00"
+        f"{place}, field {field!r} (--time-field): {json.dumps(found, ensure_ascii=False)} is "
+        "not a time: write milliseconds since 1970, or 2026-11-22T14:00:00+01:00"
     )

@@ -108,8 +108,8 @@ class RecordSender:
         if partition is not None and partition not in self._partitions:
             count = count_text(len(self._partitions), "partition")
             raise CommandError(
-                f"the topic {self._topic!r} has {count}, and a record is for number {partition}: "
-                "pass --by-key, or create the topic with as many as the other topic"
+                f"the topic {self._topic!r} has {count}, and a record is for partition "
+                f"{partition}: pass --by-key, or add partitions to the topic"
             )
 
     def _send_one(self, record: InputRecord) -> None:

@@ -52,7 +52,7 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
             found[_NAMES[name]] = value
         elif name.startswith(OF_REGISTRY) and name not in _PASSED_OVER:
             raise CommandError(
-                f"--client-config: {name} is unknown here; known are {', '.join(sorted(_NAMES))}"
+                f"--client-config: {name} is unknown; use one of {', '.join(sorted(_NAMES))}"
             )
     for key in ("ca", "certificate"):
         if found.get(key, "").endswith((".jks", ".p12", ".pfx")):

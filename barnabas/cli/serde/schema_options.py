@@ -59,8 +59,8 @@ class SchemaOptions(NamedTuple):
             settings = settings._replace(ca=self.registry_ca)
         if not settings.url:
             raise click.UsageError(
-                "`registry` needs to know where that is: pass --schema-registry "
-                f"http://HOST:PORT, or set the environment's {ENVIRONMENT}"
+                "`registry` needs an address: pass --schema-registry http://HOST:PORT, or set "
+                f"the environment's {ENVIRONMENT}"
             )
         return registry_client(settings, connection.timeout_s)
 
@@ -154,8 +154,10 @@ _OF_REGISTRY = (
         metavar="URL",
         envvar=ENVIRONMENT,
         show_envvar=True,
-        help="Where the schema registry is. On the command line, and without --key-schema and "
-        "--value-schema, it is for values.",
+        help=(
+            "The schema registry's address. On the command line, and without --key-schema and "
+            "--value-schema, it is for values."
+        ),
     ),
     click.option(
         "--schema-registry-ca",
@@ -169,7 +171,10 @@ _PROTO_PATH = click.option(
     metavar="DIRECTORY",
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
-    help="Where imports of a .proto file are, may be given twice. [default: the file's own]",
+    help=(
+        "The directory of a .proto file's imports; may be given many times. [default: the "
+        "file's own]"
+    ),
 )
 
 

@@ -69,7 +69,7 @@ class SchemaSourceType(click.ParamType[SchemaSource]):
             hint = "write registry, or a file's name" if not is_registered else "or an id"
             self.fail(f"there is no file {rest!r}: {hint}", param, ctx)
         if file.suffix not in KINDS:
-            self.fail(f"{rest!r} has no known end: {KINDS_TEXT}", param, ctx)
+            self.fail(f"{rest!r} has an unknown suffix: use {KINDS_TEXT}", param, ctx)
         return SchemaSource(is_registered, None, file)
 
     def shell_complete(

@@ -85,7 +85,7 @@ class Decoder:
         return [
             next(decoded)
             if len(one) <= MOST_PART_BYTES
-            else _error(one, f"it has {len(one):,} bytes: more than are decoded here")
+            else _error(one, f"it has {len(one):,} bytes: more than the console decodes")
             for one in parts
         ]
 
@@ -107,7 +107,7 @@ class Decoder:
             while len(done) < len(parts):
                 rest = parts[len(done) :]
                 if restarts > MOST_RESTARTS or self._is_closed:
-                    words = "it was not decoded, since others ended the process that decodes"
+                    words = "it was not decoded, since other records ended the decoding process"
                     done += [_error(one, words) for one in rest]
                     break
                 try:
@@ -117,7 +117,7 @@ class Decoder:
                     words = (
                         f"decoding took more than {ANSWER_S:g} s"
                         if isinstance(error, TimeoutError)
-                        else "the process that decodes ended at it"
+                        else "it ended the decoding process"
                     )
                     logger.warning("schema %d: %s", schema_id_of(parts[at]), words)
                     done.append(_error(parts[at], words))

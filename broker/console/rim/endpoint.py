@@ -167,7 +167,7 @@ class Console:
             if request.method == "POST":
                 return self._changed(request)
             if request.method != "GET":
-                return error_response(405, "The console is asked by GET and POST.")
+                return error_response(405, "The console takes GET and POST only.")
             return self._shown(request)
         except LoginNeeded:
             return json_response({"error": "Log in first.", "login": True}, 401)
@@ -198,10 +198,10 @@ class Console:
         viewer = self._logins.viewer(request)
         write = self._writes.get(request.path)
         if write is None:
-            return error_response(405, f"Nothing is changed at {request.path}: it is only shown.")
+            return error_response(405, f"{request.path} takes GET only.")
         if not self._server.broker.config.barnabas_console_writes:
             raise BadRequest(
-                "The page changes nothing here. Start the broker with --console-writes to let it "
+                "The console is read-only. Start the broker with --console-writes to let it "
                 "produce and replay records.",
                 403,
             )
@@ -210,7 +210,7 @@ class Console:
     def _guarded(self, answer: Callable[[], Response]) -> Response:
         """The answer, made under the lock, or the answer for its error."""
         if not self._turn.acquire(timeout=BUSY_AFTER_S):
-            return error_response(503, "Too many look at once: try again in a while.")
+            return error_response(503, "Too many requests at once: try again in a while.")
         try:
             self._source.run(self._watch.touch())
             return answer()
@@ -290,7 +290,7 @@ def _body(request: Request) -> dict[str, Any]:
     """
     origin, host = request.headers.get("Origin"), request.headers.get("Host") or ""
     if origin is not None and origin.partition("://")[2].lower() != host.lower():
-        raise BadRequest("A page of another host may not send this.", 403)
+        raise BadRequest("Requests from pages of other hosts are refused.", 403)
     if request.headers.get_content_type() != "application/json":
         raise BadRequest("The body has to be JSON, with the Content-Type application/json.")
     try:

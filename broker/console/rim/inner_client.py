@@ -84,7 +84,7 @@ class InnerClient:
         while len(data) < size:
             piece = self._sock.recv(min(size - len(data), 1 << 16))
             if not piece:
-                raise InnerClientError("the broker ended the connection; its log may say why")
+                raise InnerClientError("the broker closed the connection; its log may say why")
             data += piece
         return bytes(data)
 

@@ -86,7 +86,7 @@ class Logins:
             self._sessions.failed(host, now_ms)
         mechanism = self._mechanism(listener, user)
         if not self._at_once.acquire(timeout=10):
-            raise BadRequest("Too many log in at once: try again.", 429)
+            raise BadRequest("Too many logins at once: try again.", 429)
         try:
             login(self._server, listener, mechanism, user, password, host)
         except LoginRefused:
@@ -123,8 +123,7 @@ class Logins:
             if set(BY_STRENGTH) & set(listener.config.sasl_mechanisms) and listener.config.has_sasl:
                 return listener
         raise BadRequest(
-            "No user can log in to this page: it needs a listener with SCRAM or PLAIN, and the "
-            "broker has none."
+            "No user can log in to this page: the broker needs a listener with SCRAM or PLAIN."
         )
 
     def _mechanism(self, listener: Listener, user: str) -> str:

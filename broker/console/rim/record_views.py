@@ -166,7 +166,7 @@ class RecordViews:
         if len(logs) > MOST_PARTITIONS:
             raise BadRequest(
                 f"Topic {topic!r} has {len(logs):,} partitions, and {MOST_PARTITIONS:,} are "
-                "searched at once: name some, as `0,1,2`, in the field for partitions."
+                "searched at most: name some, as `0,1,2`, in the field for partitions."
             )
         rows = {}
         for log in logs:
@@ -274,7 +274,7 @@ def _condition(query: Query) -> Condition | None:
         try:
             conditions.append(parse_filter(filter_text))
         except FilterError as error:
-            raise BadRequest(f"The filter cannot be read: {error}.", at=error.at) from error
+            raise BadRequest(f"The filter is wrong: {error}.", at=error.at) from error
     if not conditions:
         return None
     return lambda facts: all(condition(facts) for condition in conditions)

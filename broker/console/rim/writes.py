@@ -153,7 +153,9 @@ class Writes:
                 _end(coordinator, producer, committed=True)
                 return offsets
         except InnerClientError as error:
-            raise BadRequest(f"It is not known whether it was written: {error}.") from error
+            raise BadRequest(
+                f"Whether it was written is unknown: {error}. Look at the topic."
+            ) from error
 
 
 class Clients(ExitStack):
@@ -289,7 +291,7 @@ def _choice(record: NewRecord, count: int) -> int:
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        raise BadRequest(f"`{name}` has to be given.")
+        raise BadRequest(f"`{name}` is missing.")
     return value
 
 

@@ -7,7 +7,7 @@ import { card, empty, table } from "./parts.js";
 export function settings(data, state) {
   const all = state.query.all === "yes";
   const shown = data.settings.filter((row) => all || !row.is_default);
-  return card("Settings", h("label", { class: "check" }, h("input", { type: "checkbox", checked: all, "data-action": "all-settings" }), "those with their defaults, too"),
+  return card("Settings", h("label", { class: "check" }, h("input", { type: "checkbox", checked: all, "data-action": "all-settings" }), "include defaults"),
     shown.length ? table(["Setting", "Value", "From"], shown.map((row) => [row.name, [
       h("span", { "data-tip": row.documentation }, row.name), row.is_secret ? h("i", {}, "secret") : row.value === "" ? h("i", {}, "empty") : row.value ?? h("i", {}, "none"), row.source]]), "Settings of the topic")
       : empty("The topic has no settings of its own.", "It uses the broker's."));

@@ -11,7 +11,7 @@ export function chart(label, samples, now, written) {
   const highest = Math.max(0, ...points.map(([, value]) => value));
   const since = samples.length ? Math.min(HOUR_MS, samples[0][0]) : 0;
   const span = Math.max(since, 60000);
-  const words = `${label}: ${now === null || now === undefined ? "not known yet" : `${written(now)} now`}${points.length > 1 ? `, at most ${written(highest)} in ${duration(span)}` : ""}`;
+  const words = `${label}: ${now === null || now === undefined ? "unknown yet" : `${written(now)} now`}${points.length > 1 ? `, at most ${written(highest)} in ${duration(span)}` : ""}`;
   return h("figure", { class: "chart", key: label },
     h("figcaption", {}, h("span", {}, label), h("b", {}, now === null || now === undefined ? "…" : written(now))),
     h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": words, "data-tip": words },

@@ -77,9 +77,9 @@ export function groups(data, state) {
   const { query } = state;
   return [
     h("h1", {}, "Groups ", h("span", { class: "muted" }, query.search ? count(data.total, "match", "matches") : number(data.total))),
-    card("Those that wait or are behind come first, or by a column", h("div", { class: "tools" }, search(query.search || "", "Find a group")),
+    card("Waiting and lagging groups first, or sorted by a column", h("div", { class: "tools" }, search(query.search || "", "Find a group")),
       data.total ? list("groups", COLUMNS, data, query, (row) => row.group)
-        : query.search ? empty(`No group has “${query.search}” in its name.`) : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind.")),
+        : query.search ? empty(`No group has “${query.search}” in its name.`) : empty("No groups.", "Consumers with a group.id appear here, with their lag.")),
   ];
 }
 
@@ -144,6 +144,6 @@ export function inFlight(data, state) {
   return [
     ...head(data, "in-flight"),
     card("In flight", null, data.total ? list("in-flight", IN_FLIGHT, data, state.query, (row) => `${row.topic}-${row.partition}-${row.first_offset}`)
-      : empty("Nothing is in flight.", "Records show here while a member holds them, or when they wait for another delivery.")),
+      : empty("Nothing is in flight.", "Records appear here while a member holds them, or while they wait for another delivery.")),
   ];
 }

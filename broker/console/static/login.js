@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 export function loginForm(state) {
   return h("section", { class: "card login", key: "login", "aria-label": "Log in" },
     h("h1", {}, "Log in"),
-    h("p", { class: "muted" }, "This broker has users. The page shows what yours may see."),
+    h("p", { class: "muted" }, "This broker has users. The console shows what your user may read."),
     h("form", { "data-form": "login", class: "stack" },
       h("label", { class: "field" }, h("span", {}, "User"), h("input", { name: "user", autocomplete: "username", required: true, spellcheck: "false", autocapitalize: "none" })),
       h("label", { class: "field" }, h("span", {}, "Password"), h("input", { name: "password", type: "password", autocomplete: "current-password", required: true })),

@@ -132,7 +132,7 @@ function refused(error) {
 
 function lost() {
   state.connection = "lost";
-  notice("The broker does not answer: it has stopped, or cannot be reached. What is shown is what it was; this page goes on by itself when it is back.");
+  notice("The broker does not answer: it has stopped, or cannot be reached. The page shows the last known state, and renews itself when the broker is back.");
 }
 
 export async function look(offset) {

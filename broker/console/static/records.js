@@ -13,7 +13,7 @@ export function recordsPanel(state, strip, chosen) {
         h("button", { type: "submit" }, "Look"))),
     records ? list(state, records) : h("div", { class: "empty" },
       h("p", { class: "empty-title" }, "Choose a span above, or an offset."),
-      h("p", {}, "Records show as text, JSON or hex. Nothing is consumed by looking, and no group moves.")));
+      h("p", {}, "Records show as text, JSON or hex. Reading here commits no offsets.")));
 }
 
 function list(state, records) {
@@ -22,9 +22,9 @@ function list(state, records) {
   const { records: rows, next_offset: next, problem } = records.data;
   return [
     rows.length ? h("ul", { class: "records" }, rows.map((row) => record(state, row)))
-      : problem ? null : h("p", { class: "empty" }, "No records from there on yet."),
+      : problem ? null : h("p", { class: "empty" }, "No records at or after this offset yet."),
     problem ? h("p", { class: "note warn" }, problem) : null,
-    next !== null ? h("button", { type: "button", "data-action": "records-from", "data-offset": next }, `Go on from ${number(next)}`) : null,
+    next !== null ? h("button", { type: "button", "data-action": "records-from", "data-offset": next }, `Continue from ${number(next)}`) : null,
   ];
 }
 

@@ -82,7 +82,7 @@ function stableLine(strip, isBefore) {
   return h("i", {
     key: "stable",
     class: `stable-line${isHeld ? " holds" : ""}${isBefore ? " before" : ""}`,
-    "data-tip": `last stable offset ${number(strip.last_stable_offset)}: readers of committed records get as far as here`,
+    "data-tip": `last stable offset ${number(strip.last_stable_offset)}: read_committed consumers read up to here`,
   });
 }
 
@@ -93,7 +93,7 @@ const MOST_LANES = 12;
 export function largeStrip(strip, most, chosen) {
   const spans = spansOf(strip).slice(-most);
   if (!spans.length) {
-    return h("p", { class: "empty" }, strip.problem || "No records yet. They show here as they come.");
+    return h("p", { class: "empty" }, strip.problem || "No records yet. New records appear here.");
   }
   const columns = ["1.2rem", ...spans.map((span) => `minmax(0, ${weight(span).toFixed(2)}fr)`), "2.2rem"];
   const at = new Map(spans.map((span, index) => [span, index + 2]));

@@ -59,10 +59,10 @@ function found(state, topic) {
 }
 
 function said(search) {
-  const looked = `${count(search.scanned, "record")} looked at`;
+  const looked = `${count(search.scanned, "record")} searched`;
   if (search.isRunning) return `${count(search.rows.length, "record")} found, ${looked} …`;
   if (!search.rows.length) return search.cursor === null ? `Nothing found: ${looked}, to the beginning.` : `Nothing found yet: ${looked}.`;
-  return `${count(search.rows.length, "record")}, the newest first; ${looked}${search.cursor === null ? "" : ", older ones are left"}`;
+  return `${count(search.rows.length, "record")}, the newest first; ${looked}${search.cursor === null ? "" : ", older ones were not searched"}`;
 }
 
 const isDecoded = (row) => ["key", "value"].some((part) => row.decoded?.[part]?.json);

@@ -57,10 +57,10 @@ export function transactions(data, state) {
   const { query } = state;
   return [
     h("h1", {}, "Open transactions ", h("span", { class: "muted" }, query.search ? count(data.total, "match", "matches") : number(data.total))),
-    card("The oldest first, or by a column", h("div", { class: "tools" }, search(query.search || "", "Find a transaction")),
+    card("The oldest first, or sorted by a column", h("div", { class: "tools" }, search(query.search || "", "Find a transaction")),
       data.total ? list("transactions", COLUMNS, data, query, (row) => row.producer_id)
         : query.search ? empty(`No open transaction has “${query.search}” in its name.`)
-          : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists those at rest, too."])),
+          : empty("No open transactions.", "A transaction appears here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists inactive ones, too."])),
   ];
 }
 
@@ -78,7 +78,7 @@ export function transaction(data, state) {
     crumbs([["#/transactions", "Transactions"]], producer(data)),
     h("h1", {}, producer(data), " ", h("span", { class: "muted" }, `open for ${duration(data.age_ms)}`)),
     h("div", { class: `verdict ${data.hanging || isLong(data) ? "bad" : "waits"}`, key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
-      h("p", {}, data.held ? `It holds readers of committed records back by ${count(data.held, "offset")}. ` : "No reader waits for it. ", ends,
+      h("p", {}, data.held ? `It holds read_committed consumers back by ${count(data.held, "offset")}. ` : "No reader waits for it. ", ends,
         ` Producer ${data.producer_id}, epoch ${data.producer_epoch}${data.client ? `, from ${data.client}` : ""}; ${stateWords(data.state)}.`)),
     timeoutBar(data),
     card("Partitions", h("span", { class: "muted" }, number(data.total)), data.total ? list("transaction", PLACES, data, state.query, (row) => `${row.topic}-${row.partition}`)

@@ -45,10 +45,10 @@ export function overview(data, state) {
       h("div", { class: "side-column" },
         card("Open transactions", data.totals.open_transactions > data.transactions.length ? h("a", { href: "#/transactions" }, `all ${number(data.totals.open_transactions)}`) : null,
           data.transactions.length ? h("ul", { class: "rows" }, data.transactions.map(transactionRow))
-            : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.")),
+            : empty("No open transactions.", "A transaction appears here from its first partition to its last marker.")),
         card("Groups", data.totals.groups > data.groups.length ? h("a", { href: "#/groups" }, `all ${number(data.totals.groups)}`) : null,
           data.groups.length ? h("ul", { class: "rows" }, data.groups.map(groupRow))
-            : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind.")))),
+            : empty("No groups.", "Consumers with a group.id appear here, with their lag.")))),
   ];
 }
 
@@ -62,7 +62,7 @@ function verdict(data) {
         h("p", {}, "No reader waits for a transaction, but the lag grows of ", h("b", {}, growing.map((group) => group.group).join(", ")), "."));
     }
     const words = data.totals.held_partitions
-      ? `${count(data.totals.held_partitions, "partition")} ${data.totals.held_partitions === 1 ? "waits" : "wait"} for a transaction that has only just begun.`
+      ? `${count(data.totals.held_partitions, "partition")} ${data.totals.held_partitions === 1 ? "waits" : "wait"} for a transaction that began recently.`
       : "No reader waits for a transaction.";
     return h("div", { class: "verdict good", role: "status", key: "verdict" }, h("i", { "aria-hidden": "true" }, "✓"), h("p", {}, words));
   }
@@ -103,7 +103,7 @@ function topics(data, state) {
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: state.query.internal === "true", "data-action": "internal" }), "internal topics")),
     legend(),
     page.rows.length ? page.rows.map((topic) => topicRow(topic, state))
-      : empty(`No topic has “${state.query.search}” in its name.`, "The search looks at names alone."),
+      : empty(`No topic has “${state.query.search}” in its name.`, "The search compares names only."),
     page.total > page.rows.length ? h("p", { class: "pages" }, h("a", { href: hashOf(["topics"], { search: state.query.search, internal: state.query.internal }) }, `All ${number(page.total)} topics`)) : null);
 }
 
@@ -119,7 +119,7 @@ function topicRow(topic, state) {
 
 function stripRow(strip, state) {
   const behind = held(strip);
-  return h("a", { class: "strip-row", key: `${strip.topic}-${strip.partition}`, href: link.partition(strip.topic, strip.partition), "aria-label": `${summary(strip)}. Look into it` },
+  return h("a", { class: "strip-row", key: `${strip.topic}-${strip.partition}`, href: link.partition(strip.topic, strip.partition), "aria-label": `${summary(strip)}. Show details` },
     h("span", { class: "strip-name" }, strip.partition),
     smallStrip(strip, state.spans),
     h("span", { class: "strip-end" }, h("b", {}, number(strip.high_watermark)), behind ? h("span", { class: "held-count" }, `${number(behind)} held`) : h("span", { class: "muted" }, "all stable")));
@@ -128,10 +128,10 @@ function stripRow(strip, state) {
 function firstSteps(data) {
   const { address } = data.broker;
   return card("The log", null, empty("No topics yet.",
-    ["Make one: ", code(`barnabas topics create orders --partitions 3 -b ${address}`)],
-    ["Or write to one, which makes it: ", code(`echo hello | barnabas produce greetings -b ${address}`)],
+    ["Create one: ", code(`barnabas topics create orders --partitions 3 -b ${address}`)],
+    ["Or write to one, which creates it: ", code(`echo hello | barnabas produce greetings -b ${address}`)],
     ["In a transaction: ", code(`echo hello | barnabas produce greetings --transactional-id first -b ${address}`)],
-    "It shows here at once; this page renews itself."));
+    "It appears here at once; the page renews itself."));
 }
 
 // --- topic and partition ------------------------------------------------------------------------
@@ -158,7 +158,7 @@ export function settings(data, state) {
 
 export function write(data, state) {
   return [...topicHead(data, "write"), data.writes ? writing(state, data.topic)
-    : empty("The page changes nothing here.", ["Start the broker with ", code("--console-writes"), " to produce and replay records."])];
+    : empty("The console is read-only.", ["Start the broker with ", code("--console-writes"), " to produce and replay records."])];
 }
 
 function topicHead(data, tab) {
@@ -174,7 +174,7 @@ export function partition(data, state) {
   const { strip } = data;
   const [name, index] = state.route.arguments;
   const title = `${name}-${index}`;
-  if (!strip) return [h("h1", {}, title), empty("Its log cannot be read.", "The broker's own log says why.")];
+  if (!strip) return [h("h1", {}, title), empty("Its log cannot be read.", "The broker's log says why.")];
   const chosen = spansOf(strip).find((span) => span.first === state.chosen) || null;
   const isBack = strip.end_offset < strip.log_end_offset;
   const shown = strip.spans.slice(-state.wideSpans);
@@ -195,7 +195,7 @@ export function partition(data, state) {
       recordsPanel(state, strip, chosen),
       h("div", { class: "side-column" },
         card("Open here", null, data.transactions.length ? h("ul", { class: "rows" }, data.transactions.map(transactionRow))
-          : empty("Nothing is open here.", "Readers of committed records get to the end.")),
+          : empty("No open transactions here.", "read_committed consumers read to the end.")),
         card("Groups that read it", null, data.groups.length ? h("ul", { class: "rows" }, data.groups.map((group) => readerRow(group)))
           : empty("No group has committed an offset here.")))),
   ];
@@ -227,11 +227,11 @@ export function requests(data, state) {
     h("h1", {}, "Requests"),
     figures({ ...data }, state),
     h("div", { class: "columns even" },
-      card("By request", h("span", { class: "muted" }, `counted for ${duration(data.requests.counted_for_ms)}, since somebody looks`),
+      card("By request", h("span", { class: "muted" }, `counted for ${duration(data.requests.counted_for_ms)} since a page was opened`),
         apis.length ? table(["Request", "Now / s", "In all"], apis.map(([api, total]) => [api, [api, rate(state.apiRates[api] || 0), number(total)]]))
-          : empty("No requests yet.", seconds < 3 ? "They are counted from now on." : "No client asks for anything.")),
+          : empty("No requests yet.", seconds < 3 ? "They are counted from now on." : "No client sends requests.")),
       card("Errors in answers", null, data.errors.length
         ? table(["Request", "Error", "In all"], data.errors.map((row) => [row.api + row.error, [row.api, code(row.error), number(row.count)]]))
-        : empty("No errors.", "Kafka's error codes show here, by request."))),
+        : empty("No errors.", "Kafka's error codes appear here, by request."))),
   ];
 }

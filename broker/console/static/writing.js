@@ -18,7 +18,7 @@ export function writing(state, topic) {
       field("partition", "Partition (empty: by the key)", { inputmode: "numeric", pattern: "[0-9]*" }),
       transaction(), h("button", { type: "submit", class: "strong", disabled: state.isWriting }, "Produce"))),
     card("Replay records", null, h("form", { "data-form": "replay", class: "stack" },
-      h("p", { class: "muted" }, `What the search in Records of ${topic} finds, at most 1,000 records, the oldest first: key, value, headers and time are copied.`),
+      h("p", { class: "muted" }, `Copies the records that the search in Records of ${topic} finds, at most 1,000, the oldest first, with key, value, headers and time.`),
       field("text", "Text in key, value or header", { maxlength: "1000", value: state.query.text || "" }),
       field("filter", "Filter", { maxlength: "1000", value: state.query.filter || "" }),
       field("to", "Into the topic", { required: true, maxlength: "249" }),
@@ -50,7 +50,7 @@ async function write(state, path, body, said, draw) {
   try {
     state.written = { words: said(await send(path, body)) };
   } catch (error) {
-    state.written = { words: error.isAnswer ? error.message : "The broker does not answer: it is not known whether it was written.", isWrong: true };
+    state.written = { words: error.isAnswer ? error.message : "The broker does not answer: whether it was written is unknown.", isWrong: true };
   }
   state.isWriting = false;
   draw();

@@ -44,7 +44,7 @@ class ControlledClock:
     def advance(self, by_ms: int) -> None:
         """Move both clocks forward. Raises: ValueError for a negative number."""
         if by_ms < 0:
-            raise ValueError("time goes forward only")
+            raise ValueError("the clock can only be moved forward")
         if self._frozen_at is not None:
             steady, wall = self._frozen_at
             self._frozen_at = steady + by_ms, wall + by_ms

@@ -172,7 +172,7 @@ class LateConnection:
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
         """A socket option. Raises: OSError, since it has no socket."""
-        raise OSError(errno.ENOTCONN, "its client has hung up")
+        raise OSError(errno.ENOTCONN, "its client closed the connection")
 
     def close(self) -> None:
         """Do nothing: it has no socket."""
@@ -591,7 +591,9 @@ class Control:
         """
         disk = disk_below(self._broker.logs.disk)
         if not isinstance(disk, ForgetfulDisk):
-            raise ValueError("this broker's disk does not know what was flushed")
+            raise ValueError(
+                "this broker's disk does not record what was flushed: start it with --test-control"
+            )
         self.server.is_closed = True  # from now on no answer is sent and no data are written
         disk.lose_power()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()

@@ -149,14 +149,14 @@ class _Calls:
     async def advance(self, values: Values) -> Any:
         unknown = [name for name in values if name not in _UNITS_MS]
         if unknown or not values:
-            raise ValueError(f"by how much: any of {', '.join(_UNITS_MS)}, as numbers")
+            raise ValueError(f"say by how much, with numbers in any of {', '.join(_UNITS_MS)}")
         by_ms = 0.0
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"`{name}` has to be a number, not {value!r}")
             by_ms += value * _UNITS_MS[name]
         if not by_ms <= LONGEST_ADVANCE_MS:
-            raise ValueError("time goes on by a hundred years at most")
+            raise ValueError("the clock can be moved by a hundred years at most")
         await self._control.advance(round(by_ms))
         return await self.time({})
 
@@ -186,7 +186,7 @@ class _Calls:
     async def requests(self, values: Values) -> Any:
         unknown = [name for name in values if name not in _FILTERS]
         if unknown:
-            raise ValueError(f"no filter {unknown[0]!r}: there are {', '.join(_FILTERS)}")
+            raise ValueError(f"unknown filter {unknown[0]!r}: use {', '.join(_FILTERS)}")
         for name, value in values.items():
             if name != "after" and not isinstance(value, str):
                 raise ValueError(f"`{name}` has to be a text, not {value!r}")
@@ -243,7 +243,7 @@ class _Calls:
     async def move_leader(self, values: Values) -> Any:
         topic, index, node_id = _values_of(values, "topic", "partition", "broker")
         if not _NUMBER.fullmatch(str(index)):
-            raise ValueError(f"`partition` has to be the index of one, not {index!r}")
+            raise ValueError(f"`partition` has to be a partition's index, not {index!r}")
         self._control.change(
             self._control.server.broker.failover.move_leader,
             str(topic), int(index), _node_id(node_id), self._control.server.now_ms(),

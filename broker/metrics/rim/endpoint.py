@@ -40,7 +40,7 @@ class MetricsEndpoint:
 
     def _answer(self, request: Request) -> Response:
         if request.method != "GET":
-            return error_response(405, "metrics are only read: GET /metrics")
+            return error_response(405, "only GET /metrics is supported")
         if request.path == "/":
             return Response(200, b"Barnabas: see /metrics\n", "text/plain; charset=utf-8")
         if request.path != PATH:

@@ -68,15 +68,15 @@ SHARE_GROUPS = (
         "Records whose locks have expired (Kafka: AcquisitionLockTimeoutPerSec of "
         "SharePartitionMetrics).",
         (),
-        Chart("Records that come again", "locks that expired"),
+        Chart("Records delivered again", "locks that expired"),
         read=_count(lambda counts: counts.lock_timeouts),
     ),
     counter(
         "barnabas_share_given_up_records_total",
-        "Records that are not delivered any more, since they were delivered "
+        "Records that are no longer delivered, since they were delivered "
         "share.delivery.count.limit times.",
         (),
-        Chart("Records that come again", "given up"),
+        Chart("Records delivered again", "given up"),
         read=_count(lambda counts: counts.given_up),
     ),
     gauge(
@@ -89,7 +89,7 @@ SHARE_GROUPS = (
     ),
     gauge(
         "barnabas_share_partitions",
-        "Share partitions in memory: of groups with a member that fetches.",
+        "Share partitions in memory, which are those of groups with a member that fetches.",
         (),
         Chart("Share partitions", "in memory"),
         now=_now(lambda shares: len(shares.partitions)),
@@ -115,7 +115,7 @@ SHARE_GROUPS = (
     ),
     gauge(
         "barnabas_share_partition_in_flight_records",
-        "The same by share partition (Kafka: InFlightMessageCount).",
+        "Records in flight by share partition (Kafka: InFlightMessageCount).",
         ("group", "topic", "partition"),
         detail=Detail.PARTITIONS,
         read=lambda seen: (

@@ -195,8 +195,8 @@ def _request_times(seen: Seen) -> Histograms:
 REQUESTS = (
     histogram(
         "barnabas_request_seconds",
-        "The time from the arrival of a request until its answer is handed to the socket. A "
-        "consumer's Fetch waits for data because it asks to.",
+        "The time from the arrival of a request until its answer is handed to the socket. It "
+        "includes a Fetch's wait for data, which the consumer requests.",
         ("api",),
         Chart("Requests", "requests", of="rate", unit="reqps", at_a_glance=True),
         Chart("Requests by API", "{{api}}", by=("api",), of="rate", unit="reqps"),
@@ -205,15 +205,15 @@ REQUESTS = (
             "{{api}}",
             by=("api",),
             where='api!="Fetch"',
-            about="Without Fetch, which waits for data because the consumer asks it to.",
+            about="Without Fetch, which waits for data when there is none.",
         ),
         buckets=_request_times,
     ),
     histogram(
         "barnabas_request_phase_seconds",
-        "The same time by phase. queue: until the loop reached it; work: the broker handled it; "
-        "wait: parked, for data, members or time; disk: parked until a flush. A request that was "
-        "not parked counts as 0 in the last two.",
+        "The time of requests by phase. queue: until the loop reached the request; work: the "
+        "broker handled it; wait: parked, for data, members or time; disk: parked until a "
+        "flush. A request that was not parked counts as 0 in the last two.",
         ("api", "phase"),
         Chart(
             "Where the time goes",
@@ -259,9 +259,9 @@ REQUESTS = (
     ),
     counter(
         "barnabas_connections_opened_total",
-        "Connections that were accepted since the start.",
+        "Connections accepted since the start.",
         (),
-        Chart("Connections", "opened a second"),
+        Chart("Connections", "opened per second"),
     ),
     counter(
         "barnabas_authentications_total",
@@ -269,25 +269,25 @@ REQUESTS = (
         "result: succeeded or failed. Mechanism TLS: by a certificate; none: refused before one "
         "was chosen.",
         _LOGIN,
-        Chart("Connections", "failed logins a second", where='result="failed"'),
+        Chart("Connections", "failed logins per second", where='result="failed"'),
         read=_logins,
     ),
     counter(
         "barnabas_throttled_requests_total",
-        "Requests whose clients were above a quota and had to wait.",
+        "Requests that were throttled, since their clients exceeded a quota.",
         (),
-        Chart("Quotas", "throttled a second"),
+        Chart("Quotas", "throttled per second"),
     ),
     counter(
         "barnabas_client_metrics_pushes_total",
-        "Metrics that clients have pushed (KIP-714), by result: taken or refused. They are "
-        "counted, and not read.",
+        "Pushes of metrics by clients (KIP-714), by result: taken or refused. The broker does "
+        "not evaluate them.",
         ("result",),
         from_zero=(("taken",), ("refused",)),
     ),
     counter(
         "barnabas_client_metrics_bytes_total",
-        "The bytes of the pushed metrics that were taken.",
+        "Bytes of pushed metrics that were taken.",
     ),
     counter(
         "barnabas_received_bytes_total",
@@ -322,23 +322,26 @@ TRANSACTIONS = (
     ),
     gauge(
         "barnabas_last_stable_offset_lag_max",
-        "By how many offsets the last stable offset is behind the high watermark, of the partition "
-        "where it is farthest.",
+        "The largest distance of a partition's last stable offset from its high watermark, in "
+        "offsets.",
         (),
         Chart(
             "Last stable offset behind by",
             "offsets",
             of="max",
-            about="What read_committed readers do not see yet, on the partition where it is most.",
+            about=(
+                "Offsets that read_committed consumers cannot read yet, of the partition with "
+                "the most."
+            ),
             at_a_glance=True,
         ),
         read=lambda seen: max((row.stable_lag for row in seen.partitions), default=0),
     ),
     gauge(
         "barnabas_partitions_with_late_transactions",
-        "Partitions with a transaction whose producer last wrote more than "
-        "transaction.max.timeout.ms and five minutes ago: it hangs, and nothing will end it "
-        "(KIP-664). Without transactions of two-phase commit, which have no timeout.",
+        "Partitions with a hanging transaction (KIP-664): its producer last wrote more than "
+        "transaction.max.timeout.ms and five minutes ago, and no timeout ends it. Transactions "
+        "of two-phase commit, which have no timeout, do not count.",
         (),
         Chart("Partitions with hanging transactions", "partitions"),
         read=_late_partitions,
@@ -382,7 +385,7 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_group_lag_max",
-        "The lag of the group that is farthest behind, over all its partitions.",
+        "The largest lag of a group, over all its partitions.",
         (),
         Chart("Largest lag of a group", "offsets", of="max", at_a_glance=True),
         read=lambda seen: max((group.lag for group in seen.groups), default=0),
@@ -409,11 +412,11 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_topic_log_end_offset",
-        "The log end offsets of its partitions added up: its rate is the rate of records, with "
-        "control records.",
+        "The sum of the log end offsets of the topic's partitions: its rate is the rate of "
+        "records, including control records.",
         ("topic",),
         Chart(
-            "Records a second by topic",
+            "Records per second by topic",
             "{{topic}}",
             query="topk(10, sum by (topic) (deriv(barnabas_topic_log_end_offset"
             '{job=~"$job", topic=~"$topic"}[$__rate_interval])))',
@@ -424,8 +427,8 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_topic_last_stable_offset_lag_max",
-        "By how many offsets the last stable offset is behind, of the topic's partition where it "
-        "is farthest.",
+        "The largest distance of a last stable offset from its high watermark among the topic's "
+        "partitions, in offsets.",
         ("topic",),
         detail=Detail.TOPICS,
         read=_of_topic(lambda rows: max(row.stable_lag for row in rows)),
@@ -440,9 +443,9 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_group_lag",
-        "How many offsets the group's commits are behind the high watermarks, over the topic's "
-        "partitions that it has committed; before a first commit, what an open transaction holds "
-        "back from its members.",
+        "The distance of the group's commits from the high watermarks, in offsets, over the "
+        "topic's partitions with a commit; before the first commit, the offsets that an open "
+        "transaction holds back.",
         _GROUP_TOPIC,
         Chart(
             "Lag by group and topic",
@@ -455,7 +458,7 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_group_pending_offsets",
-        "Offsets of the group in transactions that are open.",
+        "Offsets of the group that wait for open transactions.",
         ("group",),
         detail=Detail.TOPICS,
         read=_of_group(lambda group: group.pending_count),
@@ -469,14 +472,14 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_partition_last_stable_offset",
-        "The end of what read_committed readers see.",
+        "The last stable offset: read_committed consumers read up to it.",
         _PARTITION,
         detail=Detail.PARTITIONS,
         read=_of_partition(lambda row: row.last_stable_offset),
     ),
     gauge(
         "barnabas_partition_high_watermark",
-        "The end of what readers see.",
+        "The high watermark: consumers read up to it.",
         _PARTITION,
         detail=Detail.PARTITIONS,
         read=_of_partition(lambda row: row.high_watermark),
@@ -490,7 +493,7 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_partition_last_stable_offset_lag",
-        "By how many offsets the last stable offset is behind the high watermark.",
+        "The distance of the last stable offset from the high watermark, in offsets.",
         _PARTITION,
         Chart(
             "Last stable offset behind, by partition",
@@ -524,14 +527,14 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_partition_open_transactions",
-        "Transactions that have data here and no marker.",
+        "Open transactions: those with data in the log and no marker.",
         _PARTITION,
         detail=Detail.PARTITIONS,
         read=_of_partition(lambda row: len(row.open_transactions)),
     ),
     gauge(
         "barnabas_group_partition_lag",
-        "How many offsets the group's commit is behind the high watermark.",
+        "The distance of the group's commit from the high watermark, in offsets.",
         _GROUP_PARTITION,
         Chart(
             "Lag by partition",
@@ -552,25 +555,25 @@ TOPICS_AND_GROUPS = (
 LOOP_AND_DISK = (
     histogram(
         "barnabas_flush_seconds",
-        "A flush: of one file, or of many together.",
+        "The time of a flush, of one file or of many together.",
         (),
         Chart("Flushes and fsyncs, 99 %", "flush"),
-        Chart("Fsyncs a second", "flushes", of="rate"),
+        Chart("Fsyncs per second", "flushes", of="rate"),
         buckets=lambda seen: [((), seen.source.measuring.instruments.flushes.buckets())],
     ),
     histogram(
         "barnabas_fsync_seconds",
-        "The fsync of one file by the thread that flushes. Those of topics' creation and of "
-        "checkpoints are done in the loop, and show as stalls.",
+        "The time of one file's fsync in the flusher's thread. Fsyncs of new topics and of "
+        "checkpoints happen in the loop, and show as stalls.",
         (),
         Chart("Flushes and fsyncs, 99 %", "fsync"),
-        Chart("Fsyncs a second", "fsyncs", of="rate"),
+        Chart("Fsyncs per second", "fsyncs", of="rate"),
         buckets=lambda seen: [((), seen.source.measuring.instruments.fsyncs.buckets())],
     ),
     gauge(
         "barnabas_loop_longest_stall_seconds",
-        "The longest round of the event loop in this minute and the last: no other request is "
-        "handled meanwhile.",
+        "The longest round of the event loop in this minute and the last one; other requests "
+        "wait during a round.",
         (),
         Chart("Longest stall of the loop", "stall", of="max", at_a_glance=True),
         Chart("Stalls of the loop", "longest", of="max"),
@@ -582,7 +585,7 @@ LOOP_AND_DISK = (
         (),
         Chart(
             "Stalls of the loop",
-            "in stalls of 5 ms or more, a second",
+            "in stalls of 5 ms or more, per second",
             query='sum(rate(barnabas_loop_stall_seconds_sum{job=~"$job"}[$__rate_interval]))',
         ),
         buckets=lambda seen: [((), seen.source.measuring.instruments.stalls.buckets())],
@@ -613,30 +616,30 @@ LOOP_AND_DISK = (
 OF_REPLICATION = (  # left out if no standby can follow
     gauge(
         "barnabas_replication_info",
-        "1; whether a broker that leads waits for its standby. A broker that does not lead "
-        "answers no scrape. The metrics of replication exist where barnabas.replication.port is "
-        "set.",
+        "1; the labels say whether the leader waits for its standby. A broker that does not "
+        "lead answers no scrape. The metrics of replication exist where "
+        "barnabas.replication.port is set.",
         ("role", "mode"),
         read=_of_standby(lambda state: _labelled(("role", "mode"), [(("leader", state.mode), 1)])),
     ),
     gauge(
         "barnabas_replication_standby_follows",
-        "1 where a standby has everything except what is in progress; else 0.",
+        "1 if a standby has everything except operations in progress; else 0.",
         (),
         Chart("Standby follows, in sync", "follows", of="max"),
         read=_of_standby(lambda state: int(state.follows)),
     ),
     gauge(
         "barnabas_replication_standby_in_sync",
-        "1 where the standby may take over by the lease; without a lease, where answers may wait "
-        "for it; else 0.",
+        "1 if the standby may take over by the lease; without a lease, if answers may wait for "
+        "it; else 0.",
         (),
         Chart("Standby follows, in sync", "may take over", of="max"),
         read=_of_standby(lambda state: int(state.is_in_sync)),
     ),
     gauge(
         "barnabas_replication_lag_seconds",
-        "How long ago a standby last had everything; it grows while there is no standby. Left out "
+        "How long ago a standby last had everything; it grows while there is no standby. Absent "
         "until a standby has had everything.",
         (),
         Chart("Behind by", "time", of="max"),
@@ -644,15 +647,14 @@ OF_REPLICATION = (  # left out if no standby can follow
     ),
     gauge(
         "barnabas_replication_lag_bytes",
-        "The leader's operations that are not sent to the standby yet, with the memory of the "
-        "operations themselves.",
+        "The memory of the leader's operations that are not sent to the standby yet.",
         (),
         Chart("Not sent to the standby", "bytes", of="max"),
         read=_of_standby(lambda state: state.lag_bytes),
     ),
     gauge(
         "barnabas_replication_lag_operations",
-        "Operations that the standby has not confirmed as applied; 0 where there is none.",
+        "Operations that the standby has not confirmed as applied; 0 without a standby.",
         read=_of_standby(lambda state: state.lag_operations),
     ),
     gauge(
@@ -662,8 +664,8 @@ OF_REPLICATION = (  # left out if no standby can follow
     ),
     gauge(
         "barnabas_replication_leader_epoch",
-        "The leader epoch of this node's claim: each take-over raises it, and each other start of "
-        "a leader, so changes() counts them. Left out without a lease.",
+        "The leader epoch of this node's claim: each take-over raises it, and each other start "
+        "of a leader, so changes() counts them. Absent without a lease.",
         read=_of_standby(lambda state: state.leader_epoch),
     ),
 )

@@ -281,17 +281,17 @@ class _Endpoint:
             return
         self._disk.publish = None
         logger.warning(
-            "the standby %s is gone: %s; %s", protocol.peer, reason,
-            "answers go out without it" if leading.settings.may_be_alone
-            or not leading.settings.is_sync else "answers wait for one",
+            "the standby %s disconnected: %s; %s", protocol.peer, reason,
+            "answers are sent without it" if leading.settings.may_be_alone
+            or not leading.settings.is_sync else "answers wait for a standby",
         )  # fmt: skip
         leading.on_closed()
 
     def _warn_of_stranger(self, protocol: _StandbyProtocol, reason: str) -> None:
         if not self._is_closed and self._lines.may_write(REFUSED, "", self.leader.now_ms()):
             logger.warning(
-                "a connection from %s to barnabas.replication.port ended before it was a "
-                "standby's: %s",
+                "a connection from %s to barnabas.replication.port ended before its standby was "
+                "accepted: %s",
                 protocol.peer,
                 reason,
             )
@@ -311,7 +311,7 @@ class _Endpoint:
             if row.kind == REFUSED:
                 logger.warning(
                     "%d more connections to barnabas.replication.port ended within a minute "
-                    "before they were a standby's",
+                    "before their standby was accepted",
                     row.line_count,
                 )
         self.leader.leading.on_tick(now_ms)
@@ -344,7 +344,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._feed: StandbyFeed | None = None  # until the connection is admitted as the standby's
         self._may_write, self._is_scheduled = True, False
         self._is_finished = self._is_refused = False
-        self.reason = "it hung up"
+        self.reason = "it closed the connection"
         self._deadline = endpoint.loop.call_later(
             GREETING_MS / 1000, self.end, f"it had not shown the secret within {GREETING_MS} ms"
         )

@@ -59,7 +59,7 @@ class LeaseKeeper:
             self._keep()
         # a bug of ours; without this, waiting threads would wait for ever
         except Exception as error:
-            logger.exception("the lease is kept no more")
+            logger.exception("the lease is no longer renewed")
             with self._changed:
                 self.failure, self._ends = LeaseRecordError(f"the lease: {error!r}"), True
                 self._notify()

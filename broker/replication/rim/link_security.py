@@ -54,9 +54,9 @@ def check_address(config: BrokerConfig, setting: str, host: str) -> None:
     """
     if not is_local(host) and not has_tls(config):
         raise LinkSecurityError(
-            f"{setting}: {host or 'every address'} is not of this machine alone, and what is sent "
-            f"there would not be encrypted. Set {PROTOCOL}=SSL with ssl.keystore.location and "
-            "ssl.truststore.location, as for a listener, on both sides; or take 127.0.0.1, and a "
+            f"{setting}: {host or 'every address'} is reachable from other machines, and the "
+            f"link would not be encrypted. Set {PROTOCOL}=SSL with ssl.keystore.location and "
+            "ssl.truststore.location, as for a listener, on both sides; or use 127.0.0.1, and a "
             "tunnel to it"
         )
 

@@ -68,8 +68,9 @@ def engine_of(config: BrokerConfig, timeout_ms: int) -> EtcdEngine | KubernetesE
 def _kubernetes() -> str:
     host = os.environ.get("KUBERNETES_SERVICE_HOST")
     if host is None:
-        raise PairSettingsError(f"{URL}: kubernetes:// is for a pod: KUBERNETES_SERVICE_HOST is "
-                                "not set")  # fmt: skip
+        raise PairSettingsError(
+            f"{URL}: kubernetes:// works in a pod only: KUBERNETES_SERVICE_HOST is not set"
+        )
     host = f"[{host}]" if ":" in host else host
     return f"https://{host}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"
 
@@ -98,7 +99,7 @@ def addresses_of(config: BrokerConfig) -> NodeAddresses:
     if "node.id" not in config.explicit and "broker.id" not in config.explicit:
         raise PairSettingsError(f"{URL} needs node.id, another on each of the two nodes")
     if config.barnabas_brokers != 1:
-        raise PairSettingsError(f"{URL} and several brokers in one process do not go together")
+        raise PairSettingsError(f"{URL} cannot be combined with several brokers in one process")
     if not config.barnabas_lease_margin_ms < config.barnabas_lease_ttl_ms:
         raise PairSettingsError("barnabas.lease.margin.ms must be less than barnabas.lease.ttl.ms")
     listeners = {}

@@ -49,7 +49,7 @@ from barnabas.storage.files.checkpoints import (
 RECEIVED_BYTES = 1 << 20
 SAME_PROTOCOL = (
     "both sides need the same barnabas.replication.security.protocol, and the authorities of "
-    "ssl.truststore.location must have signed for the leader's address"
+    "ssl.truststore.location must have signed a certificate for the leader's address"
 )
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -180,8 +180,8 @@ def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:
     names = set(disk.list(data_dir)) - {LOCK_NAME, LEASE_SESSION_NAME}
     if names and names.isdisjoint((META_PROPERTIES_NAME, STANDBY_NOTE_NAME)):
         raise LogDirectoryError(
-            f"{data_dir} has files and is no broker's data directory: a standby would remove "
-            "them, since its leader does not have them; give an empty directory"
+            f"{data_dir} has files and is not a broker's data directory: a standby would remove "
+            "them; give an empty directory"
         )
 
 

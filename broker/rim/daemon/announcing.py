@@ -35,8 +35,8 @@ def _what_clients_need(listener: ListenerConfig) -> str:
     if not (listener.has_tls or listener.has_sasl):
         return ""
     return (
-        f"client.properties needs security.protocol={listener.security_protocol}, and what "
-        "docs/SECURITY.md says of it"
+        f"client.properties needs security.protocol={listener.security_protocol}, and its "
+        "settings in docs/SECURITY.md"
     )
 
 
@@ -71,7 +71,11 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         + "".join(f"  besides:  {other}\n" for other in others)
         + f"  produce:  echo hello | barnabas produce greetings {options}\n"
         f"  consume:  barnabas consume greetings {options}\n"
-        + ("" if has_cli else "            (both need the extra `cli`, and say how to get it)\n")
+        + (
+            ""
+            if has_cli
+            else ("            (both need the extra `cli`, and say how to install it)\n")
+        )
         + (f"  console:  {console_url}\n" if console_url is not None else "")
         + "  stop:     Ctrl-C"
     )

@@ -30,9 +30,11 @@ def parser() -> argparse.ArgumentParser:
     start = commands.add_parser(
         "start",
         help="start a broker and stay in the foreground until Ctrl-C or SIGTERM",
-        description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings "
-        "have Apache Kafka's names; --set goes before the file, --port, --host and --data-dir "
-        "before both. docs/CONFIGURATION.md lists all settings.",
+        description=(
+            "Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have "
+            "Apache Kafka's names; --set overrides the file, and --port, --host and --data-dir "
+            "override both. docs/CONFIGURATION.md lists all settings."
+        ),
     )
     _add_start_arguments(start)
     _add_watching_arguments(start)
@@ -59,7 +61,7 @@ def refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) ->
         name = argument.partition("=")[0]
         near = difflib.get_close_matches(name, parser._option_string_actions, n=1, cutoff=0.7)
         hints.append(f"there is no {name}" + (f"; did you mean {near[0]}?" if near else ""))
-    parser.error(". ".join(hints) or f"there is no {arguments[0]!r} to be given here")
+    parser.error(". ".join(hints) or f"unknown argument {arguments[0]!r}")
 
 
 def _ports(text: str) -> list[int]:
@@ -86,28 +88,36 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--host",
         metavar="ADDRESS",
-        help=f"where to listen (default {DEFAULT_HOST}; 0.0.0.0: on every interface)",
+        help=f"the address to listen on (default {DEFAULT_HOST}; 0.0.0.0: every interface)",
     )
     start.add_argument(
         "--port",
         metavar="N",
         type=_ports,
-        help="the port (default 9092; 0: a free one, which is printed); of several brokers the "
-        "first one's, or each one's: N,N,N",
+        help=(
+            "the port (default 9092; 0: a free one, which is printed); with several brokers the "
+            "first one's, or all: N,N,N"
+        ),
     )
     start.add_argument(
         "--brokers",
         metavar="N",
         type=int,
-        help="how many brokers this process is, for tests of clients: each on a port of its own "
-        "(the next ones after --port), all over one data directory; docs/TESTING.md",
+        help=(
+            "how many brokers this process acts as, for tests of clients: each has its own port "
+            "(the next ones after --port), all share one data directory; docs/TESTING.md"
+        ),
     )
-    start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument(
+        "--data-dir", metavar="DIR", help=("the directory of the logs (default ./data)")
+    )
     start.add_argument(
         "--standby-of",
         metavar="HOST:PORT",
-        help="serve no client, and hold the data of the broker whose "
-        "barnabas.replication.port that is; docs/STANDBY.md",
+        help=(
+            "serve no client, and keep a copy of the leader's data, whose "
+            "barnabas.replication.port is there; docs/STANDBY.md"
+        ),
     )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
@@ -117,8 +127,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--audit-log",
         metavar="FILE",
-        help="append a line of JSON to that file for what clients are allowed and refused; "
-        "docs/SECURITY.md",
+        help="append a JSON line to it for each allowed or refused operation; docs/SECURITY.md",
     )
     start.add_argument(
         "--metrics-port",
@@ -137,19 +146,20 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--console-writes",
         action="store_true",
-        help="let that page produce and replay records, with the rights of its user",
+        help="let the console produce and replay records, with the rights of its user",
     )
     start.add_argument(
         "--console-registry",
         metavar="URL",
-        help="the schema registry by which that page decodes keys and values (Avro, Protobuf, JSON "
-        "Schema); needs the extra `schemas`",
+        help="the schema registry for the console's keys and values; needs the extra `schemas`",
     )
     start.add_argument(
         "--log-format",
         choices=("text", "json"),
-        help="how the log is written on standard error: a line for people (the default), or a JSON "
-        "object a line; docs/METRICS.md",
+        help=(
+            "the format of the log on standard error: text (the default), or a JSON object on "
+            "each line; docs/METRICS.md"
+        ),
     )
     start.add_argument(
         "--log-level",
@@ -157,8 +167,10 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="log_levels",
-        help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, of all loggers or of one; may be given "
-        "many times. barnabas.transactions=DEBUG logs each step of each transaction",
+        help=(
+            "TRACE, DEBUG, INFO, WARN, ERROR or FATAL, for all loggers or for one; may be given "
+            "many times. barnabas.transactions=DEBUG logs each step of each transaction"
+        ),
     )
 
 
@@ -168,35 +180,39 @@ def _add_test_arguments(start: argparse.ArgumentParser) -> None:
         "--emulate",
         metavar="RELEASE",
         choices=("3.9", "4.3"),
-        help="be that release of Apache Kafka for clients: its versions of requests, its features "
-        "and its answers; docs/COMPATIBILITY.md",
+        help=(
+            "emulate that release of Apache Kafka: its versions of requests, its features and "
+            "its answers; docs/COMPATIBILITY.md"
+        ),
     )
     start.add_argument(
         "--ready-file",
         metavar="FILE",
-        help="a file that is there, with the address in it, while the broker listens",
+        help="a file that contains the address, and exists while the broker listens",
     )
     start.add_argument(
         "--test-control",
         metavar="PORT",
         type=int,
-        help="for tests of clients: an HTTP endpoint on 127.0.0.1 that makes faults and moves the "
-        "clock (0: a free port, which is printed); docs/TESTING.md",
+        help=(
+            "for tests of clients: an HTTP endpoint on 127.0.0.1 that injects faults and moves "
+            "the clock (0: a free port, which is printed); docs/TESTING.md"
+        ),
     )
     start.add_argument(
         "--test-clock-ahead",
         metavar="MS",
         type=int,
         default=0,
-        help="with --test-control: by how much the clock is ahead of the machine's from the start",
+        help="with --test-control: how far the clock is ahead of the machine's at the start",
     )
     start.add_argument(
         "--stop-at-end-of-input",
         action="store_true",
-        help="stop when standard input ends, as it does when the process that holds it is gone",
+        help="stop when standard input ends, as it does when the parent process ends",
     )
     start.add_argument(
         "--remove-data-at-end-of-input",
         action="store_true",
-        help="the same, and remove the data directory then; for tests",
+        help="the same, then remove the data directory; for tests",
     )

@@ -129,7 +129,7 @@ def _moved_listeners(
     listeners = BrokerConfig.from_properties(properties).listeners
     first = listeners[0].endpoint
     if listeners[0].path is not None:
-        raise StartError(f"--host and --port do nothing to {first}: leave them out")
+        raise StartError(f"--host and --port have no effect on {first}: leave them out")
     moved = first._replace(
         host=first.host if host is None else host, port=ports[0] if ports else first.port
     )
@@ -216,11 +216,11 @@ def _check_registry(config: BrokerConfig) -> None:
 
     option = "--console-registry (barnabas.console.registry)"
     if config.barnabas_console_port < 0:
-        raise StartError(f"{option} is for the page: pass --console-port, too")
+        raise StartError(f"{option} is for the console: pass --console-port, too")
     if "@" in urls:
         raise StartError(
-            f"{option}: write the user to barnabas.console.registry.user, and the password to "
-            "barnabas.console.registry.password: the address is shown"
+            f"{option}: give the user in barnabas.console.registry.user, and the password in "
+            "barnabas.console.registry.password: the console shows the address"
         )
     try:
         checked_urls(urls, option)
@@ -251,7 +251,7 @@ def check_metrics_library() -> None:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:
         raise StartError(
-            "--metrics-port needs more than the broker does: " + install_command("metrics")
+            "--metrics-port needs a further package: " + install_command("metrics")
         ) from error
 
 

@@ -71,8 +71,7 @@ def _run_other_command(arguments: list[str]) -> int:
         print(f"barnabas: {no_such_command(arguments[0])}", file=sys.stderr)
         return 2
     print(
-        f"barnabas: `barnabas {arguments[0]}` needs more than the broker does: "
-        + install_command("cli"),
+        f"barnabas: `barnabas {arguments[0]}` needs further packages: " + install_command("cli"),
         file=sys.stderr,
     )
     return 1

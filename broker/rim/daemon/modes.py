@@ -43,9 +43,8 @@ def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError
 
     if is_out_of_space(error):
         return StartError(
-            f"the data directory {config.data_dir} has no space for what this start has to write "
-            f"before it serves: {error.strerror or error}; free some, and start again: nothing is "
-            "lost by that"
+            f"the data directory {config.data_dir} has no space for the files of this start: "
+            f"{error.strerror or error}; free some, and start again: no data are lost"
         )
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     why = "it is a file" if is_file else error.strerror or str(error)
@@ -73,7 +72,10 @@ def start(options: argparse.Namespace) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
         if config.barnabas_lease_url:
-            raise StartError("--standby-of: with barnabas.lease.url the lease decides who follows")
+            raise StartError(
+                "--standby-of: with barnabas.lease.url the lease decides which node follows: "
+                "leave it out"
+            )
         return _stand_by(config, options.standby_of)
     _check_replication(options, config)
     if config.barnabas_lease_url:
@@ -111,8 +113,8 @@ def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> Non
     _check_link(config, "barnabas.replication.host", config.barnabas_replication_host)
     if options.test_control is not None:
         raise StartError(
-            "--test-control and barnabas.replication.port do not go together: what a test has the "
-            "disk forget, a standby would keep"
+            "--test-control and barnabas.replication.port cannot be combined: a standby would "
+            "keep data that a test discards"
         )
 
 

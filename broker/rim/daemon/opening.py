@@ -100,8 +100,8 @@ def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool
     lacks = StandbyNote(disk, data_dir).may_lack_acknowledged(is_claimed=leader_epoch > 0)
     if lacks:
         logger.warning(
-            "%s was a standby's, which may lack data that its leader had acknowledged: "
-            "transactional producers are fenced, and open transactions aborted", data_dir,
+            "%s was a standby's, and may lack acknowledged data: transactional producers are "
+            "fenced, and open transactions aborted", data_dir,
         )  # fmt: skip
     return lacks
 
@@ -111,8 +111,8 @@ def _end_standby(disk: Disk, data_dir: str) -> None:
 
     StandbyNote(disk, data_dir).remove()
     logger.warning(
-        "%s was a standby's: this broker continues from all that its leader had sent. That leader "
-        "must not run any more but as a standby of this one", data_dir,
+        "%s was a standby's: this broker continues with all data that its leader sent. That "
+        "leader must not run again, except as a standby of this broker", data_dir,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ class _Progress:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + 1.0
             logger.info(
-                "opened %d of %d logs, read %d MB of what no checkpoint knew",
+                "opened %d of %d logs, read %d MB without a checkpoint",
                 done,
                 total,
                 read_bytes >> 20,

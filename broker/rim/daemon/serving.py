@@ -223,8 +223,8 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
     from barnabas.broker.control.rim.endpoint import ControlEndpoint
 
     logger.warning(
-        "TEST CONTROL on %s: every process that reaches it can lose answers and move the clock. "
-        "It is for tests of clients, and nothing else",
+        "TEST CONTROL on %s: every process that reaches it can drop answers and move the clock. "
+        "It is only for tests of clients",
         ControlEndpoint(control, sock).url,
     )
 
@@ -237,7 +237,7 @@ def _warn_of_missing_libraries() -> None:
         from barnabas.installing import install_command
 
         logger.warning(
-            "--console-registry: the page decodes nothing before this is installed: %s",
+            "--console-registry: the console decodes no records until this is installed: %s",
             install_command("schemas"),
         )
 
@@ -257,11 +257,11 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     gc.freeze()
     if host not in LOOPBACK:
         if console.needs_login:
-            what = "without TLS: its users' passwords cross the network readable"
+            what = "without TLS: it sends its users' passwords unencrypted"
         elif server.broker.config.barnabas_console_writes:
-            what = "clients that reach it can read and write all records"
+            what = "everyone who reaches it can read and write all records"
         else:
-            what = "clients that reach it can read all records"
+            what = "everyone who reaches it can read all records"
         logger.warning("the console listens on %s: %s", host, what)
     return console
 
@@ -315,16 +315,16 @@ def _explain(error: Exception, data_dir: str, *, is_stopping: bool) -> str:
     if isinstance(error, OSError) and is_stopping and is_out_of_space(error):
         return (
             f"the data directory {data_dir} has no space for the files of a clean stop "
-            f"({error.strerror}): the next start reads the logs as after a kill, and has all that "
-            "was answered"
+            f"({error.strerror}): the next start reads the logs as after a kill, and no "
+            "acknowledged data are lost"
         )
     if isinstance(error, OSError):
         return (
-            f"the data directory {data_dir} failed: {error.strerror or error}"
-            f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after "
-            "that. Start again when the disk is well"
+            f"the data directory {data_dir} failed: "
+            f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}; the "
+            "broker acknowledged nothing after that. Start again when the disk is repaired"
         )
     return (
-        f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please "
+        f"an invariant does not hold: {error!r}. Acknowledged data are in the logs; please "
         "report this"
     )

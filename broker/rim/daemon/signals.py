@@ -33,7 +33,7 @@ class Signals:
         """Call the function at each signal, and at once if one has already arrived."""
         self._do = do
         if self._has_come:
-            logger.info("a signal has come while the broker started: it stops now")
+            logger.info("a signal arrived while the broker started: it stops now")
             do()
 
     def _on_signal(self, number: int, frame: object) -> None:

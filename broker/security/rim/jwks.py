@@ -48,8 +48,8 @@ class JwksReader:
             raise KeySetError("it must begin with https://, http:// or file:///")
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
             logger.warning(
-                "the keys of %s come without TLS: an attacker in the network can replace them, and "
-                "then log in as any user", self._shown_url,
+                "the keys of %s are read without TLS: an attacker in the network can replace "
+                "them, and log in as any user", self._shown_url,
             )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
 
@@ -76,12 +76,12 @@ class JwksReader:
             if self._shown_url != self._url:  # the URL may contain a password
                 reason = f"{type(error).__name__}; a user and a password in an address are not sent"
             logger.error(
-                "the keys of %s cannot be read, and the %d former ones hold: %s",
+                "the keys of %s cannot be read, and the %d former ones stay in use: %s",
                 self._shown_url, len(self._keys.keys), reason,
             )  # fmt: skip
             return False
         if keys.keys() != self._keys.keys.keys():
-            logger.info("tokens are signed by the keys %s of %s", ", ".join(keys), self._shown_url)
+            logger.info("the keys of tokens are %s, read from %s", ", ".join(keys), self._shown_url)
         self._keys.keys = keys
         return True
 

@@ -109,14 +109,14 @@ class ConsumerGroups:
             ("InstanceId", request.instance_id),
             ("RackId", request.rack_id),
         ):
-            _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
+            _require(text != "", f"{name} is empty: set it, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
             if text and len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
                 _require(
                     len(text.encode()) <= LONGEST_NAME_BYTES,
                     f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
                 )
-        _require(epoch >= LEAVING_FOR_A_WHILE, f"MemberEpoch is {epoch}: it is -2 at the least.")
+        _require(epoch >= LEAVING_FOR_A_WHILE, f"MemberEpoch is {epoch}: it must be -2 or more.")
         if epoch != JOINING or api_version >= FIRST_VERSION_WITH_OWN_ID:
             _require(bool(request.member_id), "MemberId is empty: the client makes it.")
         if epoch == JOINING:
@@ -131,7 +131,8 @@ class ConsumerGroups:
             _require(
                 request.subscribed_topic_names is not None
                 or request.subscribed_topic_regex is not None,
-                "neither topics nor a pattern: a member that joins sends one of them, be it empty.",
+                "neither topics nor a pattern: a member that joins sends one of them, even if "
+                "empty.",
             )
             _require(
                 not self._settings.is_preview or bool(request.subscribed_topic_names),
@@ -140,7 +141,7 @@ class ConsumerGroups:
         elif epoch == LEAVING_FOR_A_WHILE:
             _require(
                 request.instance_id is not None,
-                "InstanceId is missing: only static members leave for a while.",
+                "InstanceId is missing: only static members leave with -2.",
             )
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._settings.assignors:
@@ -273,8 +274,8 @@ class ConsumerGroups:
         if not is_classic and consumer.current(known_id).member_epoch != LEAVING_FOR_A_WHILE:
             raise KafkaError(
                 Code.UNRELEASED_INSTANCE_ID,
-                f"the instance '{request.instance_id}' is still the member '{known_id}': it has to "
-                "leave first.",
+                f"the instance '{request.instance_id}' belongs to the member '{known_id}': that "
+                "has to leave first.",
             )
         return known_id
 
@@ -542,7 +543,7 @@ def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) 
     if known_id != member_id:
         raise KafkaError(
             Code.FENCED_INSTANCE_ID,
-            f"the instance '{instance_id}' is another member by now, '{known_id}'.",
+            f"the instance '{instance_id}' belongs to another member now, '{known_id}'.",
         )
     return known_id
 

@@ -292,7 +292,9 @@ class _Parser:
                 continue
             if letter not in "imsU":
                 self._at -= 1
-                self._refuse("RE2 has no such group: it neither looks around nor refers back")
+                self._refuse(
+                    "RE2 has no such group: it supports neither lookaround nor back references"
+                )
             count += 1
             if letter == "i":
                 self._ignores_case = value

@@ -76,10 +76,10 @@ class ShareGroups:
             len(request.group_id.encode()) <= LONGEST_NAME_BYTES,
             f"GroupId is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
         )
-        _require(request.rack_id != "", "RackId is empty: give one, or leave it out.")
+        _require(request.rack_id != "", "RackId is empty: set it, or leave it out.")
         _require(
             request.member_epoch >= LEAVING,
-            f"MemberEpoch is {request.member_epoch}: it is -1 at the least.",
+            f"MemberEpoch is {request.member_epoch}: it must be -1 or more.",
         )
         if request.member_epoch == JOINING:
             _require(

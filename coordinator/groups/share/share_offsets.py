@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group import Group
     from barnabas.protocol.request_context import RequestContext
 
-UNKNOWN_TOPIC = "there is no such topic."
-UNKNOWN_PARTITION = "the topic has no such partition."
+UNKNOWN_TOPIC = "the topic is unknown."
+UNKNOWN_PARTITION = "the partition is unknown."
 NO_STATES_TO_DELETE = "the group has no offsets of this topic."
 
 

@@ -126,7 +126,7 @@ class StreamsGroups:
             ("GroupId", request.group_id),
             ("RackId", request.rack_id),
         ):
-            _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
+            _require(text != "", f"{name} is empty: set it, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id):
             if len(text) > LONGEST_NAME_BYTES // 4:  # UTF-8 has up to four bytes a letter
                 _require(
@@ -155,10 +155,10 @@ class StreamsGroups:
             epoch != LEAVING_FOR_A_WHILE,
             "MemberEpoch is -2, and there are no static members: leave with -1.",
         )
-        _require(epoch >= LEAVING, f"MemberEpoch is {epoch}: it is -1 at the least.")
+        _require(epoch >= LEAVING, f"MemberEpoch is {epoch}: it must be -1 or more.")
         _require(
             all(tasks is None for tasks in roles) or all(tasks is not None for tasks in roles),
-            "of ActiveTasks, StandbyTasks and WarmupTasks some are missing: send all or none.",
+            "some of ActiveTasks, StandbyTasks and WarmupTasks are missing: send all or none.",
         )
         _require(request.topology is None, "Topology is set: only a member that joins sends it.")
 
@@ -462,15 +462,15 @@ def _check_topology(topology: messages.Topology | None) -> None:
     ids = [one.subtopology_id for one in topology.subtopologies]
     fault = ""
     if topology.epoch < 0:
-        fault = f"the topology's epoch is {topology.epoch}: it is 0 at the least."
+        fault = f"the topology's epoch is {topology.epoch}: it must be 0 or more."
     elif len(set(ids)) < len(ids):
         fault = "two subtopologies have the same id."
     for one in topology.subtopologies:
         for topic in one.state_changelog_topics:
             if topic.partitions != 0:
                 fault = (
-                    f"the changelog topic {topic.name} has a number of partitions, "
-                    f"{topic.partitions}: it has as many as its subtopology has tasks."
+                    f"the changelog topic {topic.name} has {topic.partitions} partitions: leave "
+                    "the number out, which follows from its subtopology's tasks."
                 )
         for topic in one.repartition_source_topics:
             if topic.partitions < 0:
@@ -528,8 +528,8 @@ def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
             for partition in partitions:
                 _require(
                     0 <= partition < planned.task_count,
-                    f"the subtopology {subtopology_id} has {planned.task_count} tasks, and none of "
-                    f"partition {partition}.",
+                    f"the subtopology {subtopology_id} has {planned.task_count} tasks, and no "
+                    f"task of partition {partition}.",
                 )
 
 

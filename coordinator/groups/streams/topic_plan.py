@@ -193,14 +193,14 @@ class _Partitions:
                     ready.extend(readers.get(name, ()))
         if waiting:
             _invalid(
-                "the repartition topics that the subtopologies "
-                f"{_some(sorted(waiting))} write get no number of partitions: give them one."
+                f"the repartition topics that the subtopologies {_some(sorted(waiting))} write "
+                "have no number of partitions: set one."
             )
         unwritten = [name for name in readers if name not in self.decided]
         if unwritten:
             _invalid(
-                f"no subtopology writes the repartition topics {_some(unwritten)}: give them a "
-                "number of partitions."
+                f"no subtopology writes the repartition topics {_some(unwritten)}: set a number "
+                "of partitions."
             )
 
     def _most_known(self, one: Subtopology) -> int:
@@ -271,7 +271,10 @@ def _copartition_groups(one: Subtopology) -> Iterable[list[str]]:
                 for index in group.repartition_source_topics
             ]
         except IndexError:
-            _invalid(f"a copartition group of {one.subtopology_id} names a topic that it has not.")
+            _invalid(
+                f"a copartition group of {one.subtopology_id} names a topic that is not in its "
+                "subtopology."
+            )
         yield list(dict.fromkeys(names))
 
 
