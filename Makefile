@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The tests have packages of their own: sim, fuzz, torture, mutants ...
 TESTS_PATH := PYTHONPATH=tests:.
+# pip compiles what it copies, and a checkout not; where Python may write no bytecode, each start would
+# compile the broker. An edited file is compiled at its import.
+COMPILE = $(BIN)/python -m compileall -q barnabas broker coordinator protocol storage
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
@@ -113,6 +116,7 @@ $(VENV)/.installed: pyproject.toml
 	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(COMPILE)
 	@touch $@
 
 # The broker alone needs a fraction of what development does.
@@ -120,4 +124,5 @@ $(VENV)/.broker: pyproject.toml
 	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(COMPILE)
 	@touch $@
