@@ -9,6 +9,9 @@ TESTS_PATH := PYTHONPATH=tests:.
 # Where an image sets it, each broker and command of a test would compile all its modules again:
 # half a second of CPU for a broker.
 unexport PYTHONDONTWRITEBYTECODE
+# pip compiles what it copies, but not a checkout: where Python may write no bytecode, each start would
+# compile the broker. An edited file is compiled at its import.
+COMPILE = $(BIN)/python -m compileall -q barnabas broker coordinator protocol storage
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
@@ -118,6 +121,7 @@ $(VENV)/.installed: pyproject.toml
 	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(COMPILE)
 	@touch $@
 
 # The broker alone needs a fraction of what development does.
@@ -125,4 +129,5 @@ $(VENV)/.broker: pyproject.toml
 	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(COMPILE)
 	@touch $@

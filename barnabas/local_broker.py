@@ -23,7 +23,6 @@ import threading
 import uuid
 import weakref
 from collections.abc import Iterable, Mapping
-from http.client import HTTPException
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -201,7 +200,7 @@ class LocalBroker:
             self.kill()
             self._remove_directory()
             raise BrokerStartError("the broker did not start:\n" + self.log_tail(50))
-        topics = list(_new_topics(self.topics))
+        topics = list(_new_topics(self.topics)) if self.topics else []
         if topics:
             try:
                 with self.admin() as admin:
@@ -354,6 +353,8 @@ class LocalBroker:
     def _note_clock(self) -> None:
         """Remember how far the test's clock is ahead: a restart continues from there."""
         if self._is_controlled and self._guard is None and self._listens:
+            from http.client import HTTPException  # most brokers are not controlled
+
             from barnabas.control import ControlError
 
             # A broker that is ending, or hangs, does not answer; it is stopped all the same.

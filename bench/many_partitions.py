@@ -44,7 +44,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "bench"

@@ -13,46 +13,26 @@ from typing import TYPE_CHECKING
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
 from barnabas.broker.core import Broker
-from barnabas.broker.group_runtime import GroupRuntime
-from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.compaction import Compaction
 from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
-from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.syncs import Syncs
-from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
-from barnabas.broker.outbox import Ids, Outbox
+from barnabas.broker.outbox import Outbox
 from barnabas.broker.quotas.quotas import Quotas
-from barnabas.broker.requests.parts import Parts, Routes
+from barnabas.broker.requests.imports import Imports
+from barnabas.broker.requests.parts import Coordinators, Parts, Routes
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.purgatory import Purgatory
-from barnabas.broker.requests.routes import Route
 from barnabas.broker.security.access import ClientAccess
-from barnabas.broker.settings.coordinator_settings import (
-    consumer_group_settings,
-    group_settings,
-    share_group_settings,
-    streams_group_settings,
-    transaction_settings,
-)
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.transactions.transaction_end import (
-    Endings,
-    TransactionEnds,
-    TransactionMarkers,
-)
-from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
-from barnabas.storage.disk import Syncable
+from barnabas.storage.directory.log_manager import sync_one_by_one
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
@@ -61,6 +41,9 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.new_topics import NewTopics
+    from barnabas.broker.logs.start import Start
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.authorizer import Authorizer
@@ -70,6 +53,8 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
     from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.disk import Syncable
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -108,7 +93,15 @@ def assemble(
         persist=metadata.set_next_producer_id,
         next_id=metadata.next_producer_id,
     )
-    adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
+    # of topics; without any there is nothing to replay, and the coordinators can wait
+    has_state = bool(
+        metadata.topics or metadata.deletions or logs.logs or logs.offline or logs.decisions
+        or logs.may_lack_acknowledged
+    )  # fmt: skip
+    if has_state:
+        from barnabas.broker.logs.start import adopt_logs
+
+        adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
 
     # requests, and what waits for logs
     purgatory = Purgatory()
@@ -128,34 +121,8 @@ def assemble(
     failover = Lazy(partial(_failover, cluster, topics, connections, requests, progress))
 
     # the coordinators, and the parts that carry out their decisions
-    endings = Endings()
     node_producer_ids = NodeProducerIds(cluster, producer_ids)
-    transactions = TransactionCoordinator(
-        partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
-        settings=transaction_settings(config, features.finalized),
-        partition_exists=topics.partition_exists,
-        allocate_producer_id=(producer_ids if cluster.is_one else node_producer_ids).allocate,
-        group_partition=topics.group_partition,
-        wall=wall,
-        coordinator_epoch=partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
-        is_ending=endings.is_decided,
-    )
-    features.on_updated.append(partial(_apply_features, config, features, transactions))
     group_configs = Lazy(partial(_group_configs, config, metadata))
-    groups = GroupCoordinator(
-        partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
-        settings=group_settings(config),
-        partition_exists=topics.partition_exists,
-        new_member_suffix=lambda: str(ids.uuid()),
-        wall=wall,
-        topics=GroupTopics(topics, access.of),
-        new_member_id=lambda: short_text(ids.uuid()),
-        consumer_settings=consumer_group_settings(config),
-        share_settings=share_group_settings(config),
-        streams_settings=streams_group_settings(config),
-        overrides=lambda group_id: group_configs.get().overrides(group_id),
-        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
-    )
     shares = Lazy(
         partial(
             _shares,
@@ -163,39 +130,26 @@ def assemble(
             now_ms,
         )
     )  # fmt: skip
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares, unwritten)
-    markers = TransactionMarkers(topics, groups)
-    transaction_ends = TransactionEnds(
-        config,
-        endings,
-        transactions,
-        markers,
-        topics,
-        flushes,
-        progress,
-        requests,
-        outbox,
-        files_ahead,
-        unwritten,
-    )
+    coordinators = Lazy(
+        partial(
+            _coordinators,
+            config, ids, features, access, topics,
+            producer_ids if cluster.is_one else node_producer_ids,
+            flushes, progress, requests, outbox, files_ahead, shares, group_configs, compaction,
+            cluster, syncs, unwritten, not has_state,
+        )
+    )  # fmt: skip
+    features.on_updated.append(partial(_apply_features, config, features, coordinators))
     edge = Lazy(
         partial(
             _coordinator_edge,
-            cluster, node_producer_ids, connections, requests, groups, group_runtime, features,
+            cluster, node_producer_ids, connections, requests, coordinators, features,
         )
     )  # fmt: skip
-    deletion = TopicDeletion(
-        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
-        cluster, syncs, requests.work, unwritten,
-    )  # fmt: skip
-
-    recovery = TransactionRecovery(transaction_ends, markers, transactions, topics, flushes, outbox)
-    start = Start(
-        topics, groups, transactions, producer_ids, group_runtime, shares, transaction_ends,
-        recovery, deletion,
-    )  # fmt: skip
-    unwritten.may_wait = not logs.may_lack_acknowledged
-    start.resume(now_ms, sync)
+    if has_state:
+        unwritten.may_wait = not logs.may_lack_acknowledged
+        start = _start(topics, coordinators.get(), producer_ids, shares, flushes, outbox)
+        start.resume(now_ms, sync)
     logs.run_steps = metadata.run_steps = syncs.run
     unwritten.may_wait = True
 
@@ -205,21 +159,19 @@ def assemble(
     telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
         config=config, metadata=metadata, logs=logs, ids=ids, connections=connections,
-        requests=requests, wide=wide, quotas=quotas, access=access, features=features,
+        requests=requests, imports=Imports(outbox), wide=wide, quotas=quotas, access=access,
+        features=features,
         topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
-        progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
-        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime, shares=shares,
-        group_configs=group_configs, transactions=transactions, producer_ids=producer_ids,
-        endings=endings, markers=markers,
-        transaction_ends=transaction_ends, telemetry=telemetry, counters=counters,
-        new_topics=new_topics, streams_topics=streams_topics,
+        progress=progress, cluster=cluster, addresses=addresses,
+        failover=failover, edge=edge, coordinators=coordinators, shares=shares,
+        group_configs=group_configs, producer_ids=producer_ids, telemetry=telemetry,
+        counters=counters, new_topics=new_topics, streams_topics=streams_topics,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
         wide=wide, quotas=quotas, access=access, sasl=sasl, logins=logins, topics=topics,
         cluster=cluster, failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
-        compaction=compaction, groups=groups, group_runtime=group_runtime, shares=shares,
-        transactions=transactions, transaction_ends=transaction_ends, counters=counters,
+        compaction=compaction, coordinators=coordinators, shares=shares, counters=counters,
         unwritten=unwritten,
     )  # fmt: skip
 
@@ -298,6 +250,102 @@ def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
     return WideRequests(requests, outbox)
 
 
+def _coordinators(
+    config: BrokerConfig,
+    ids: Ids,
+    features: CurrentFeatures,
+    access: ClientAccess,
+    topics: TopicRegistry,
+    producer_ids: ProducerIdAllocator | NodeProducerIds,
+    flushes: FlushQueue,
+    progress: LogProgress,
+    requests: Requests,
+    outbox: Outbox,
+    files_ahead: Lazy[FilesAhead],
+    shares: Lazy[Shares],
+    group_configs: Lazy[GroupConfigs],
+    compaction: Compaction,
+    cluster: Cluster,
+    syncs: Syncs,
+    unwritten: UnwrittenWork,
+    is_loaded: bool,
+) -> Coordinators:
+    """Make the coordinators, and the parts that carry out their decisions. One long function, as
+    `assemble`. Its parameters are the parts that they use, and whether nothing is to be replayed.
+    """
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.group_topics import GroupTopics, short_text
+    from barnabas.broker.logs.topic_deletion import TopicDeletion
+    from barnabas.broker.settings import coordinator_settings as settings
+    from barnabas.broker.transactions.transaction_end import (
+        Endings,
+        TransactionEnds,
+        TransactionMarkers,
+    )
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+
+    wall, endings = topics.logs.wall, Endings()
+    transactions = TransactionCoordinator(
+        partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
+        settings=settings.transaction_settings(config, features.finalized),
+        partition_exists=topics.partition_exists,
+        allocate_producer_id=producer_ids.allocate,
+        group_partition=topics.group_partition,
+        wall=wall,
+        coordinator_epoch=partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
+        is_ending=endings.is_decided,
+    )
+    transactions.is_loaded = is_loaded
+    groups = GroupCoordinator(
+        partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
+        settings=settings.group_settings(config),
+        partition_exists=topics.partition_exists,
+        new_member_suffix=lambda: str(ids.uuid()),
+        wall=wall,
+        topics=GroupTopics(topics, access.of),
+        new_member_id=lambda: short_text(ids.uuid()),
+        consumer_settings=settings.consumer_group_settings(config),
+        share_settings=settings.share_group_settings(config),
+        streams_settings=settings.streams_group_settings(config),
+        overrides=lambda group_id: group_configs.get().overrides(group_id),
+        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
+    )
+    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares, unwritten)
+    markers = TransactionMarkers(topics, groups)
+    transaction_ends = TransactionEnds(
+        config, endings, transactions, markers, topics, flushes, progress, requests, outbox,
+        files_ahead, unwritten,
+    )  # fmt: skip
+    deletion = TopicDeletion(
+        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
+        cluster, syncs, requests.work, unwritten,
+    )  # fmt: skip
+    return Coordinators(
+        groups, group_runtime, transactions, endings, markers, transaction_ends, deletion
+    )
+
+
+def _start(
+    topics: TopicRegistry,
+    made: Coordinators,
+    producer_ids: ProducerIdAllocator,
+    shares: Lazy[Shares],
+    flushes: FlushQueue,
+    outbox: Outbox,
+) -> Start:
+    from barnabas.broker.logs.start import Start
+    from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
+
+    recovery = TransactionRecovery(
+        made.transaction_ends, made.markers, made.transactions, topics, flushes, outbox
+    )
+    return Start(
+        topics, made.groups, made.transactions, producer_ids, made.group_runtime, shares,
+        made.transaction_ends, recovery, made.deletion,
+    )  # fmt: skip
+
+
 def _shares(
     config: BrokerConfig,
     topics: TopicRegistry,
@@ -339,14 +387,14 @@ def _coordinator_edge(
     node_producer_ids: NodeProducerIds,
     connections: Mapping[int, ConnectionState],
     requests: Requests,
-    groups: GroupCoordinator,
-    group_runtime: GroupRuntime,
+    coordinators: Lazy[Coordinators],
     features: CurrentFeatures,
 ) -> CoordinatorEdge:
     from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
 
+    made = coordinators.get()
     return CoordinatorEdge(
-        cluster, node_producer_ids, connections, requests, groups, group_runtime, features
+        cluster, node_producer_ids, connections, requests, made.groups, made.group_runtime, features
     )
 
 
@@ -381,6 +429,10 @@ def _group_configs(config: BrokerConfig, metadata: ClusterMetadata) -> GroupConf
 
 
 def _apply_features(
-    config: BrokerConfig, features: CurrentFeatures, transactions: TransactionCoordinator
+    config: BrokerConfig, features: CurrentFeatures, coordinators: Lazy[Coordinators]
 ) -> None:
-    transactions.settings = transaction_settings(config, features.finalized)
+    if coordinators.made is not None:  # else they will be made with the new ones
+        from barnabas.broker.settings.coordinator_settings import transaction_settings
+
+        settings = transaction_settings(config, features.finalized)
+        coordinators.made.transactions.settings = settings

@@ -37,7 +37,6 @@ from barnabas.storage.disk import NotWrittenError, may_have_lost_pages
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.parts import Routes
+    from barnabas.broker.requests.parts import Coordinators, Routes
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.share.shares import Shares
-    from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
@@ -103,11 +101,8 @@ class Broker:
         progress: LogProgress,
         flushes: FlushQueue,
         compaction: Compaction,
-        groups: GroupCoordinator,
-        group_runtime: GroupRuntime,
+        coordinators: Lazy[Coordinators],
         shares: Lazy[Shares],
-        transactions: TransactionCoordinator,
-        transaction_ends: TransactionEnds,
         counters: Counters,
         unwritten: UnwrittenWork,
     ) -> None:
@@ -119,12 +114,20 @@ class Broker:
         self.topics, self.cluster, self._failover = topics, cluster, failover
         self.purgatory, self.progress = purgatory, progress
         self.flushes, self.compaction = flushes, compaction
-        self.groups, self._group_runtime, self.shares = groups, group_runtime, shares
-        self.transactions, self._transaction_ends = transactions, transaction_ends
-        self._group_timers, self._transaction_timers = groups.timers, transactions.timers
+        self.coordinators, self.shares = coordinators, shares
         self.counters, self.unwritten = counters, unwritten
         self._apis = config.release.apis
         self._resumed: ConnectionState | None = None  # the gate has already accepted its request
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups; the first use makes it."""
+        return self.coordinators.get().groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions; the first use makes it."""
+        return self.coordinators.get().transactions
 
     @property
     def failover(self) -> Failover:
@@ -459,18 +462,8 @@ class Broker:
         self.on_sent(now_ms)
         self.unwritten.on_tick(now_ms)
         self.progress.on_tick(now_ms)
-        deadline = self.groups.next_deadline_ms()
-        if deadline is not None and deadline <= now_ms:
-            self._group_runtime.on_tick(now_ms)
-        deadline = self.transactions.next_deadline_ms()
-        if deadline is not None and deadline <= now_ms:
-            try:
-                self._transaction_ends.run(self.transactions.on_tick(now_ms), now_ms)
-            except NotWrittenError as error:
-                self.unwritten.note("the timeouts of transactions", error, now_ms)
-                self.transactions.on_tick_not_written(now_ms)
-        if self._transaction_ends.in_parts:
-            self._transaction_ends.on_tick(now_ms)
+        if self.coordinators.made is not None:
+            self._tick_coordinators(self.coordinators.made, now_ms)
         if self.logs.next_deadline_ms() <= now_ms:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
@@ -489,9 +482,24 @@ class Broker:
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)
 
+    def _tick_coordinators(self, made: Coordinators, now_ms: int) -> None:
+        transactions, ends = made.transactions, made.transaction_ends
+        deadline = made.groups.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            made.group_runtime.on_tick(now_ms)
+        deadline = transactions.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            try:
+                ends.run(transactions.on_tick(now_ms), now_ms)
+            except NotWrittenError as error:
+                self.unwritten.note("the timeouts of transactions", error, now_ms)
+                transactions.on_tick_not_written(now_ms)
+        if ends.in_parts:
+            ends.on_tick(now_ms)
+
     def next_deadline_ms(self) -> int | None:
         """The time at which `on_tick` has work next; None: no timer is set."""
-        requests, wide = self.requests, self.wide.made
+        requests, wide, made = self.requests, self.wide.made, self.coordinators.made
         # This runs after each request: what is empty, as nearly all is, costs no call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
@@ -499,13 +507,13 @@ class Broker:
             return 0
         if self.metadata.rewriting is not None and self.metadata.is_rewriting:
             return 0
-        if self._transaction_ends.in_parts:
+        if made is not None and made.transaction_ends.in_parts:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
             self.purgatory.next_deadline_ms() if self.purgatory.waiting_count else None,
-            self._group_timers.earliest_ms,
-            self._transaction_timers.earliest_ms,
+            None if made is None else made.groups.timers.earliest_ms,
+            None if made is None else made.transactions.timers.earliest_ms,
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,
@@ -519,8 +527,9 @@ class Broker:
 
     def abort_transactions(self, now_ms: int) -> int:
         """Abort all open transactions, before the data directory is handed over. Gives how many."""
-        result = self.transactions.on_abort_requested(now_ms)
-        self._transaction_ends.run(result, now_ms)
+        made = self.coordinators.get()
+        result = made.transactions.on_abort_requested(now_ms)
+        made.transaction_ends.run(result, now_ms)
         return len(result.effects)
 
     def close_logs(self, now_ms: int, sync: Callable[[list[Any]], None] = sync_one_by_one) -> None:

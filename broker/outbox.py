@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.protocol.errors import ProtocolViolation
-from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
-from barnabas.storage.cleaning.clean_job import CleanJob
-from barnabas.storage.disk import Syncable
-from barnabas.storage.log.durability import FlushToken
 
 if TYPE_CHECKING:
     from barnabas.broker.security.audit import AuditRecord
+    from barnabas.protocol.hot_responses import Piece
+    from barnabas.storage.cleaning.clean_job import CleanJob
+    from barnabas.storage.disk import Syncable
+    from barnabas.storage.log.durability import FlushToken
 
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 

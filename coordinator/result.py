@@ -18,16 +18,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.coordinator.transactions.transaction_state import (
-    Decision,
-    SessionAtEnd,
-    TransactionMetadata,
-)
-from barnabas.protocol.messages.message import Message
-
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.share.state_changes import StateChange
     from barnabas.coordinator.groups.streams.topology import CreateTopics
+    from barnabas.coordinator.transactions.transaction_state import (
+        Decision,
+        SessionAtEnd,
+        TransactionMetadata,
+    )
+    from barnabas.protocol.messages.message import Message
 
 RECORDS_PER_BATCH = 1_000
 _EIGHT_UNITS = struct.Struct(">8H")

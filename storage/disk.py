@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -183,6 +183,14 @@ def append_whole(file: File, data: Data) -> int:
     except OSError as error:
         cut_back(file.truncate, size)
         raise not_written(error) from error
+
+
+class Slice(NamedTuple):
+    """A part of one segment's file, which is sent unchanged."""
+
+    file: File
+    position: int
+    size: int
 
 
 class Lock(Protocol):

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.storage.log.segment_indexes import BuildPutOff, SegmentIndexes
+    from barnabas.storage.index_cache import BuildPutOff
+    from barnabas.storage.log.segment_indexes import SegmentIndexes
 
 Then = Callable[[int], None]
 

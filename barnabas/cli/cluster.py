@@ -241,8 +241,23 @@ class Connection:
         client.close()
 
     def _make(self, kind: Any, **settings: Any) -> Any:
-        """A client of kafka-python, connected. Its settings have already been checked."""
-        return self.waiting.call("its answer to a new client", kind, **settings)
+        """A client of kafka-python, connected. Its settings have already been checked.
+
+        If it cannot connect, its sockets are closed here: kafka-python would leave them open.
+        """
+        made = []
+
+        def new_net_client(**own: Any) -> Any:
+            made.append(kind.DEFAULT_CONFIG["kafka_client"](**own))
+            return made[-1]
+
+        settings["kafka_client"] = new_net_client
+        try:
+            return self.waiting.call("its answer to a new client", kind, **settings)
+        except BaseException:
+            for client in made:
+                self.waiting.close(client.close, soon=True)
+            raise
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
         """The error in the security settings for the first address that answers."""

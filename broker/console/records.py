@@ -28,7 +28,7 @@ from barnabas.protocol.records import (
     has_right_crc,
     open_records,
 )
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log

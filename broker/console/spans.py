@@ -36,8 +36,8 @@ from barnabas.protocol.records import (
     decode_marker,
     read_header,
 )
+from barnabas.storage.disk import Slice
 from barnabas.storage.files.txn_index import AbortedTxn
-from barnabas.storage.log.log_reader import Slice
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log

@@ -29,8 +29,8 @@ from barnabas.protocol.hot_responses import (
 )
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

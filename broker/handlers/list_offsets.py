@@ -18,8 +18,8 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation, reading
-from barnabas.storage.log.segment_indexes import BuildPutOff
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 

@@ -14,6 +14,7 @@ from barnabas.broker.brokers.led_partitions import led_partitions
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer, Encoded
+from barnabas.broker.requests.imports import FOR_NEW_LOGS
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Pieces, Slices
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.imports import Imports
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
@@ -68,6 +70,7 @@ class MetadataHandler:
         "_cluster",
         "_config",
         "_ids",
+        "_imports",
         "_quotas",
         "_requests",
         "_topics",
@@ -79,6 +82,7 @@ class MetadataHandler:
         config: BrokerConfig,
         ids: Ids,
         requests: Requests,
+        imports: Imports,
         wide: Lazy[WideRequests],
         quotas: Quotas,
         access: ClientAccess,
@@ -89,6 +93,7 @@ class MetadataHandler:
         self._config = config
         self._ids = ids
         self._requests = requests
+        self._imports = imports
         self._wide = wide
         self._quotas = quotas
         self._access = access
@@ -148,6 +153,8 @@ class MetadataHandler:
     ) -> Slices:
         """Make the missing topics, then answer. codes: for topics that may not be made."""
         now_ms = yield
+        if (wait := self._imports.wait(FOR_NEW_LOGS)) is not None:
+            now_ms = yield wait
         wanted: list[Topic] = []
         taken = TakenNames(self._topics.metadata.topics)
         partition_count = self._config.num_partitions

@@ -18,28 +18,30 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import Outbox
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
-from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
-    Offsets,
     decode_offsets,
     encode_offsets,
 )
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.segment_indexes import BuildPutOff
+from barnabas.storage.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.syncs import Syncs
+    from barnabas.broker.outbox import Outbox
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
+    from barnabas.storage.cleaning.clean_plan import Dirt
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.disk import SyncSteps
+    from barnabas.storage.files.checkpoints import (
+        Offsets,
+    )
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.compaction")
@@ -93,6 +95,8 @@ class Compaction:
             return
         self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
         logs = self._compactable(now_ms)
+        if not logs:
+            return  # the plan's module is imported with the first logs
         self._roll_internal(logs, now_ms)
         dirtiest = self._dirtiest(logs, now_ms)
         if dirtiest is None:
@@ -204,6 +208,8 @@ class Compaction:
 
     def _roll_internal(self, logs: list[Log], now_ms: int) -> None:
         """Close some active segments, the dirtiest first, where a start would replay too much."""
+        from barnabas.storage.cleaning.clean_plan import dirty_bytes_if_rolled
+
         most = self._config.barnabas_internal_topics_dirty_bytes
         dirty = [
             (dirty_bytes, log)
@@ -222,6 +228,8 @@ class Compaction:
             self._next_ms = now_ms
 
     def _dirtiest(self, logs: list[Log], now_ms: int) -> tuple[Log, Dirt] | None:
+        from barnabas.storage.cleaning.clean_plan import is_due
+
         best: tuple[Log, Dirt] | None = None
         for log in logs:
             dirt = self._assess(log, now_ms)
@@ -246,6 +254,8 @@ class Compaction:
         return self._cleaned_to.get((log.topic, log.partition))
 
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
+        from barnabas.storage.cleaning.clean_plan import assess
+
         key = TopicPartition(log.topic, log.partition)
         try:
             with self._logs.cache.putting_off():
@@ -259,6 +269,8 @@ class Compaction:
 
     def _begin(self, now_ms: int) -> None:
         """Send the job of a log that is flushed, if there is still one."""
+        from barnabas.storage.cleaning.clean_plan import plan
+
         log = self._under_way
         assert log is not None and self._job is None
         key = TopicPartition(log.topic, log.partition)

@@ -18,9 +18,13 @@ minute, for which the kernel keeps written data in memory.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.disk import Disk, File, is_out_of_resources
+from barnabas.storage.disk import is_out_of_resources
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import Disk, File
 
 SIZE_SUFFIX = ".size"
 MOST_RECORDS = 256  # maximum size of the file; then it is replaced by one with a single record

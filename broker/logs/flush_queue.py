@@ -27,11 +27,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.unwritten_work import RETRY_MS
-from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.broker.outbox import FlushJob
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
+    from barnabas.broker.outbox import Outbox
     from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken, LogEnd

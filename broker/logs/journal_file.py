@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -21,12 +21,16 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import (
     DirectorySync,
-    Disk,
-    File,
-    SyncSteps,
     append_whole,
     is_out_of_resources,
 )
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import (
+        Disk,
+        File,
+        SyncSteps,
+    )
 
 VERSION = 1
 ENCODED_AT_ONCE = 1000  # frames encoded in one slice: 5 ms

@@ -45,7 +45,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.logs import journal_file
 from barnabas.broker.logs.durable_size import DurableSize
@@ -63,11 +63,15 @@ from barnabas.broker.logs.journal_file import (
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.storage.disk import (
     REPLACING_SUFFIX,
-    Disk,
-    SyncSteps,
     is_out_of_resources,
     run_at_once,
 )
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import (
+        Disk,
+        SyncSteps,
+    )
 
 logger = logging.getLogger("barnabas.metadata")
 

@@ -28,9 +28,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
+from barnabas.broker.outbox import NO_CONNECTION, Work
 
 if TYPE_CHECKING:
+    from barnabas.broker.outbox import Outbox
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.log.log import Log

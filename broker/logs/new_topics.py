@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
+from barnabas.broker.logs.topic_names import CLUSTER_METADATA, check_topic_name
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.broker.settings.topic_config import validate_topic_configs
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
@@ -14,6 +14,7 @@ from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.topic_names import TakenNames
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig

@@ -31,7 +31,7 @@ from barnabas.coordinator.internal_topics import (
     TRANSACTIONS_TOPIC,
 )
 from barnabas.coordinator.transactions.transaction_state import TransactionState
-from barnabas.protocol.records import Record, decode_marker, records_of
+from barnabas.protocol.records import decode_marker, records_of
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.segment_files import CorruptLog
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.protocol.records import Record
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken

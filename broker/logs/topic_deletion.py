@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, SlicedWork, Slices, Wait
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import NotWrittenError, not_written
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.share.shares import Shares
+    from barnabas.broker.slices import SlicedWork, Slices
     from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.storage.disk import SyncSteps

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.settings.topic_config import topic_log_config, topic_setting_value
-from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
+from barnabas.broker.slices import LOGS_MADE_AT_ONCE, run_through
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.slices import Slices, Wait
     from barnabas.protocol.request_context import RequestContext
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.log_manager import LogManager

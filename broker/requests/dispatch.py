@@ -30,6 +30,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.requests.imports import FOR_COORDINATORS, FOR_NEW_LOGS, import_all
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.routes import Handler, Read, Route
 from barnabas.broker.requests.to_coordinators import ToGroups, to_shares, to_transactions
@@ -38,6 +39,11 @@ from barnabas.broker.requests.wide_requests import SHAPES, reading_once
 if TYPE_CHECKING:
     from barnabas.broker.requests.parts import Parts
     from barnabas.protocol.api_table import Api
+
+
+_OF_COORDINATORS = frozenset(
+    {"groups", "group_runtime", "transactions", "endings", "transaction_ends", "deletion"}
+)
 
 
 class Row(NamedTuple):
@@ -69,7 +75,8 @@ def to(where: str, *parts: str, read: str = "", modules: tuple[str, ...] = ()) -
         handler: Handler[Any] = getattr(found(*taken), method) if method else partial(found, *taken)
         return handler
 
-    return Row(make, read, (f"broker.handlers.{module}", *modules))
+    of_parts = FOR_COORDINATORS if _OF_COORDINATORS.intersection(parts) else ()
+    return Row(make, read, (f"broker.handlers.{module}", *of_parts, *modules))
 
 
 def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
@@ -80,7 +87,7 @@ def group(decide: str, modules: tuple[str, ...], kind: str = "any") -> Row:
         handler: Handler[Any] = getattr(made, kind)(getattr(parts.groups, decide))
         return handler
 
-    return Row(make, modules=modules)
+    return Row(make, modules=(*FOR_COORDINATORS, *modules))
 
 
 def share_group(part: str, decide: str, kind: str = "of_share_groups") -> Row:
@@ -127,7 +134,7 @@ def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -
 
 # --- the table -----------------------------------------------------------------------------------
 
-_NEW_FILES = ("broker.logs.new_files", "storage.directory.new_files")
+_NEW_FILES = FOR_NEW_LOGS
 _NEW_TOPICS = ("broker.logs.new_topics", *_NEW_FILES)
 _OF_MEMBERS = (
     *_NEW_FILES,
@@ -142,6 +149,7 @@ _OF_CONSUMER_GROUPS = (
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (
+    *FOR_COORDINATORS,
     *_OF_MEMBERS,
     "broker.handlers.share_fetch",
     "broker.settings.group_configs",
@@ -167,7 +175,7 @@ _OF_COMMITS = (
     "coordinator.groups.offsets.offset_commits",
     "coordinator.groups.offsets.offset_removal",
 )
-_OF_TRANSACTIONS = (*_NEW_FILES, "coordinator.transactions.partition_additions")
+_OF_TRANSACTIONS = (*FOR_COORDINATORS, *_NEW_FILES, "coordinator.transactions.partition_additions")
 _OF_LISTS = (
     "coordinator.groups.consumer.topic_patterns",
     "coordinator.transactions.transaction_listing",
@@ -185,7 +193,8 @@ _SHARED = (
     "addresses", "group_configs", "shares",
 )  # fmt: skip
 _METADATA = (
-    "config", "ids", "requests", "wide", "quotas", "access", "topics", "cluster", "addresses",
+    "config", "ids", "requests", "imports", "wide", "quotas", "access", "topics", "cluster",
+    "addresses",
 )  # fmt: skip
 _TOPICS = (
     "config", "new_topics", "requests", "quotas", "access", "topics", "cluster", "deletion",
@@ -209,7 +218,7 @@ ROWS: dict[int, Row] = {
           modules=("broker.requests.older_fetch", "storage.index_builds")),
     2: to("list_offsets:ListOffsetsHandler.on_list_offsets",
           "config", "requests", "cluster", "logs", modules=("storage.index_builds",)),
-    3: to("metadata:MetadataHandler.on_metadata", *_METADATA, modules=_NEW_FILES),
+    3: to("metadata:MetadataHandler.on_metadata", *_METADATA),
     8: group("on_offset_commit", _OF_COMMITS, "of_commits"),
     9: group("on_offset_fetch", ("coordinator.groups.offsets.offset_fetches",), "of_offsets"),
     10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config",
@@ -234,7 +243,7 @@ ROWS: dict[int, Row] = {
     24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],
                     guard=_ADDED_PARTITIONS),
     25: transaction("on_add_offsets_to_txn", hold_back="transactional_id", guard=_PRODUCER),
-    26: Row(lambda parts: parts.transaction_ends.on_end_txn),
+    26: Row(lambda parts: parts.transaction_ends.on_end_txn, modules=_OF_TRANSACTIONS),
     27: to("transactions:WriteTxnMarkersHandler.on_write_txn_markers",
            "requests", "cluster", "groups", "progress", "files_ahead",
            modules=(*_NEW_FILES, "storage.producers.producer_rows")),
@@ -344,9 +353,8 @@ def import_modules(api: Api, *, is_one: bool) -> None:
     if row.read:
         names.append(f"protocol.{row.read.partition(':')[0]}")
     if not is_one:
-        names.append("broker.brokers.coordinator_edge")
-    for name in names:
-        importlib.import_module(f"barnabas.{name}")
+        names += ["broker.brokers.coordinator_edge", *FOR_COORDINATORS]
+    import_all(names)
 
 
 def _reader(parts: Parts, api: Api, row: Row) -> Read[Any]:

@@ -8,7 +8,7 @@ all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.imports import Imports
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
@@ -53,9 +54,25 @@ if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
 
 
+class Coordinators(NamedTuple):
+    """The coordinators of groups and transactions, the parts that carry out their decisions, and
+    the deletion of topics, for which the creation of topics may have to wait from then on.
+    """
+
+    groups: GroupCoordinator
+    group_runtime: GroupRuntime
+    transactions: TransactionCoordinator
+    endings: Endings
+    markers: TransactionMarkers
+    transaction_ends: TransactionEnds
+    deletion: TopicDeletion
+
+
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """All parts of a broker that handlers use; rows of the table use the names of these fields."""
+    """All parts of a broker that handlers use; rows of the table use the names of these fields and
+    properties.
+    """
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -63,6 +80,7 @@ class Parts:
     ids: Ids
     connections: Mapping[int, ConnectionState]
     requests: Requests
+    imports: Imports
     wide: Lazy[WideRequests]
     quotas: Quotas
     access: ClientAccess
@@ -72,24 +90,42 @@ class Parts:
     files_ahead: Lazy[FilesAhead]
     flushes: FlushQueue
     progress: LogProgress
-    deletion: TopicDeletion
     cluster: Cluster
     addresses: Addresses
     failover: Lazy[Failover]
     edge: Lazy[CoordinatorEdge]
-    groups: GroupCoordinator
-    group_runtime: GroupRuntime
+    coordinators: Lazy[Coordinators]
     shares: Lazy[Shares]
     group_configs: Lazy[GroupConfigs]
-    transactions: TransactionCoordinator
     producer_ids: ProducerIdAllocator
-    endings: Endings
-    markers: TransactionMarkers
-    transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
     counters: Counters
     new_topics: Lazy[NewTopics]
     streams_topics: Lazy[StreamsTopics]
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.coordinators.get().groups
+
+    @property
+    def group_runtime(self) -> GroupRuntime:
+        return self.coordinators.get().group_runtime
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.coordinators.get().transactions
+
+    @property
+    def endings(self) -> Endings:
+        return self.coordinators.get().endings
+
+    @property
+    def transaction_ends(self) -> TransactionEnds:
+        return self.coordinators.get().transaction_ends
+
+    @property
+    def deletion(self) -> TopicDeletion:
+        return self.coordinators.get().deletion
 
 
 class Routes:
@@ -102,9 +138,23 @@ class Routes:
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
         self.parts, self.loaded = parts, loaded
-        self.imports_elsewhere = False
-        self.importing = 0
         self._imported: set[int] = set()
+
+    @property
+    def imports_elsewhere(self) -> bool:
+        return self.parts.imports.are_elsewhere
+
+    @imports_elsewhere.setter
+    def imports_elsewhere(self, are_elsewhere: bool) -> None:
+        self.parts.imports.are_elsewhere = are_elsewhere
+
+    @property
+    def importing(self) -> int:
+        return self.parts.imports.count
+
+    @importing.setter
+    def importing(self, count: int) -> None:
+        self.parts.imports.count = count
 
     def load(self, api: Api) -> Route:
         """The route of an API, for its first request."""

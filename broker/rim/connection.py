@@ -26,7 +26,7 @@ from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 
 if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket

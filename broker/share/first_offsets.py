@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log.segment_indexes import BuildPutOff
+from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 

@@ -12,8 +12,8 @@ from barnabas.broker.share.acquisition import LogBatch
 from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, decode_marker
 
 if TYPE_CHECKING:
+    from barnabas.storage.disk import Slice
     from barnabas.storage.files.txn_index import AbortedTxn
-    from barnabas.storage.log.log_reader import Slice
 
 READ_AT_ONCE = 32 * 1024
 _IS_CONTROL, _IS_TRANSACTIONAL = 0x20, 0x10

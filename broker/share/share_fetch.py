@@ -20,13 +20,13 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
+from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.log.segment_indexes import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partition import LoadedPartition
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
-    from barnabas.storage.log.log_reader import Slice
+    from barnabas.storage.disk import Slice
 
 VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
 FEW_PARTITIONS = 10  # the number that a fetch visits, unless it needs more records

@@ -54,7 +54,7 @@ import re
 import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
@@ -62,9 +62,6 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import base_offset_of
 from barnabas.storage.disk import (
     DirectorySync,
-    Disk,
-    File,
-    Syncable,
     cut_back,
     not_written,
 )
@@ -74,6 +71,13 @@ from barnabas.storage.files.checkpoints import (
     decode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog, offset_name
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import (
+        Disk,
+        File,
+        Syncable,
+    )
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")

@@ -20,11 +20,15 @@ So the rename to `bootstrap.checkpoint` hands the directory over, and the rename
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import batches_in, has_right_crc, records_of
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import Disk
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"

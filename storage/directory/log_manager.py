@@ -24,8 +24,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
-from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
+from barnabas.protocol.topic_partition import TopicIdPartition
+from barnabas.storage.directory.flush_journal import FlushJournal
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import (
@@ -38,15 +38,10 @@ from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
 from barnabas.storage.directory.partition_directories import (
     PartitionDirectories,
-    Topics,
     deleted_name,
 )
 from barnabas.storage.disk import (
     DirectorySync,
-    Disk,
-    Lock,
-    Syncable,
-    SyncSteps,
     is_out_of_resources,
     log_lack_of_space,
     run_at_once,
@@ -59,22 +54,30 @@ from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
-    Offsets,
 )
-from barnabas.storage.files.leader_epochs import HighestEpoch, LeaderEpochs
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
-from barnabas.storage.log.log import Log, LogContents
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import IndexCache
-from barnabas.storage.log.segment_list import SegmentList
-from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.opening.log_loader import Opening
-from barnabas.storage.opening.recovery import load_log
-from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
-from barnabas.storage.producers.producer_state import ProducerStateManager
+from barnabas.storage.index_cache import IndexCache
 
 if TYPE_CHECKING:
+    from barnabas.protocol.topic_partition import TopicPartition
+    from barnabas.storage.directory.flush_journal import JournalDecision, Redo
     from barnabas.storage.directory.new_files import NewFiles
+    from barnabas.storage.directory.partition_directories import (
+        Topics,
+    )
+    from barnabas.storage.disk import (
+        Disk,
+        Lock,
+        Syncable,
+        SyncSteps,
+    )
+    from barnabas.storage.files.checkpoints import (
+        Offsets,
+    )
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log_config import LogConfig, LogManagerConfig
+    from barnabas.storage.opening.log_loader import Opening
 
 logger = logging.getLogger(__name__)
 
@@ -175,11 +178,14 @@ class LogManager(LogStarts):
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
         self._upkeep.make_space(now_ms)  # since a start writes
-        reading = _Progress(progress, len(partitions))
-        for partition in partitions:
-            opening = Opening(self.last_run, now_ms, redo, reading.on_read)
-            self._load_log(partition, config_of(partition.topic), opening, points, starts)
-            reading.on_log_done()
+        if partitions:
+            from barnabas.storage.opening.log_loader import Opening  # an empty directory needs none
+
+            reading = _Progress(progress, len(partitions))
+            for partition in partitions:
+                opening = Opening(self.last_run, now_ms, redo, reading.on_read)
+                self._load_log(partition, config_of(partition.topic), opening, points, starts)
+                reading.on_log_done()
         self._upkeep.hasten_checkpoints(now_ms)
         self._report_lost(points or {}, topics)
         self._begin_leader_epoch()
@@ -238,6 +244,8 @@ class LogManager(LogStarts):
         starts: Offsets,
     ) -> None:
         """Open one log, or take it off line. points: None where recovery points are unknown."""
+        from barnabas.storage.opening.recovery import load_log
+
         point = None if points is None else points.get(partition, 0)
         start = starts.get(partition)
         try:
@@ -357,26 +365,11 @@ class LogManager(LogStarts):
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        directory = self.log_dir.partition_path(topic, partition)
-        segment = Segment.without_files(
-            self.disk,
-            directory,
-            0,
-            now_ms=now_ms,
-            cache=self.cache,
-            index_interval_bytes=config.index_interval_bytes,
+        from barnabas.storage.opening.new_log import new_log  # an empty directory needs none
+
+        log = new_log(
+            self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
         )
-        contents = LogContents(
-            segments=SegmentList([segment], 0),
-            log_start_offset=0,
-            recovery_point=0,
-            producer_state=ProducerStateManager(),
-            epochs=LeaderEpochs(self.disk, directory, [(leader_epoch, 0)]),
-            snapshots=ProducerSnapshots(self.disk, directory, []),
-            names_are_durable=True,
-            has_files=False,
-        )
-        log = Log(self.log_dir, TopicIdPartition(topic, partition, topic_id), config, contents)
         self.logs[key] = log
         return log
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import is_out_of_resources, not_written
-from barnabas.storage.files.checkpoints import LOG_START_NAME, Offsets
-from barnabas.storage.log.log import Log
+from barnabas.storage.files.checkpoints import LOG_START_NAME
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.log_directory import LogDirectory
+    from barnabas.storage.files.checkpoints import Offsets
+    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.storage.directory.log_manager")
 

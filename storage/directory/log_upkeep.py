@@ -22,14 +22,17 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
 from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment_indexes import BuildPutOff
-from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.index_cache import BuildPutOff
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log_config import LogManagerConfig
 
 MUCH_READ_BYTES = 1 << 20  # reading this many bytes of a log costs more than its checkpoint
 LITTLE_SPACE_BYTES = 64 << 20

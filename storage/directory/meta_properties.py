@@ -8,16 +8,18 @@ directory.id=<id>        assigned once
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     CorruptCheckpoint,
     decode_properties,
     encode_properties,
 )
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import Disk
 
 
 class MetaProperties(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import LENGTH_END, BatchHeader, batch_size_of, has_right_crc
-from barnabas.storage.disk import File, is_out_of_descriptors
+from barnabas.storage.disk import Slice, is_out_of_descriptors
 from barnabas.storage.files.txn_index import AbortedTxn, TxnIndex
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
@@ -37,14 +37,6 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-
-
-class Slice(NamedTuple):
-    """A part of one segment's file, which is sent unchanged."""
-
-    file: File
-    position: int
-    size: int
 
 
 class FetchData(NamedTuple):

@@ -18,8 +18,9 @@ from barnabas.storage.files.segment_files import (
     TIME_SUFFIX,
     CorruptLog,
 )
+from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.log.batch_file import BatchFile, IndexHole, Place
-from barnabas.storage.log.segment_indexes import IndexCache, SegmentIndexes
+from barnabas.storage.log.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Manifest, SegmentNote

@@ -4,10 +4,13 @@ Ctrl-C ends it.
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +85,26 @@ def test_a_verb_ends_by_its_timeout_where_the_broker_falls_silent(
     if allowed == FOR_BOOTSTRAP:
         assert "did not answer for 0.3 s (--timeout)" in ended.err + ended.out, ended
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("name", ["produce", "consume", "produce --transactional-id"])
+def test_a_client_that_could_not_connect_leaves_no_socket_open(
+    barnabas: CommandLine, port: CountedRequests, name: str
+) -> None:
+    port.hang_up()
+    port.allow(port.broker_port, FOR_BOOTSTRAP)
+    barnabas.use(port.address)
+    gc.collect()  # what earlier tests have left
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        assert barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n").code == 1
+        eventually(_no_call_waits, what="the ends of the calls' threads")
+        gc.collect()
+    assert [str(one.message) for one in caught] == []
+
+
+def _no_call_waits() -> bool:
+    return all(thread.name != "waits-for-cluster" for thread in threading.enumerate())
 
 
 class Started:

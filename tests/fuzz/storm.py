@@ -34,8 +34,8 @@ from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
+from barnabas.storage.disk import Slice
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.log_reader import Slice
 from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
 from fuzz.reading import PRODUCE, Reading, Verdict, read
 

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.our_messages import read_answer, request_frame
 

@@ -70,7 +70,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
 

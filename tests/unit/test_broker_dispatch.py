@@ -18,7 +18,14 @@ from helpers.our_messages import request_frame
 
 from barnabas.broker import handlers
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.broker.outbox import NO_CONNECTION
 from barnabas.broker.requests.dispatch import ROWS, Row, import_modules
+from barnabas.broker.requests.imports import (
+    FOR_COORDINATORS,
+    FOR_NEW_LOGS,
+    FOR_TOPICS_AT_A_START,
+    import_all,
+)
 from barnabas.broker.requests.parts import Parts
 from barnabas.broker.requests.routes import Route
 from barnabas.protocol.api_table import APIS, Api
@@ -36,6 +43,11 @@ def asking(count: int) -> Any:
         topics=[MetadataRequestTopic(name=name) for name in [*names, "t"]],
         allow_auto_topic_creation=False,
     )
+
+
+def wanting(name: str) -> MetadataRequest:
+    """A Metadata request that makes the topic."""
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
 
 
 @pytest.fixture
@@ -188,8 +200,41 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
     assert (answer.error_code, host.closed) == (Code.NONE, {})
 
 
+def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
+    importing: CoreHost,
+) -> None:
+    """Metadata does not load it: most requests of that API make no topic."""
+    host = importing
+    first, second, other = host.connect(1), host.connect(2), host.connect(3)
+    host.ask(other, MetadataRequest(), METADATA_VERSION)
+    host.finish_work()
+    assert len(host.answers[other]) == 1
+    host.ask(first, wanting("new"), METADATA_VERSION)
+    host.ask(second, wanting("newer"), METADATA_VERSION)
+    assert host.broker.routes.importing == 1, "a late tick waits for it"
+    assert [work.connection_id for work in host.work] == [NO_CONNECTION]
+    host.ask(other, MetadataRequest(), METADATA_VERSION)
+    assert len(host.answers[other]) == 2, "other clients are served meanwhile"
+    assert host.answers[first] == [] and list(host.broker.metadata.topics) == ["t"]
+    host.finish_work()
+    host.await_answer(second)
+    assert sorted(host.broker.metadata.topics) == ["new", "newer", "t"]
+    assert host.broker.routes.importing == 0
+    host.ask(other, wanting("newest"), METADATA_VERSION)
+    assert len(host.answers[other]) == 3, "it is imported"
+
+
+def test_a_stop_makes_a_topic_whose_imports_were_under_way(importing: CoreHost) -> None:
+    host = importing
+    host.ask(host.connect(1), wanting("new"), METADATA_VERSION)
+    host.finish_work()
+    host.broker.close_logs(host.event_ms())
+    assert list(host.broker.metadata.topics) == ["t", "new"]
+
+
 def test_what_the_worker_imports_exists() -> None:
     """A module that a row names, and that is gone, would fail with the first request alone."""
+    import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:
         import_modules(api, is_one=False)
 
@@ -234,6 +279,11 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         return  # made by a coordinator's row
     taken += parameters[:at]
     of_parts = {field.name: field.type for field in fields(Parts)}
+    of_parts |= {  # those of the coordinators
+        name: signature(one.fget).return_annotation
+        for name, one in vars(Parts).items()
+        if isinstance(one, property) and one.fget is not None
+    }
     assert {name: of_parts.get(name) for name, _ in taken} == dict(taken)
     if isinstance(handler, partial):
         assert [getattr(host.parts, name) for name, _ in taken] == list(handler.args)

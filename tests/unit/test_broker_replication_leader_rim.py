@@ -22,7 +22,7 @@ from barnabas.broker.replication.standby_feed import StandbyFeed, Turn
 from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.rim.connection import Connection
 from barnabas.protocol.framing import ReceiveMemory
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 
 # --- answers that wait ---------------------------------------------------------------------------
 

@@ -40,8 +40,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import OsDisk, Slice
 from barnabas.storage.pooled_disk import PooledDisk
 
 Answer = Callable[[int, bytes], None]

@@ -472,14 +472,16 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     parts.shares.made = None
     for part in (parts.groups, parts.transactions, parts.logs):
         part.next_deadline_ms.return_value = NOW_MS
+    parts.coordinators.made.groups, parts.coordinators.made.transactions = (
+        parts.groups, parts.transactions,
+    )  # fmt: skip
+    parts.coordinators.made.group_runtime = parts.runtime
+    parts.coordinators.made.transaction_ends = parts.ends
     names = (
-        "on_sent", "purgatory", "progress", "groups", "transactions", "logs", "compaction",
+        "on_sent", "purgatory", "progress", "coordinators", "logs", "compaction",
         "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares", "unwritten",
     )  # fmt: skip
-    broker = bare(
-        Broker, _group_runtime=parts.runtime, _transaction_ends=parts.ends,
-        **{name: getattr(parts, name) for name in names},
-    )  # fmt: skip
+    broker = bare(Broker, **{name: getattr(parts, name) for name in names})
     broker.on_tick(NOW_MS)
     assert steps(parts) == TICK
     parts.reset_mock()

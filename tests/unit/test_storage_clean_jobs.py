@@ -32,8 +32,8 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import IndexCache
 
 DAY_MS = 86_400_000
 

@@ -11,8 +11,8 @@ from helpers.storage_logs import NOW_MS, batch
 from barnabas.protocol.records import MAGIC_AT, read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import IndexCache
 from barnabas.storage.opening.torn_tail import (
     fault_of,
     good_batch_after,

@@ -36,7 +36,7 @@ from barnabas.broker.rim.server import Clock, Server
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.disk import Slice
 from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:

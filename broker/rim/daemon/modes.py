@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import os
@@ -169,12 +170,17 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
 
 def _load_what_serves(*, with_metrics: bool) -> None:
     """Import the modules of a leader now, so that a take-over does not wait for them."""
-    import anyio  # noqa: F401
-
     import barnabas.broker.replication.replicated_disk
     import barnabas.broker.replication.rim.lease_endpoint
     import barnabas.broker.rim.daemon.opening
+    from barnabas.broker.requests.imports import (
+        FOR_COORDINATORS,
+        FOR_NEW_LOGS,
+        FOR_TOPICS_AT_A_START,
+        import_all,
+    )
 
+    import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     if with_metrics:
         import barnabas.broker.metrics.rim.endpoint  # noqa: F401
 
@@ -248,10 +254,9 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _serve(daemon: Daemon) -> int:
     """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
-    import anyio
-
     try:
-        code = anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
+        with asyncio.Runner(loop_factory=daemon.new_loop) as runner:
+            code = runner.run(daemon.run())
         if daemon.is_deposed:
             from barnabas.broker.replication.rim.pair_member import begin_again
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.core import Broker
 from barnabas.broker.rim.daemon.announcing import announce, shown
@@ -99,12 +99,10 @@ class Daemon:
         log_output.finish()
         return 1 if server.failed else 0
 
-    def loop_options(self) -> dict[str, Any]:
-        """The options of the event loop, for anyio."""
-        if self._measuring is None:
-            return {}
-        selector = self._measuring.selector
-        return {"loop_factory": lambda: asyncio.SelectorEventLoop(selector)}
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop for `run`, whose selector is measured where there are metrics."""
+        measuring = self._measuring
+        return asyncio.SelectorEventLoop(None if measuring is None else measuring.selector)
 
     def _server(self, loop: asyncio.AbstractEventLoop) -> Server:
         """The server, with its gate, its observer, and the HTTP servers beside it."""
@@ -120,6 +118,8 @@ class Daemon:
             gate=self._leader if control is None else control,
             observer=measuring,
         )
+        if "--metrics-port" in sides or "--console-port" in sides:
+            broker.coordinators.get()  # these read their state, from the loop
         broker.routes.imports_elsewhere = True
         _import_ahead(broker)
         if control is not None:
@@ -176,21 +176,9 @@ class Daemon:
 
 async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exception]) -> None:
     """Until the broker is asked to end, or has failed."""
-    import anyio
-
-    async with anyio.create_task_group() as group:
-
-        async def wait_for_end() -> None:
-            await asked_to_end.wait()
-            group.cancel_scope.cancel()
-
-        async def wait_for_failure() -> None:
-            # without the shield a signal would cancel the future, and `close` would see a failure
-            await asyncio.shield(failure)
-            group.cancel_scope.cancel()
-
-        group.start_soon(wait_for_end)
-        group.start_soon(wait_for_failure)
+    end = asyncio.ensure_future(asked_to_end.wait())
+    await asyncio.wait((end, failure), return_when=asyncio.FIRST_COMPLETED)
+    end.cancel()  # the failure stays as it is: `close` looks at it
 
 
 def _measuring() -> Measuring:
@@ -206,10 +194,13 @@ def _import_ahead(broker: Broker) -> None:
     need them: otherwise they would be imported while the event loop runs.
     """
     names = []
-    if broker.groups.next_deadline_ms() is not None:
+    made = broker.coordinators.made
+    if made is not None and made.groups.next_deadline_ms() is not None:
         names.append("coordinator.groups.offsets.offset_removal")
-    if broker.transactions.next_deadline_ms() is not None:
+    if made is not None and made.transactions.next_deadline_ms() is not None:
         names.append("coordinator.transactions.producer_sessions")
+    if broker.logs.logs:
+        names.append("storage.cleaning.clean_plan")  # for the first tick of the compaction
     if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
         names += ["broker.observation.login_counts", "broker.security.logins"]
     if broker.quotas.have_addresses or broker.config.limits_connections:

@@ -1,0 +1,73 @@
+"""Imports that the worker does while a request waits: on the loop they would hold up all others."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import NO_CONNECTION, Work
+from barnabas.broker.slices import Wait
+
+if TYPE_CHECKING:
+    from barnabas.broker.outbox import Outbox
+
+FOR_COORDINATORS = (  # see `_coordinators` in broker/assemble.py
+    "broker.group_runtime",
+    "broker.group_topics",
+    "broker.logs.topic_deletion",
+    "broker.settings.coordinator_settings",
+    "broker.transactions.transaction_end",
+    "coordinator.groups.group_coordinator",
+    "coordinator.transactions.transaction_coordinator",
+)
+FOR_NEW_LOGS = (
+    "broker.logs.new_files",
+    "storage.cleaning.clean_plan",  # for the next tick of the compaction
+    "storage.directory.new_files",
+    "storage.opening.new_log",
+)
+
+
+FOR_TOPICS_AT_A_START = (  # a start imports them by itself where it finds topics
+    "broker.logs.start",
+    "broker.transactions.transaction_recovery",
+    "storage.opening.recovery",
+)
+
+
+def import_all(names: Sequence[str]) -> None:
+    """Import modules of ours, by their names without `barnabas.`."""
+    for name in names:
+        importlib.import_module(f"barnabas.{name}")
+
+
+class Imports:
+    """The waits for imports. are_elsewhere: whether the worker, a part of the rim, does them; else
+    they are done at once. count: how many requests wait for one.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.are_elsewhere = False
+        self.count = 0
+        self._done: set[tuple[str, ...]] = set()
+
+    def wait(self, names: tuple[str, ...]) -> Wait | None:
+        """The wait for these modules, for work in slices; None if there is none."""
+        if not self.are_elsewhere or names in self._done:
+            return None
+
+        def begin(then: Callable[[int], None]) -> None:
+            def done(_: None, now_ms: int) -> None:
+                self.count -= 1
+                self._done.add(names)
+                then(now_ms)
+
+            self.count += 1
+            self._outbox.work.append(Work(NO_CONNECTION, run, done))
+
+        def run() -> None:
+            import_all(names)
+
+        return Wait(begin, run)
