@@ -241,12 +241,13 @@ class Broker:
             row = self._loaded_routes.get(api.key) or self._try_load(connection, api, frame)
             if row is None:
                 return
-            body: Buffer | None = frame
+            body: Buffer = frame
             size_bytes = len(frame)
             if size_bytes > NARROW_BYTES and (api.key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
-                body = self._bounded_body(connection, context, row, frame, header)
-                if body is None:
+                bounded = self._bounded_body(connection, context, row, frame, header)
+                if bounded is None:
                     return
+                body = bounded
             try:  # only the records of a Produce are views of the frame; all else is copied
                 request = row.read(body, header.body_start, header.api_version)[0]
             except UNREADABLE as error:

@@ -107,6 +107,9 @@ class _Pending(NamedTuple):
     topic_id: uuid.UUID | None = None
 
 
+NOTHING_PENDING: deque[_Pending] = deque()  # shared, and never changed: few requests defer a batch
+
+
 class _Produce:
     """One request while it is under way: its answers so far, and the logs that it appends to.
 
@@ -137,7 +140,7 @@ class _Produce:
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
-        self.pending: deque[_Pending] = deque()
+        self.pending = NOTHING_PENDING
         self.held_bytes = 0
         self.record_errors_left = MOST_RECORD_ERRORS
         self.failed = False
@@ -155,6 +158,8 @@ class _Produce:
         """Defer the check and append of a batch to a later turn. Gives: a placeholder for its
         answer.
         """
+        if self.pending is NOTHING_PENDING:
+            self.pending = deque()
         self.pending.append(batch)
         self.held_bytes += len(batch.records or b"")
         return ProducedPartition(batch.partition, 0)
