@@ -20,8 +20,14 @@ from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_sessions import ShareSession
 from barnabas.broker.transactions.transaction_end import Ending
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_timers import OF_MEMBERS
-from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS, TransactionState
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_state import (
+    NO_TIMEOUT_MS,
+    PREPARED,
+    TransactionState,
+)
 from barnabas.storage.log.log import Log
 from helpers.leftovers import is_to_enter, parts_of
 from helpers.pictures import short
@@ -102,26 +108,40 @@ def strays_of(broker: Any) -> list[str]:
         is_row = isinstance(holder, dict) and isinstance(value, dict | set | list | deque)
         if is_row and not value and not any(end in way for end in EMPTY_ROWS):
             found.append(f"{way}: an empty row")
-    return found + list(_deadlines_of_nothing(parts))
+    found += deadlines_of_nothing(parts.groups)
+    found += lacking_deadlines(parts.transactions, parts.endings.by_id)
+    return found
 
 
-def _deadlines_of_nothing(parts: Any) -> Iterator[str]:
-    for key in parts.groups.timers._rows:
+def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
+    """The deadlines of groups and members that are gone."""
+    for key in groups.timers._rows:
         kind, group_id, member_id = key
-        group = parts.groups.group(group_id)
-        members = () if group is None else (*group.member_ids, *group.classic.pending_ids)
+        group = groups.group(group_id)
         if group is None:
             yield f"a deadline of a group that is gone: {key}"
-        elif kind in OF_MEMBERS and member_id and member_id not in members:
+            continue
+        known = (*group.member_ids, *group.classic.pending_ids)
+        if kind in OF_MEMBERS and member_id and member_id not in known:
             yield f"a deadline of a member that is gone: {key}"
-    transactions = parts.transactions
+
+
+def lacking_deadlines(
+    transactions: TransactionCoordinator, under_way: Collection[str] = ()
+) -> Iterator[str]:
+    """The transactional ids that no time ends, and the deadlines of ids that are gone.
+
+    Takes: under_way, the ids whose end is under way.
+    """
     for transactional_id in transactions.timers._rows:
         if transactions.metadata(transactional_id) is None:
             yield f"a deadline of a transactional id that is gone: {transactional_id}"
     for transactional_id, one in transactions.snapshot().items():
-        is_timed = one.state is not TransactionState.ONGOING or one.timeout_ms != NO_TIMEOUT_MS
-        if is_timed and not (
-            transactional_id in transactions.timers or transactional_id in parts.endings.by_id
+        if (
+            one.state not in PREPARED
+            and (one.state is not TransactionState.ONGOING or one.timeout_ms != NO_TIMEOUT_MS)
+            and transactional_id not in transactions.timers
+            and transactional_id not in under_way
         ):
             yield f"{transactional_id} is {one.state.value}, and has no deadline"
 

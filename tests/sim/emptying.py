@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from helpers.our_messages import request_frame
-from helpers.strays import sizes_of, surplus, traces_of
+from helpers.strays import deadlines_of_nothing, sizes_of, surplus, traces_of
 
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -28,16 +28,19 @@ def keeps(world: Any) -> list[str]:
     names = [name for name in broker.metadata.topics if not name.startswith("__")]
     gone = {*names, *broker.transactions.snapshot()}
     _ask(world, DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 5)
+    found: list[str] = []
     for _ in range(LEAPS):
         world.loop.skip(LONG_MS)
         world.loop.run_until(world.loop.now_ms + 3_000)
         groups = [group.group_id for group in broker.groups.all_groups()]
         gone.update(groups)
         _ask(world, DeleteGroupsRequest(groups_names=groups), 1)
+        found += deadlines_of_nothing(broker.groups)
     world.loop.run_until(world.loop.now_ms + 3_000)
     if node.broker is not broker:
         return ["the broker ended while it was emptied"]
     return [
+        *found,
         *traces_of(broker, gone - KEPT_NAMES),
         *surplus(sizes_of(broker), sizes_of(node.started_on_a_copy())),
     ]
