@@ -63,6 +63,7 @@ GROWING = {
     ".group_configs.made._parsed": "of groups that have settings, which outlive groups",
     ".share.counts": "a number for each kind of acknowledgement",
     ".shares.made.counts": "a number for each kind of acknowledgement",
+    ".quotas.clients._": "by user and client id; dropped when there are too many",
     ".metadata._gone": "deletions that are noted with the next change",
     ".logs.journal._earlier": "the journals that the start found",
 }

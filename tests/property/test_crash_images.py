@@ -287,15 +287,17 @@ def left_after(key: int, after: int) -> list[str]:
     full = FullDisk()
     b = full.b
     request, version = REQUESTS[key](full)
+    connection = b.connect()
     b.disk.refuse(Refusal(ALL, errno.ENOSPC, after))
-    try:
-        full.call(request, version)
-    finally:
-        b.disk.refuse(None)
+    b.send(connection, request, version)
+    for _ in range(20):
+        b.tick(1)
+    b.disk.refuse(None)
     full.settle()
+    found = [] if b.answer(connection) is not None else ["there is no answer"]
     b.tick(61_000)
     full.settle()
-    found = strays_of(b.broker)
+    found += strays_of(b.broker)
     unsettled = groups_under_way(b.broker)
     live = known_of(b.broker, unsettled)
     if key == DELETE_TOPICS and "gone" not in b.broker.topics:
