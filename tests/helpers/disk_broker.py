@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sim.disk import Directory, SimDisk
@@ -70,6 +70,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
+from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.disk import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
@@ -148,9 +149,17 @@ class DiskBroker:
     have in common. closed: the connections that the broker closed, and why.
     """
 
-    def __init__(self, *, seed: int | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        new_disk: Callable[[Callable[[], int]], SimDisk] | None = None,
+        **settings: str,
+    ) -> None:
         self.now_ms = NOW_MS
-        self.disk = SimDisk(Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
+        rng = Worst() if seed is None else random.Random(seed)
+        now_ms = lambda: self.now_ms  # noqa: E731
+        self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
         self._properties = {
@@ -161,6 +170,7 @@ class DiskBroker:
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self._ids = CountedIds()
         self.holds_flushes = self.holds_work = False
+        self.cleanings: list[CleanJob] = []  # the last that were asked for, which are not done
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
@@ -300,7 +310,7 @@ class DiskBroker:
 
     def _take_answers(self) -> None:
         outbox = self.broker.outbox
-        outbox.cleanings.clear()
+        self.cleanings, outbox.cleanings = outbox.cleanings or self.cleanings, []
         for connection, reason in outbox.closes:
             self.closed[connection] = str(reason)
             self._asked.pop(connection, None)

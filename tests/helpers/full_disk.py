@@ -107,7 +107,7 @@ class FullDisk:
     "classic", which is stable. sharer: of the share group "share", which holds records of s-0.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, **settings: Any) -> None:
         b = self.b = DiskBroker(
             **SHARED,
             group_streams_initial_rebalance_delay_ms="0",

@@ -32,19 +32,19 @@ def places_of(
         way, holder = waiting.popleft()
         count += 1
         assert count < MOST_OBJECTS, f"a walk without an end: {way}"
-        for name, value in _parts_of(holder):
+        for name, value in parts_of(holder):
             step = way + name
             if name.lstrip(".") in left_out:
                 continue
             if is_wanted(value):
                 found.append(step)
-            if id(value) not in seen and _is_to_enter(value):
+            if id(value) not in seen and is_to_enter(value):
                 seen.add(id(value))
                 waiting.append((step, value))
     return found
 
 
-def _is_to_enter(value: Any) -> bool:
+def is_to_enter(value: Any) -> bool:
     if isinstance(
         value, dict | list | tuple | set | frozenset | deque | partial | types.MethodType
     ):
@@ -54,7 +54,7 @@ def _is_to_enter(value: Any) -> bool:
     return type(value).__module__.startswith(OURS) and not isinstance(value, type)
 
 
-def _parts_of(holder: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(holder: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(holder, dict):
         for key, value in list(holder.items()):
             yield f"[{_short(key)}] (key)", key

@@ -335,6 +335,16 @@ class SimDisk:
         self.root = root
         self._sync_below(root)
 
+    def copied(self) -> SimDisk:
+        """A disk with what the process has written, as a kill would leave it now; no fault is to
+        come there, and what happens there is not this disk's.
+        """
+        other = SimDisk(random.Random(0), self.now_ms)
+        other.root = _copy_of(self.root)
+        other.boots, other.mounts, other.machine = self.boots, self.mounts, self.machine
+        other._sync_below(other.root)
+        return other
+
     def sync_all(self) -> None:
         """All that was written is on the disk, as after sync(2)."""
         self.step()
@@ -551,6 +561,17 @@ class SimDisk:
                 yield from self._walk(f"{path}/{name}", node)
             else:
                 yield f"{path}/{name}", node
+
+
+def _copy_of(directory: Directory) -> Directory:
+    copy = Directory()
+    for name, node in directory.entries.items():
+        if isinstance(node, Directory):
+            copy.entries[name] = _copy_of(node)
+        else:
+            inode = copy.entries[name] = Inode(node.modified_ms)
+            inode.data = bytearray(node.data)
+    return copy
 
 
 def implements_the_protocol(disk: SimDisk) -> Any:

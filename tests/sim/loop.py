@@ -91,6 +91,12 @@ class Loop:
         if is_done is None or not is_done():
             self.now_ms = max(self.now_ms, end_ms)
 
+    def skip(self, for_ms: int) -> None:
+        """So much time passes, in which nothing happens; what was due is late."""
+        self.now_ms += for_ms
+        self._heap = [(max(row[0], self.now_ms), *row[1:]) for row in self._heap]
+        heapq.heapify(self._heap)
+
     def spawn(self, task: Task) -> Future:
         """Run a task from now on; the future is what it returns."""
         finished = Future()

@@ -201,6 +201,19 @@ class Node:
                 values["offsets.retention.minutes"] = PartOfAMinute(retention_ms)
         return config
 
+    def started_on_a_copy(self) -> Broker:
+        """Another broker, as it would be after a kill just now and a start; this one goes on."""
+        disk = self.disk.copied()
+        disk.descriptors = self.disk.descriptors
+        return open_broker(
+            self._config(),
+            SeededIds(random.Random(0)),
+            disk=disk,
+            now_ms=self._steady_ms(),
+            wall_ms=self.world.wall_ms(),
+            leader_epoch=self._claimed_epoch(),
+        )
+
     def heed_quotas(self) -> None:
         """From now on clients are held to the quotas that there are."""
         assert self.broker is not None
@@ -414,6 +427,22 @@ class Node:
             return
         self._sessions[link.link_id] = _Session(link)
         self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092, link.node_id)
+
+    def connect_nobody(self, connection_id: int) -> None:
+        """A connection without a client behind it: its answers are dropped."""
+        assert self.broker is not None
+        self._sessions[connection_id] = _Session(None)
+        self.broker.on_connected(connection_id, "10.0.0.8", "10.0.0.1", 9092, None)
+
+    def is_asked(self, connection_id: int) -> bool:
+        """Whether a request of the connection waits for its answer."""
+        session = self._sessions.get(connection_id)
+        return session is not None and (session.in_flight or bool(session.frames))
+
+    def hang_up_clients(self) -> None:
+        """All connections end, from the clients' side."""
+        for link_id in list(self._sessions):
+            self.on_hang_up(link_id, self.generation)
 
     def on_frame(self, link_id: int, generation: int, frame: bytes) -> None:
         if self._is_held(generation, self.on_frame, link_id, generation, frame):

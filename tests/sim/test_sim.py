@@ -717,3 +717,11 @@ def test_without_faults_every_write_is_acknowledged() -> None:
         assert report.findings == []
         writes = [write for write in report.history.writes if write.transaction is None]
         assert all(write.outcome.value == "ok" for write in writes)
+
+
+@pytest.mark.parametrize("seed", [64])
+def test_what_is_emptied_keeps_nothing(seed: int) -> None:
+    """With transactions in two phases, whose ids expire."""
+    scenario = World(seed).scenario
+    assert scenario.last_restart == "none" and scenario.two_phase
+    assert not run_seed(seed).findings

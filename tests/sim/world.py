@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
+from helpers import pictures, strays
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
@@ -23,7 +24,7 @@ from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_los
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
-from sim import sharers, streamers, two_phase
+from sim import emptying, sharers, streamers, two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.brokers import Bundle, Unled, move_leaders
@@ -126,7 +127,7 @@ class World:
         self.place_asked_ms: dict[tuple[str, str], dict[str, int]] = {}
         self.place_taken: dict[tuple[str, str], tuple[Worker, int]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
-        self.is_draining = self.is_over = self._is_powerless = False
+        self.is_draining = self.is_over = self._is_powerless = self.is_emptied = False
         self._mistaken_losses = 0
         self.drains_until_ms = -1
         self._digest = hashlib.blake2b(digest_size=12)
@@ -174,7 +175,7 @@ class World:
         )
 
     def try_connect(self) -> Link | None:
-        if not self.node.is_up:
+        if not self.node.is_up or self.is_emptied:
             return None
         if self.scenario.brokers > 1:
             # to a client the two are one
@@ -622,10 +623,14 @@ class World:
         if not self.is_settled():
             self.history.incident("stuck", self.what_is_missing())
         self._look_for_leftovers()
+        self._compare_with_a_start()
         self.is_over = True
         if scenario.last_restart != "none" and self.node.is_up:
             self._restart_at_last()
         self._look_at_the_end()
+        if scenario.last_restart == "none" and scenario.brokers == 1:
+            for kept in emptying.keeps(self) if self.node.is_up else ():
+                self.history.incident("left", kept)
 
     def _await_settled(self) -> None:
         """Go on as long as readers get further: some read a batch at a time, amid redirections."""
@@ -1033,6 +1038,24 @@ class World:
                     f"{topic}-{index} keeps snapshots as of {needless}, and begins at "
                     f"{log.segments[0].base_offset}",
                 )
+
+    def _compare_with_a_start(self) -> None:
+        """What the broker knows is what it would know after a kill and a start."""
+        broker = self.node.broker
+        if broker is None or not broker.flushes.is_idle or broker.routes.parts.endings.by_id:
+            return
+        for stray in strays.strays_of(broker)[:2]:
+            self.history.incident("left", stray)
+        if any(log.high_watermark < log.log_end_offset for _, log in self._all_logs()):
+            return  # what a kill keeps is shown before it is flushed
+        under_way = pictures.groups_under_way(broker)
+        live = pictures.known_of(broker, under_way)
+        restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
+        for difference in pictures.differences(live, restarted):
+            # the wall clock says how old a record is
+            if not (self.scenario.clock_steps_ms and "state_since_ms" in difference):
+                self.history.incident("left", difference)
+                break
 
     def _restart_at_last(self) -> None:
         if self.scenario.last_restart == "kill":

@@ -666,3 +666,18 @@ def test_without_room_what_the_journal_has_already_need_not_go_to_the_files_firs
     queue.space.is_full = True
     queue.end_flush(3)
     assert ("commit without", 3) in queue.done
+
+
+def test_no_journal_is_deleted_while_effects_of_its_records_are_to_come() -> None:
+    queue = JournaledQueue(has_older=True)
+    log = JournaledLog("log")
+    queue.queue.hold_journals()
+    log.append()
+    queue.wait("a", log)
+    queue.end_flush()
+    assert queue.journal.forgotten == []
+    queue.queue.release_journals()
+    log.append()
+    queue.wait("b", log)
+    queue.end_flush()
+    assert queue.journal.forgotten == [False]

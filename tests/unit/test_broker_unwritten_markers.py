@@ -4,16 +4,22 @@ when it is back.
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 
 import pytest
 from helpers.core_host import delete_topic
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
-from sim.disk import Crash
+from sim.disk import Crash, Refusal
 
-from barnabas.broker.transactions.unwritten_markers import UNWRITTEN_MARKERS_NAME
+from barnabas.broker.transactions.unwritten_markers import (
+    UNWRITTEN_MARKERS_NAME,
+    UnwrittenMarker,
+    UnwrittenMarkers,
+)
 from barnabas.protocol.errors import Code
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
@@ -276,3 +282,16 @@ def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
             inode.sync()  # without the names of the data directory
     b.lose_power()
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
+
+
+def test_a_marker_that_found_no_space_is_written_when_it_is_added_again() -> None:
+    b = DiskBroker()
+    markers = UnwrittenMarkers(b.disk, DATA_DIR)
+    marker = UnwrittenMarker("t", 0, bytes(16), 7, 0, 0, True, 5)
+    b.disk.refuse(Refusal(frozenset({"write", "inode"}), errno.ENOSPC))
+    with pytest.raises(NotWrittenError):
+        markers.add([marker])
+    assert not len(markers)
+    b.disk.refuse(None)
+    markers.add([marker])
+    assert UnwrittenMarkers(b.disk, DATA_DIR).producer_ids == {7}

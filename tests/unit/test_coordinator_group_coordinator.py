@@ -12,6 +12,7 @@ from helpers.group_host import (
 )
 from helpers.hard_state import hard_state
 from helpers.our_messages import operations_in
+from helpers.strays import deadlines_of_nothing
 
 from barnabas.coordinator.groups.group_records import (
     decode_offset,
@@ -1148,3 +1149,13 @@ def test_dropped_records_are_of_consumer_groups_alone():
     for group in ("g", "missing"):
         host.coordinator.on_records_dropped(group)
     assert member.heartbeat() == Code.NONE
+
+
+def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> None:
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}})
+    assert host.join("g", version=4).error_code == Code.MEMBER_ID_REQUIRED
+    assert len(host.coordinator.timers) > 1
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    assert host.coordinator.group("g") is None
+    assert list(deadlines_of_nothing(host.coordinator)) == []

@@ -15,6 +15,7 @@ import pytest
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.timers import PUT_OFF_MS
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
     LEGAL_PREDECESSORS,
@@ -1192,3 +1193,12 @@ def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> Non
     slow.crash()
     slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
     assert_recorded_now(TransactionState.PREPARE_ABORT)
+
+
+def test_all_timeouts_of_a_tick_that_found_no_space_come_again(slow: TxnHost) -> None:
+    pids = [begun(slow, name, 1000)[0] for name in ("a", "b", "c")]
+    slow.now_ms += 1000
+    slow.coordinator.on_tick(slow.event_ms())  # its decisions are not written
+    slow.coordinator.on_tick_not_written(slow.event_ms())
+    slow.tick(PUT_OFF_MS)
+    assert [one.producer_id for one in slow.markers] == pids

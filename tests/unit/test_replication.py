@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from helpers.disk_broker import Producer
 from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
-from sim.disk import SimDisk
+from sim.disk import Crash, SimDisk
 from sim.node import SeededIds
 
 from barnabas.broker.replication import catch_up as catch_up_module
@@ -1237,3 +1237,15 @@ def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None
     assert sent == []
     replicated.rename("/data/checkpoint.new", "/data/checkpoint")
     assert sent == [Operation(Kind.REPLACE, "checkpoint", data=b"next one")]
+
+
+def test_a_removal_that_failed_is_not_sent() -> None:
+    operations: list[Operation] = []
+    inner = new_disk()
+    inner.open("/x/f", create=True)
+    disk = ReplicatedDisk(inner, "/x")
+    disk.publish = operations.append
+    inner.crash_in(0)
+    with pytest.raises(Crash):
+        disk.unlink("/x/f")
+    assert operations == []

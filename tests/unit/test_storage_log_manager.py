@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import (
     NOW_MS,
     SECOND_MS,
@@ -861,6 +862,22 @@ def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
     assert manager.logs == {} and not (tmp_path / "u-1").exists()
     going = [path.name for path in tmp_path.iterdir() if path.name.startswith("u-")]
     assert len(going) == 1 and going[0].endswith("-delete")
+
+
+def test_the_checkpoints_lose_a_log_when_its_directory_is_gone_for_good(tmp_path: Path) -> None:
+    """Else a power loss could bring back the directory alone, without what is known of it."""
+    disk = RecordingDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch([b"v"]), now_ms=NOW_MS)
+    manager.logs["u", 0].flush()
+    manager.write_checkpoints()
+    manager.remove("u", 0, NOW_MS)
+    disk.take_steps()
+    manager.end_removals()
+    steps = disk.take_steps()
+    assert steps.index(("fsync_dir", tmp_path.name)) < min(
+        number for number, (_, name) in enumerate(steps) if name.startswith(RECOVERY_POINT_NAME)
+    )
 
 
 def test_the_checkpoint_of_recovery_points_is_written_in_its_time(tmp_path: Path) -> None:

@@ -52,3 +52,15 @@ def test_a_checkpoint_is_made_durable_where_it_is_asked_for(
     disk = RecordingDisk()
     OffsetCheckpoints(disk, str(tmp_path)).write(NAME, {("t", 0): 1}, sync=sync)
     assert disk.take_steps()[-1] == (step, NAME)
+
+
+def test_a_checkpoint_under_way_does_not_take_the_place_of_a_later_one(tmp_path: Path) -> None:
+    checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
+    steps = checkpoints.replace({NAME: b"0\n1\nt 0 1\n"})
+    next(steps)
+    checkpoints.write(NAME, {("t", 0): 2})
+    for files in steps:
+        for file in files:
+            file.fsync()
+    assert (tmp_path / NAME).read_bytes() == b"0\n1\nt 0 2\n"
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

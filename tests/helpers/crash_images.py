@@ -1,0 +1,126 @@
+"""What a disk may hold when a process or a machine ends: taken before each change of the disk,
+while a broker goes on, so that one run shows every crash of it.
+
+kind      names (create, rename, unlink)     bytes
+kill      all                                all
+torn      all                                the last append is half there
+power     those made durable                 those made durable
+names     all                                those made durable
+data      those made durable                 all
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sim.disk import Directory, Inode, SimDisk
+
+from helpers.admin_host import CountedIds
+from helpers.disk_broker import DiskBroker, Worst
+
+Files = tuple[tuple[str, bytes | None], ...]
+"""Paths, sorted, and what each file holds; None for a directory."""
+POWER_KINDS = ("power", "names", "data")
+
+
+class Image(NamedTuple):
+    """done: how many actions had been answered. is_same_run: whether the machine stayed up."""
+
+    kind: str
+    done: int
+    files: Files
+
+    @property
+    def is_same_run(self) -> bool:
+        return self.kind not in POWER_KINDS
+
+
+class ImagedDisk(SimDisk):
+    """done: to be counted by who carries out the actions."""
+
+    def __init__(self, now_ms: Any) -> None:
+        super().__init__(Worst(), now_ms)
+        self.is_taking, self.done = False, 0
+        self._images: dict[tuple[str, Files], int] = {}
+        self._last_kill: Files = ()
+
+    def counts_down(self) -> bool:
+        self.take()
+        return super().counts_down()
+
+    def take(self) -> None:
+        """The images of just now; of equal ones the first stays."""
+        if not self.is_taking:
+            return
+        kill = tuple(_walk("", self.root, "kill"))
+        self._note("kill", kill)
+        torn = _torn(dict(self._last_kill), kill)
+        if torn is not None:
+            self._note("torn", torn)
+        self._last_kill = kill
+        for kind in POWER_KINDS:
+            self._note(kind, tuple(_walk("", self.root, kind)))
+
+    def _note(self, kind: str, files: Files) -> None:
+        self._images.setdefault((kind, files), self.done)
+
+    def images(self) -> list[Image]:
+        """All that are different."""
+        return [Image(kind, done, files) for (kind, files), done in self._images.items()]
+
+
+def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, bytes | None]]:
+    entries = directory.durable if kind in ("power", "data") else directory.entries
+    for name in sorted(entries):
+        node, where = entries[name], f"{path}/{name}"
+        if isinstance(node, Directory):
+            yield where, None
+            yield from _walk(where, node, kind)
+        elif kind in ("power", "names"):
+            yield where, node.before_cut or bytes(node.data[: node.synced])
+        else:
+            yield where, bytes(node.data)
+
+
+def _torn(before: Mapping[str, bytes | None], now: Files) -> Files | None:
+    """The state now, with half of what was appended since; None where nothing was."""
+    rows, is_torn = [], False
+    for path, data in now:
+        former = before.get(path)
+        if data and former is not None and len(former) + 1 < len(data) and data.startswith(former):
+            data, is_torn = data[: (len(former) + len(data)) // 2], True
+        rows.append((path, data))
+    return tuple(rows) if is_torn else None
+
+
+def disk_of(image: Image, like: SimDisk) -> SimDisk:
+    """A disk that holds an image, all of it durable."""
+    disk = SimDisk(Worst(), like.now_ms)
+    for path, data in image.files:
+        if data is None:
+            disk.mkdir(path)
+        else:
+            inode = Inode(like.now_ms())
+            inode.data = bytearray(data)
+            directory: Any = disk._find(path.rpartition("/")[0])
+            directory.change((path.rpartition("/")[2], inode))
+    disk.sync_all()
+    disk.machine = like.machine
+    disk.boots = like.boots + (not image.is_same_run)
+    disk.mounts = like.mounts
+    return disk
+
+
+def started_on(image: Image, b: DiskBroker) -> DiskBroker:
+    """Another broker of the same settings, which finds the image."""
+    other = copy.copy(b)
+    for name in ("send", "tick", "flush_one"):  # which a test may watch
+        other.__dict__.pop(name, None)
+    other.disk = disk_of(image, b.disk)
+    other._ids = CountedIds()
+    other._asked, other._answers, other.answer_frames, other.closed = {}, {}, {}, {}
+    other.holds_flushes = other.holds_work = False
+    other.open()
+    return other

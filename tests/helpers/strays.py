@@ -1,0 +1,174 @@
+"""What outlives the thing it belongs to, wherever a broker keeps it: no attribute is named here.
+
+`strays_of` walks over all that is reached from a broker, and says what is there although its own
+table has it no more, rows of tables that are empty, and deadlines of nothing.
+
+`sizes_of` counts the elements of each container by the way to it. A broker that has lost all that
+it had (topics, groups, connections, time) keeps no more than one that was just started on its
+directory: `surplus`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from barnabas.broker.connections import ConnectionState
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.broker.share.share_sessions import ShareSession
+from barnabas.broker.transactions.transaction_end import Ending
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_timers import OF_MEMBERS
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_state import (
+    NO_TIMEOUT_MS,
+    PREPARED,
+    TransactionState,
+)
+from barnabas.storage.log.log import Log
+from helpers.leftovers import is_to_enter, parts_of
+from helpers.pictures import short
+
+MOST_OBJECTS = 400_000
+
+# Empty rows that are right, by what their ways end in, each with the reason.
+EMPTY_ROWS = {
+    ".targets[": "the target of a member that gets nothing",
+    "._disk._files[": "a directory whose files are closed; the row goes with the directory",
+}
+NOT_ENTERED = {
+    "._loaded_routes": "one for each API that was asked for",
+    ".loaded": "the same",
+}
+NAMES_KEPT = {
+    ".fetch_sessions._sessions": "sessions outlive connections",
+    ".transactions._last_due": "the ids of the last tick, a few",
+    "._topic_partitions": "decoded keys of offsets, up to a bound",
+}
+# What grows with what was asked and has a bound of its own, or is no table.
+GROWING = {
+    ".transactions._last_due": "the ids of the last tick, a few",
+    ".logs.logs[].segments": "how far files are written and trusted",
+    ".durability._unflushed": "segments to be flushed",
+    ".logs.cache._entries": "indexes in memory, within index_cache_bytes",
+    "._disk._removed": "open files whose names are gone, a share of the descriptors",
+    "._disk._files": "files of logs that are there",
+    ".fetch_sessions._sessions": "sessions outlive connections, within max.incremental.fetch...",
+    ".topics._made_at": "when each topic was made, of those that are there",
+    "._transaction_ends._completions": "internal logs whose Complete records nothing waits for",
+    ".unwritten._lines": "lines of the last minute",
+    ".group_configs.made._parsed": "of groups that have settings, which outlive groups",
+    ".share.counts": "a number for each kind of acknowledgement",
+    ".shares.made.counts": "a number for each kind of acknowledgement",
+    ".quotas.clients._": "by user and client id; dropped when there are too many",
+    ".metadata._gone": "deletions that are noted with the next change",
+    ".logs.journal._earlier": "the journals that the start found",
+}
+
+
+def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(way, holder, value) of each value that is reached, each object once."""
+    seen = {id(broker)}
+    waiting: deque[tuple[str, Any]] = deque([("", broker)])
+    count = 0
+    while waiting:
+        way, holder = waiting.popleft()
+        count += 1
+        assert count < MOST_OBJECTS, f"a walk without an end: {way}"
+        for name, value in parts_of(holder):
+            if name in NOT_ENTERED:
+                continue
+            yield way + name, holder, value
+            if id(value) not in seen and is_to_enter(value):
+                seen.add(id(value))
+                waiting.append((way + name, value))
+
+
+def strays_of(broker: Any) -> list[str]:
+    """What belongs to something that is gone. Takes: a broker that does nothing just now."""
+    parts = broker.routes.parts
+    homes = {
+        Log: lambda log: parts.logs.logs.get((log.topic, log.partition)),
+        Topic: lambda topic: parts.metadata.topics.get(topic.name),
+        Group: lambda group: parts.groups.group(group.group_id),
+        ConnectionState: lambda one: broker.connections.get(one.connection_id),
+        Ending: lambda ending: parts.endings.by_id.get(ending.transactional_id),
+    }
+    if parts.shares.made is not None:
+        shares = parts.shares.made
+        homes[ShareSession] = lambda session: shares.sessions.get(session.key)
+        homes[LoadedPartition] = lambda one: shares.partitions._loaded.get(one.key)
+    found = []
+    for way, holder, value in reached(broker):
+        home = homes.get(type(value))
+        if home is not None and home(value) is not value:
+            found.append(f"{way}: {value!r} is gone, and still there")
+        is_row = isinstance(holder, dict) and isinstance(value, dict | set | list | deque)
+        if is_row and not value and not any(end in way for end in EMPTY_ROWS):
+            found.append(f"{way}: an empty row")
+    found += deadlines_of_nothing(parts.groups)
+    found += lacking_deadlines(parts.transactions, parts.endings.by_id)
+    return found
+
+
+def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
+    """The deadlines of groups and members that are gone."""
+    for key in groups.timers._rows:
+        kind, group_id, member_id = key
+        group = groups.group(group_id)
+        if group is None:
+            yield f"a deadline of a group that is gone: {key}"
+            continue
+        known = (*group.member_ids, *group.classic.pending_ids)
+        if kind in OF_MEMBERS and member_id and member_id not in known:
+            yield f"a deadline of a member that is gone: {key}"
+
+
+def lacking_deadlines(
+    transactions: TransactionCoordinator, under_way: Collection[str] = ()
+) -> Iterator[str]:
+    """The transactional ids that no time ends, and the deadlines of ids that are gone.
+
+    Takes: under_way, the ids whose end is under way.
+    """
+    for transactional_id in transactions.timers._rows:
+        if transactions.metadata(transactional_id) is None:
+            yield f"a deadline of a transactional id that is gone: {transactional_id}"
+    for transactional_id, one in transactions.snapshot().items():
+        if (
+            one.state not in PREPARED
+            and (one.state is not TransactionState.ONGOING or one.timeout_ms != NO_TIMEOUT_MS)
+            and transactional_id not in transactions.timers
+            and transactional_id not in under_way
+        ):
+            yield f"{transactional_id} is {one.state.value}, and has no deadline"
+
+
+def traces_of(broker: Any, names: Collection[str]) -> list[str]:
+    """Where one of the names is still kept: as a key, or as a value."""
+    return [
+        f"{way}: {value!r}"
+        for way, _, value in reached(broker)
+        if type(value) is str and value in names and not any(part in way for part in NAMES_KEPT)
+    ]
+
+
+def sizes_of(broker: Any) -> Counter[str]:
+    """The number of elements of all containers, by the names on the ways to them."""
+    sizes: Counter[str] = Counter()
+    for way, _, value in reached(broker):
+        if isinstance(value, dict | list | set | deque):
+            sizes[short(way)] += len(value)
+    return sizes
+
+
+def surplus(emptied: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
+    """Where the one has more than the other."""
+    return [
+        f"{way}: {size} and not {started.get(way, 0)}"
+        for way, size in sorted(emptied.items())
+        if size > started.get(way, 0) and not any(part in way for part in GROWING)
+    ]

@@ -1,0 +1,60 @@
+"""The last thing that may happen to a broker of the simulator: all that it had goes (connections,
+topics, groups, and so much time that all else has ended), and then it keeps no more than one that
+was just started on its directory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers.our_messages import request_frame
+from helpers.strays import deadlines_of_nothing, sizes_of, surplus, traces_of
+
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.message import Message
+
+LONG_MS, LEAPS = 30 * 24 * 3600 * 1000, 3
+CONNECTION = 1 << 40
+MOST_TURNS = 400
+KEPT_NAMES = {"group"}  # a word that other things have, too
+
+
+def keeps(world: Any) -> list[str]:
+    """Take all from the broker, which is up. Gives: what it keeps nevertheless."""
+    node, broker = world.node, world.node.broker
+    world.is_emptied = True
+    node.hang_up_clients()
+    names = [name for name in broker.metadata.topics if not name.startswith("__")]
+    gone = {*names, *broker.transactions.snapshot()}
+    _ask(world, DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 5)
+    found: list[str] = []
+    for _ in range(LEAPS):
+        world.loop.skip(LONG_MS)
+        world.loop.run_until(world.loop.now_ms + 3_000)
+        groups = [group.group_id for group in broker.groups.all_groups()]
+        gone.update(groups)
+        _ask(world, DeleteGroupsRequest(groups_names=groups), 1)
+        found += deadlines_of_nothing(broker.groups)
+    world.loop.run_until(world.loop.now_ms + 3_000)
+    if node.broker is not broker:
+        return ["the broker ended while it was emptied"]
+    return [
+        *found,
+        *traces_of(broker, gone - KEPT_NAMES),
+        *surplus(sizes_of(broker), sizes_of(node.started_on_a_copy())),
+    ]
+
+
+def _ask(world: Any, request: Message, version: int) -> None:
+    """Send a request over a connection of its own, which is closed after the answer."""
+    node = world.node
+    node.connect_nobody(CONNECTION)
+    node.on_frame(CONNECTION, node.generation, bytes(request_frame(request, version, 1)))
+    for _ in range(MOST_TURNS):
+        if not node.is_asked(CONNECTION):
+            break
+        world.loop.run_until(world.loop.now_ms + 50)
+    else:
+        world.history.incident("stuck", f"{type(request).__name__} is not answered")
+    node.on_hang_up(CONNECTION, node.generation)
