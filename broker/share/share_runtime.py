@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.share.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.storage.disk import NotWrittenError
@@ -52,6 +53,7 @@ class ShareRuntime:
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._is_durable = is_durable
         self._unwritten = unwritten
+        self.writes = StateWrites()
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
@@ -159,6 +161,14 @@ class ShareRuntime:
     def _on_written(
         self, written: dict[Log, None], then: Callable[[int], None], now_ms: int, *, waits: bool
     ) -> None:
-        if written:
-            self._progress.on_appended(list(written), now_ms)
-        self._flushes.wait(written if waits else (), then, now_ms)
+        if not written:
+            then(now_ms)
+            return
+        self._progress.on_appended(list(written), now_ms)
+
+        def done(at_ms: int) -> None:
+            self.writes.writes += 1
+            self.writes.total_ms += at_ms - now_ms
+            then(at_ms)
+
+        self._flushes.wait(written if waits else (), done, now_ms)

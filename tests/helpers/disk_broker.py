@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sim.disk import Directory, SimDisk
@@ -150,6 +150,7 @@ class DiskBroker:
 
     def __init__(self, *, seed: int | None = None, **settings: str) -> None:
         self.now_ms = NOW_MS
+        self.clock_ns: Callable[[], int] = lambda: 0
         self.disk = SimDisk(Worst() if seed is None else random.Random(seed), lambda: self.now_ms)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
@@ -182,7 +183,9 @@ class DiskBroker:
         self._asked.clear()
         self._answers.clear()
         config = BrokerConfig.from_properties(dict(self._properties))
-        self.broker = open_broker(config, self._ids, disk=self.disk, now_ms=self.now_ms)
+        self.broker = open_broker(
+            config, self._ids, disk=self.disk, now_ms=self.now_ms, clock_ns=self.clock_ns
+        )
         self.broker.on_connected(READER, "192.0.2.9", "192.0.2.1", 9092)
         self._carry_out()
 
