@@ -23,7 +23,7 @@ from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Outbox
-from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.quotas.quotas import Quotas, no_time
 from barnabas.broker.requests.imports import Imports
 from barnabas.broker.requests.parts import Coordinators, Parts, Routes
 from barnabas.broker.requests.pending_requests import Requests
@@ -66,11 +66,13 @@ def assemble(
     ids: Ids,
     now_ms: int,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
+    clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
     """Make a broker of an opened data directory. One function, so that a reader sees all wiring.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
-           of the start; sync, which fsyncs many files.
+           of the start; sync, which fsyncs many files; clock_ns, which measures parts of the
+           start.
     After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are
            under way to completion.
     """
@@ -127,7 +129,7 @@ def assemble(
         partial(
             _shares,
             config, topics, flushes, progress, requests, purgatory, group_configs, unwritten,
-            now_ms,
+            now_ms, clock_ns,
         )
     )  # fmt: skip
     coordinators = Lazy(
@@ -356,13 +358,14 @@ def _shares(
     group_configs: Lazy[GroupConfigs],
     unwritten: UnwrittenWork,
     now_ms: int,
+    clock_ns: Callable[[], int],
 ) -> Shares:
     """Make the part for share groups; its parameters are the parts that it uses."""
     from barnabas.broker.share.shares import make_shares
 
     return make_shares(
         config, topics, flushes, progress, requests, purgatory, group_configs.get(), unwritten,
-        now_ms,
+        now_ms, clock_ns,
     )  # fmt: skip
 
 

@@ -79,6 +79,113 @@ of the log.
 """
 
 
+_KAFKA = """\
+## Apache Kafka's metrics of share and streams groups
+
+By the names of Apache Kafka 4.3. Where it has a rate beside a count, `rate()` of the count is it.
+
+| Apache Kafka | here |
+|---|---|
+"""
+
+OF_KAFKA = (
+    (
+        "`group-count`, `consumer-group-count`, `share-group-count`, `streams-group-count`",
+        "`barnabas_groups` with its `type` and `state`",
+    ),
+    (
+        "`write-rate`, `write-total` (share-coordinator-metrics)",
+        "`barnabas_share_state_writes_total`",
+    ),
+    (
+        "`write-latency-avg`",
+        "`barnabas_share_state_write_seconds_total` by the number of writes; there is no `-max`",
+    ),
+    (
+        "`partition-load-time-max`, `-avg`",
+        "`barnabas_share_state_load_seconds`: the partitions are loaded together, in the start",
+    ),
+    (
+        "`num-partitions`",
+        "`barnabas_topic_partitions` of `__share_group_state`; they are loaded and active as "
+        "soon as the broker listens",
+    ),
+    (
+        "`last-pruned-offset`",
+        "`barnabas_partition_log_start_offset` of `__share_group_state`",
+    ),
+    (
+        "`event-queue-time-ms`, `event-processing-time-ms`, `event-purgatory-time-ms`",
+        "`barnabas_request_phase_seconds` of the API: queue, work, disk",
+    ),
+    (
+        "`batch-flush-time-ms`, `batch-flush-rate`",
+        "`barnabas_flush_seconds`",
+    ),
+    (
+        "`thread-idle-ratio-avg`",
+        "`process_cpu_seconds_total`; the loop's longest rounds: `barnabas_loop_stall_seconds`",
+    ),
+    (
+        "`batch-linger-time-ms`, `batch-buffer-cache-*`, `background-*`",
+        "none: records are appended at once, and there is neither such a cache nor such a thread",
+    ),
+    (
+        "`RecordAcknowledgementsPerSec`",
+        "`barnabas_share_acknowledgements_total`",
+    ),
+    (
+        "`InFlightMessageCount`, `InFlightBatchCount`",
+        "`barnabas_share_partition_in_flight_records`, "
+        "`barnabas_share_partition_in_flight_batches`, and their sums",
+    ),
+    (
+        "`InFlightBatchMessageCount`",
+        "the quotient of these sums; not as a histogram",
+    ),
+    (
+        "`AcquisitionLockTimeoutPerSec`",
+        "`barnabas_share_lock_timeouts_total`",
+    ),
+    (
+        "`ShareSessionsCount`, `SharePartitionsCount`, `ShareSessionEvictionsPerSec`",
+        "`barnabas_share_sessions`, `barnabas_share_session_partitions`, "
+        "`barnabas_share_session_evictions_total`",
+    ),
+    (
+        "`TotalShareFetchRequestsPerSec`, `TotalShareAcknowledgementRequestsPerSec`",
+        '`barnabas_request_seconds_count` with `api="ShareFetch"` or `"ShareAcknowledge"`; '
+        "not by topic",
+    ),
+    (
+        "`FailedShareFetchRequestsPerSec`, `FailedShareAcknowledgementRequestsPerSec`",
+        "`barnabas_errors_total` with that `api`",
+    ),
+    (
+        "`FetchLockTimeMs`, `FetchLockRatio`",
+        "none: one thread handles all requests, and there is no lock of a share partition",
+    ),
+    (
+        "`PartitionLoadTimeMs`",
+        "none: a share partition is loaded from memory, within one request",
+    ),
+    (
+        "`TopicPartitionsAcquireTimeMs`",
+        '`barnabas_request_phase_seconds` with `api="ShareFetch"`, phase wait; not by group',
+    ),
+    (
+        "`RequestTopicPartitionsFetchRatio`",
+        "none: a fetch ends with the partition from which it has enough records",
+    ),
+    (
+        "`share-group-rebalance-count`, `streams-group-rebalance-count`, "
+        "`consumer-group-rebalance-count`",
+        "none: rebalances are not counted",
+    ),
+)
+"""Metrics of Apache Kafka, each with what shows the same here, or why nothing does."""
+
+
 def row(metric: Metric) -> str:
     """A line of a table."""
     labels = ", ".join(f"`{label}`" for label in metric.labels)
@@ -96,6 +203,7 @@ def text() -> str:
         parts += [f"{heading}\n", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
         parts += [row(metric) for metric in METRICS if metric.detail is detail]
         parts.append("")
+    parts.append(_KAFKA + "".join(f"| {theirs} | {ours} |\n" for theirs, ours in OF_KAFKA))
     parts.append(
         "There are prometheus_client's metrics of the process: `process_cpu_seconds_total`,\n"
         "`process_resident_memory_bytes`, `process_open_fds`, `process_max_fds`,\n"

@@ -139,12 +139,12 @@ def _classic_members(group: Group) -> list[dict[str, Any]]:
 
 
 def _consumer_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
-    return [_member(one) for one in groups.describe_consumer_group(group).members[:MOST_MEMBERS]]
+    return [_member(one) for one in groups.describe_consumer_group(group, MOST_MEMBERS).members]
 
 
 def _share_members(groups: GroupCoordinator, group: Group) -> list[dict[str, Any]]:
     """The members of a share group; several may have a partition."""
-    return [_member(one) for one in groups.share_requests.describe(group).members[:MOST_MEMBERS]]
+    return [_member(one) for one in groups.share_requests.describe(group, MOST_MEMBERS).members]
 
 
 def _member(member: ConsumerMember | ShareMember) -> dict[str, Any]:
@@ -170,5 +170,5 @@ def _streams_members(groups: GroupCoordinator, group: Group) -> list[dict[str, A
             "client_host": member.client_host.removeprefix("/"),
             "assignment": [list(partition) for partition in assigned[member.member_id]],
         }
-        for member in groups.streams_requests.describe(group).members[:MOST_MEMBERS]
+        for member in groups.streams_requests.describe(group, MOST_MEMBERS).members
     ]

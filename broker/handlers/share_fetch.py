@@ -71,9 +71,8 @@ class ShareHandler:
             return self._answer_later(context, response, request.max_wait_ms)
         work = self._fetching(request, context, session)
         self._parts.requests.park(context)
-        if len(session.ready) + sum(len(one.partitions) for one in request.topics) <= (
-            VISITED_AT_ONCE
-        ):
+        named = sum(len(one.partitions) for one in request.topics)
+        if len(session.unloaded) + named <= VISITED_AT_ONCE:
             run_through(work, context.now_ms)
             return PARKED
         return self._parts.requests.answer_by(context, work)

@@ -119,10 +119,8 @@ class StreamsGroupHandler:
         """
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
-        self._requests.park(context)
-        result = self._groups.streams_requests.on_describe(request, context, context.now_ms)
-        self._group_runtime.run(result, context.now_ms)
-        return PARKED
+        work = self._groups.streams_requests.describe_groups(request, context)
+        return self._requests.read_in_slices(context, work)
 
 
 def _explain(result: Result, why: str) -> None:

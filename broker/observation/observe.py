@@ -86,7 +86,8 @@ class CommittedOffsetState(NamedTuple):
     counts the records that the transaction holds back. lag: None for an unknown partition, and if
     the offset is the number of a micro-batch; for a share group the number of unfinished records,
     None before the group has stored a state. in_flight: the records of the share partition in
-    memory, from the start offset to the last acquired record. is_batch_number: whether the offset
+    memory, from the start offset to the last acquired record; in_flight_batches: in how many
+    batches they were acquired. is_batch_number: whether the offset
     is the number of a micro-batch of the Spark sink instead of a position.
     """
 
@@ -97,6 +98,7 @@ class CommittedOffsetState(NamedTuple):
     is_batch_number: bool = False
     is_of_share_group: bool = False
     in_flight: int = 0
+    in_flight_batches: int = 0
 
 
 class GroupState(NamedTuple):
@@ -280,10 +282,16 @@ def _look_at_share_group(
                 if start == UNINITIALIZED_OFFSET:
                     continue
                 known = None if lag == UNKNOWN_LAG else max(0, lag)
-                in_flight = shares.in_flight_count(group.group_id, name, index)
+                in_flight, batches = shares.in_flight(group.group_id, name, index)
                 rows.append(
                     CommittedOffsetState(
-                        name, index, start, known, is_of_share_group=True, in_flight=in_flight
+                        name,
+                        index,
+                        start,
+                        known,
+                        is_of_share_group=True,
+                        in_flight=in_flight,
+                        in_flight_batches=batches,
                     )
                 )
                 if len(rows) % ROWS_AT_ONCE == 0:

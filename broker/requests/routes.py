@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.outbox import Answer
+from barnabas.broker.slices import Slices
 from barnabas.coordinator.result import Result
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer
@@ -19,6 +20,9 @@ Read = Callable[[Buffer, int, int], tuple[Request, int]]
 Handler = Callable[[Request, RequestContext], Answer]
 Decide = Callable[[Request, RequestContext, int], Result]
 """The type of a coordinator's `on_<request>`."""
+
+ReadInSlices = Callable[[Request, RequestContext], Slices]
+"""The type of a coordinator's method that only reads."""
 
 
 class Route(NamedTuple):

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer
-from barnabas.broker.requests.routes import Decide, Handler, Request
+from barnabas.broker.requests.routes import Decide, Handler, ReadInSlices, Request
 from barnabas.broker.requests.without_space import refuse
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
@@ -103,11 +103,20 @@ class ToGroups:
 
         return handle_unless_version_0
 
-    def of_consumer_groups(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of a request of the consumer protocol, which `group.version` can turn
-        off.
+    def reading(self, read: ReadInSlices[Request]) -> Handler[Request]:
+        """Make the handler of a request that only reads, in slices."""
+        requests = self._requests
+
+        def handle(request: Request, context: RequestContext) -> Answer:
+            return requests.read_in_slices(context, read(request, context))
+
+        return handle
+
+    def reading_consumer_groups(self, read: ReadInSlices[Request]) -> Handler[Request]:
+        """Make the handler of a request that reads groups of the consumer protocol, which
+        `group.version` can turn off.
         """
-        handle, features = self.any(decide), self._features
+        handle, features = self.reading(read), self._features
 
         def handle_if_on(request: Request, context: RequestContext) -> Answer:
             if features.speaks_consumer_groups:
@@ -118,9 +127,11 @@ class ToGroups:
 
         return handle_if_on
 
-    def of_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of a request about share groups, which `share.version` can turn off."""
-        return self._if_share_groups(self.any(decide))
+    def reading_share_groups(self, read: ReadInSlices[Request]) -> Handler[Request]:
+        """Make the handler of a request that reads share groups, which `share.version` can turn
+        off.
+        """
+        return self._if_share_groups(self.reading(read))
 
     def writing_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request that changes a share group, and is answered when the states

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Slice
     from barnabas.storage.files.txn_index import AbortedTxn
 
-READ_AT_ONCE = 32 * 1024
+READ_FIRST, READ_AT_ONCE = 1024, 32 * 1024
 _IS_CONTROL, _IS_TRANSACTIONAL = 0x20, 0x10
 # base offset, length, (leader epoch, magic, checksum), attributes, last offset delta,
 # (timestamps), producer id
@@ -31,15 +31,20 @@ class ReadBatch(NamedTuple):
 
 
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
-    """The whole batches of a slice, up to the batch with that offset."""
+    """The whole batches of a slice, up to the batch with that offset.
+
+    Small batches are read many at a time, and of large ones little more than their headers.
+    """
     found: list[ReadBatch] = []
     position, end = 0, data.size
-    chunk, chunk_at = b"", 0
+    chunk, chunk_at, size = b"", 0, READ_FIRST
     while position + HEADER_SIZE <= end:
         at = position - chunk_at
         if at + HEADER_SIZE > len(chunk):
-            size = min(READ_AT_ONCE, end - position)
-            chunk, chunk_at, at = data.file.pread(size, data.position + position), position, 0
+            if chunk and position < chunk_at + len(chunk):
+                size = min(8 * size, READ_AT_ONCE)  # the chunk contained whole batches
+            chunk = data.file.pread(min(size, end - position), data.position + position)
+            chunk_at, at = position, 0
             if len(chunk) < HEADER_SIZE:
                 break
         base_offset, length, attributes, delta, producer_id = _HEADER.unpack_from(chunk, at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Slice
 
 VISITED_AT_ONCE = 200  # partitions that are loaded in one slice
-FEW_PARTITIONS = 10  # the number that a fetch visits, unless it needs more records
 READS_AT_ONCE = 16  # reads of one partition, if all read records belong to aborted transactions
 ROW_BYTES = 40
 
@@ -199,24 +199,19 @@ class ShareFetch:
         session = self._session
         if session is None or not self._is_current(session):
             return False
-        left = VISITED_AT_ONCE
-        for target in list(session.ready):
-            if target.partition is None and target not in self._errors:
-                if not left:
-                    return True
-                left -= 1
-                self._visit(target, now_ms)
-        return False
+        for target in list(islice(session.unloaded, VISITED_AT_ONCE)):
+            del session.unloaded[target]
+            self._visit(target, now_ms)
+        return bool(session.unloaded)
 
     def _candidates(
         self, session: ShareSession, unvisited: Iterator[ShareTarget], now_ms: int
     ) -> list[_Candidate]:
-        """Some of the unvisited partitions that have records: a few, or as many as there may be
-        records where min_bytes have to be found. Those without are ready again when they have some.
+        """The next of the unvisited partitions that has records, or as many as there may be records
+        where min_bytes have to be found. Those without are ready again when they have some.
         """
-        most = self._request.max_records
-        if self._min_bytes <= 1:
-            most = min(most, FEW_PARTITIONS)
+        most = 1 if self._min_bytes <= 1 else self._request.max_records
+        limits = self._shares.partitions.limits(self._group_id)
         found: list[_Candidate] = []
         for target in unvisited:
             loaded = self._visit(target, now_ms)
@@ -227,7 +222,6 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            limits = self._shares.partitions.limits(self._group_id)
             loaded.idle[target] = None  # also if it has records: there may be too few
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
@@ -287,8 +281,6 @@ class ShareFetch:
         count_at_most = min(len(candidates) + length_hint(unvisited), left_records)
         share_bytes = max(1, left_bytes // max(1, count_at_most))
         for target, loaded, offset in self._and_more(session, candidates, unvisited, now_ms):
-            if left_records <= 0 or left_bytes <= 0:
-                break
             most_bytes = min(share_bytes, left_bytes)
             try:
                 records, acquired, has_more = self._acquire(
@@ -312,6 +304,8 @@ class ShareFetch:
             session.fresh.pop(target, None)
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
+            if left_records <= 0 or left_bytes <= 0:
+                break  # before another partition is visited
         return bool(self._rows)
 
     def _and_more(

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.share.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.result import CoordinatorRecord, Result, ResultsByPartition
+from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
 
@@ -52,6 +53,7 @@ class ShareRuntime:
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._is_durable = is_durable
         self._unwritten = unwritten
+        self.writes = StateWrites()
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result; send its answers once its records are durable.
@@ -64,7 +66,16 @@ class ShareRuntime:
             for reply in replies:
                 self._requests.reply(reply.ticket, reply.response)
 
-        self._append([result, *result.more], send, now_ms, waits=True)
+        written: dict[Log, None] = {}
+        for each in (result, *result.more):
+            if each.records:
+                log = self._topics.internal_log(SHARE_STATE_TOPIC, each.partition, now_ms)
+                offset = self._write(log, each.records, now_ms)
+                for key, value in each.records:
+                    self._coordinator.replay(log.partition, offset, key, value)
+                    offset += 1
+                written[log] = None
+        self._on_written(written, send, now_ms, waits=True)
 
     def store(
         self,
@@ -78,13 +89,19 @@ class ShareRuntime:
 
         Raises: NotWrittenError without disk space, after which some of the records may be written.
         """
-        results = ResultsByPartition()
+        by_log: dict[int, list[Change]] = {}
         for change in changes:
             if change.record is not None:
-                results.of(change.log_partition).records.append(change.record)
-        result = results.as_one()
-        waits = self._is_durable or not is_acknowledgement
-        self._append([result, *result.more], then, now_ms, waits=waits)
+                by_log.setdefault(change.log_partition, []).append(change)
+        written: dict[Log, None] = {}
+        for log_partition, of_log in by_log.items():
+            log = self._topics.internal_log(SHARE_STATE_TOPIC, log_partition, now_ms)
+            offset = self._write(log, [one.record for one in of_log if one.record], now_ms)
+            for change in of_log:
+                self._coordinator.apply(log_partition, offset, change)
+                offset += 1
+            written[log] = None
+        self._on_written(written, then, now_ms, waits=self._is_durable or not is_acknowledgement)
 
     def initialize(
         self,
@@ -132,31 +149,26 @@ class ShareRuntime:
                 return
             self._progress.on_appended(list(pruned), now_ms)
 
-    def _append(
-        self,
-        results: Sequence[Result],
-        then: Callable[[int], None],
-        now_ms: int,
-        *,
-        waits: bool,
-    ) -> None:
-        written: dict[Log, None] = {}
-        for result in results:
-            if result.records:
-                log = self._topics.internal_log(SHARE_STATE_TOPIC, result.partition, now_ms)
-                self._append_one(log, result.records, now_ms)
-                written[log] = None
-        if written:
-            self._progress.on_appended(list(written), now_ms)
-        self._flushes.wait(written if waits else (), then, now_ms)
-
-    def _append_one(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> None:
+    def _write(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> int:
+        """Append records. Gives: the offset of the first one."""
         try:
             append_records(log, records, now_ms)
         except NotWrittenError as error:
             self._unwritten.note(f"states of share partitions to {log!r}", error, now_ms)
             raise
-        offset = log.log_end_offset - len(records)
-        for key, value in records:
-            self._coordinator.replay(log.partition, offset, key, value)
-            offset += 1
+        return log.log_end_offset - len(records)
+
+    def _on_written(
+        self, written: dict[Log, None], then: Callable[[int], None], now_ms: int, *, waits: bool
+    ) -> None:
+        if not written:
+            then(now_ms)
+            return
+        self._progress.on_appended(list(written), now_ms)
+
+        def done(at_ms: int) -> None:
+            self.writes.writes += 1
+            self.writes.total_ms += at_ms - now_ms
+            then(at_ms)
+
+        self._flushes.wait(written if waits else (), done, now_ms)

@@ -73,11 +73,13 @@ class ShareTarget:
 
 class ShareSession:
     """The partitions of a member. epoch: the epoch of the next request. fresh: partitions that the
-    next answer contains even without records, since they are new or had an error. waiting: fetches
-    that wait for records.
+    next answer contains even without records, since they are new or had an error. unloaded: new
+    partitions that no fetch has visited. waiting: fetches that wait for records.
     """
 
-    __slots__ = ("connection_id", "epoch", "fresh", "key", "ready", "targets", "waiting")
+    __slots__ = (
+        "connection_id", "epoch", "fresh", "key", "ready", "targets", "unloaded", "waiting",
+    )  # fmt: skip
 
     def __init__(self, key: SessionKey, connection_id: int) -> None:
         self.key, self.connection_id = key, connection_id
@@ -85,6 +87,7 @@ class ShareSession:
         self.targets: dict[Place, ShareTarget] = {}
         self.ready: dict[ShareTarget, None] = {}
         self.fresh: dict[ShareTarget, None] = {}
+        self.unloaded: dict[ShareTarget, None] = {}
         self.waiting: dict[Waiting, None] = {}
 
     def add(self, topic_id: uuid.UUID, index: int) -> None:
@@ -92,7 +95,7 @@ class ShareSession:
         place = (topic_id.bytes, index)
         if place not in self.targets:
             target = self.targets[place] = ShareTarget(self, topic_id, index)
-            self.ready[target] = self.fresh[target] = None
+            self.ready[target] = self.fresh[target] = self.unloaded[target] = None
 
     def forget(self, topic_id: uuid.UUID, index: int) -> None:
         """Remove a partition."""
@@ -100,6 +103,7 @@ class ShareSession:
         if target is not None:
             self.ready.pop(target, None)
             self.fresh.pop(target, None)
+            self.unloaded.pop(target, None)
             if target.partition is not None:
                 target.partition.idle.pop(target, None)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.topics import internal_log_is_damaged
@@ -52,7 +53,9 @@ class Shares:
         topics: TopicRegistry,
         unwritten: UnwrittenWork,
         now_ms: int,
+        clock_ns: Callable[[], int],
     ) -> None:
+        """Takes: clock_ns, which measures the replay."""
         self.coordinator, self.runtime, self._topics = coordinator, runtime, topics
         self.partitions = partitions
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
@@ -61,11 +64,13 @@ class Shares:
         self.session_ends = SessionEnds(partitions, self.sessions)
         self._prune_interval_ms = config.share_coordinator_state_topic_prune_interval_ms
         self._next_prune_ms = now_ms + self._prune_interval_ms
+        begin_ns = clock_ns()
         for log in topics.logs_of(SHARE_STATE_TOPIC):
             try:
                 self._replay(log)
             except CorruptLog as error:
                 raise internal_log_is_damaged(SHARE_STATE_TOPIC, log.partition, error) from error
+        runtime.writes.load_ns = clock_ns() - begin_ns
         coordinator.on_loaded(now_ms)
 
     def _replay(self, log: Log) -> None:
@@ -94,15 +99,15 @@ class Shares:
             for log in self._topics.logs_of(SHARE_STATE_TOPIC):
                 log.flush()
 
-    def in_flight_count(self, group_id: str, topic: str, index: int) -> int:
-        """How many records of a share partition are in flight; 0 if the share partition is not in
-        memory.
+    def in_flight(self, group_id: str, topic: str, index: int) -> tuple[int, int]:
+        """How many records of a share partition are in flight, and in how many batches; (0, 0) if
+        the share partition is not in memory.
         """
         found = self._topics.metadata.topic(topic)
         if found is None:
-            return 0
+            return 0, 0
         loaded = self.partitions.get(SharePartitionKey(group_id, found.topic_id.bytes, index))
-        return 0 if loaded is None else loaded.value.in_flight_count
+        return (0, 0) if loaded is None else (loaded.value.in_flight_count, len(loaded.value))
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
         """The Results that delete the states of deleted topics, for `ShareRuntime.run`, one by
@@ -153,6 +158,7 @@ def make_shares(
     group_configs: GroupConfigs,
     unwritten: UnwrittenWork,
     now_ms: int,
+    clock_ns: Callable[[], int],
 ) -> Shares:
     """Make the part from an opened data directory. Its parameters are the parts that it uses."""
 
@@ -178,4 +184,4 @@ def make_shares(
     )
     first_offsets = FirstOffsets(group_configs, topics.logs, requests)
     partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory, first_offsets)
-    return Shares(config, coordinator, runtime, partitions, topics, unwritten, now_ms)
+    return Shares(config, coordinator, runtime, partitions, topics, unwritten, now_ms, clock_ns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from barnabas.coordinator.descriptions import InSlices, groups_in_slices, members_in_slices
 from barnabas.coordinator.groups.classic.rebalance import DEAD, State
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
@@ -64,23 +65,27 @@ class GroupAdministration:
                 yield
         return ListGroupsResponse(groups=listed)
 
-    def on_describe_groups(
-        self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Describe classic groups: state, members and assignments.
+    def describe_groups(
+        self, request: DescribeGroupsRequest, api_version: int
+    ) -> InSlices[DescribeGroupsResponse]:
+        """Describe classic groups, in slices: state, members and assignments.
 
         A group that does not exist is Dead, and from version 6 on an error (KIP-1043).
         """
-        described = [self._describe(group_id, context.api_version) for group_id in request.groups]
+
+        def describe(group_id: str) -> InSlices[DescribedGroup]:
+            return self._describe(group_id, api_version)
+
+        described = yield from groups_in_slices(request.groups, describe, None)
         if request.include_authorized_operations:
             for group in described:
                 group.authorized_operations = self._settings.group_operations
-        return Result(replies=[Reply(context.ticket, DescribeGroupsResponse(groups=described))])
+        return DescribeGroupsResponse(groups=described)
 
-    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+    def _describe(self, group_id: str, api_version: int) -> InSlices[DescribedGroup]:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == CLASSIC_TYPE:
-            return _described(group)
+            return (yield from _described(group))
         has_error = api_version >= _FIRST_DESCRIBE_VERSION_WITH_ERRORS
         return DescribedGroup(
             error_code=Code.GROUP_ID_NOT_FOUND if has_error else Code.NONE,
@@ -91,30 +96,28 @@ class GroupAdministration:
             protocol_data="",
         )
 
-    def on_consumer_group_describe(
-        self,
-        request: describing.ConsumerGroupDescribeRequest,
-        context: RequestContext,
-        now_ms: int,
-    ) -> Result:
-        """Describe consumer groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+    def describe_consumer_groups(
+        self, request: describing.ConsumerGroupDescribeRequest
+    ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
+        """Describe consumer groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
+        INVALID_GROUP_ID.
+        """
         from barnabas.protocol.messages import consumer_group_describe as describing
 
-        described = []
-        for group_id in dict.fromkeys(request.group_ids):
-            row = self._describe_consumer_group(group_id)
-            if request.include_authorized_operations and row.error_code == Code.NONE:
-                row.authorized_operations = self._settings.group_operations
-            described.append(row)
-        response = describing.ConsumerGroupDescribeResponse(groups=described)
-        return Result(replies=[Reply(context.ticket, response)])
+        asks = request.include_authorized_operations
+        described = yield from groups_in_slices(
+            dict.fromkeys(request.group_ids),
+            self._describe_consumer_group,
+            self._settings.group_operations if asks else None,
+        )
+        return describing.ConsumerGroupDescribeResponse(groups=described)
 
-    def _describe_consumer_group(self, group_id: str) -> describing.DescribedGroup:
+    def _describe_consumer_group(self, group_id: str) -> InSlices[describing.DescribedGroup]:
         from barnabas.protocol.messages import consumer_group_describe as describing
 
         group = self._table.by_id.get(group_id)
         if group is not None and group.is_consumer:
-            return self._kinds.consumers.describe(group)
+            return (yield from self._kinds.consumers.describe(group))
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no consumer group '{group_id}'."
         return describing.DescribedGroup(error_code=code, error_message=message, group_id=group_id)
@@ -146,29 +149,38 @@ class GroupAdministration:
         return Code.NONE
 
 
-def _described(group: Group) -> DescribedGroup:
+def _described(group: Group) -> InSlices[DescribedGroup]:
     """The row of a classic group.
 
     Assignments of the previous generation are listed until there are new ones.
     """
     rebalance = group.classic.rebalance
     selected = rebalance.protocol_name if rebalance.state is State.STABLE else None
-    return DescribedGroup(
+
+    described = DescribedGroup(
         error_code=Code.NONE,
         error_message=None,
         group_id=group.group_id,
         group_state=rebalance.state.value,
         protocol_type=rebalance.protocol_type or "",
         protocol_data=selected or "",
-        members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=b"" if selected is None else member.protocols.get(selected, b""),
-                member_assignment=member.assignment,
-            )
-            for member in group.classic.members.values()
-        ],
     )
+    members = (
+        (
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            b"" if selected is None else member.protocols.get(selected, b""),
+            member.assignment,
+        )
+        for member in group.classic.members.values()
+    )
+    described.members = yield from members_in_slices(members, _described_member)
+    return described
+
+
+def _described_member(
+    one: tuple[str, str | None, str, str, bytes, bytes],
+) -> DescribedGroupMember:
+    return DescribedGroupMember(*one)

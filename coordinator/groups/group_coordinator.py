@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barnabas.coordinator.descriptions import InSlices, at_once
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
@@ -86,7 +87,10 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
-    from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+    from barnabas.protocol.messages.describe_groups import (
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+    )
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
     from barnabas.protocol.messages.join_group import JoinGroupRequest
     from barnabas.protocol.messages.leave_group import LeaveGroupRequest
@@ -576,24 +580,25 @@ class GroupCoordinator:
         """The groups, or those of the requested states and types, in slices."""
         return self._administration.list_groups(request)
 
-    def on_describe_groups(
-        self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Describe classic groups: state, members and assignments."""
-        return self._administration.on_describe_groups(request, context, now_ms)
+    def describe_groups(
+        self, request: DescribeGroupsRequest, context: RequestContext
+    ) -> InSlices[DescribeGroupsResponse]:
+        """Describe classic groups, in slices: state, members and assignments."""
+        return self._administration.describe_groups(request, context.api_version)
 
-    def on_consumer_group_describe(
-        self,
-        request: describing.ConsumerGroupDescribeRequest,
-        context: RequestContext,
-        now_ms: int,
-    ) -> Result:
-        """Describe consumer groups."""
-        return self._administration.on_consumer_group_describe(request, context, now_ms)
+    def describe_consumer_groups(
+        self, request: describing.ConsumerGroupDescribeRequest, context: RequestContext
+    ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
+        """Describe consumer groups, in slices."""
+        return self._administration.describe_consumer_groups(request)
 
-    def describe_consumer_group(self, group: Group) -> describing.DescribedGroup:
-        """A consumer group with its members, for readers that do not change it."""
-        return self._kinds.consumers.describe(group)
+    def describe_consumer_group(
+        self, group: Group, most: int | None = None
+    ) -> describing.DescribedGroup:
+        """A consumer group with its members, or the first ones, for readers that do not change
+        it.
+        """
+        return at_once(self._kinds.consumers.describe(group, most))
 
     def on_delete_groups(
         self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int

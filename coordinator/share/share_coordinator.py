@@ -194,7 +194,7 @@ class ShareCoordinator:
         written = Written(
             state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ()
         )
-        return Change(state.log_partition, self._record(key, state, written, leader_epoch, now_ms))
+        return self._stored(key, state, written, leader_epoch, now_ms)
 
     def write(self, key: SharePartitionKey, written: Written, now_ms: int) -> Change:
         """Store a change that the partition's leader has made."""
@@ -207,8 +207,7 @@ class ShareCoordinator:
             return _refused(Code.FENCED_STATE_EPOCH)
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
-        record = self._record(key, state, written, state.leader_epoch, now_ms)
-        return Change(state.log_partition, record)
+        return self._stored(key, state, written, state.leader_epoch, now_ms)
 
     def delete(self, key: SharePartitionKey) -> Change:
         """Delete a state; a missing state counts as deleted."""
@@ -217,47 +216,44 @@ class ShareCoordinator:
         state = self._states.get(key)
         return NO_CHANGE if state is None else Change(state.log_partition, tombstone(key))
 
-    def _record(
+    def _stored(
         self,
         key: SharePartitionKey,
         state: ShareState,
         written: Written,
         leader_epoch: int,
         now_ms: int,
-    ) -> CoordinatorRecord:
+    ) -> Change:
         """An update, or a snapshot if the maximum number of updates is reached."""
         if state.updates < self._updates_per_snapshot:
             batches: list[StateBatch] = []
             combine(batches, written.state_batches, written.start_offset)
-            return update_record(
-                key,
-                Update(
-                    state.snapshot_epoch,
-                    leader_epoch,
-                    written.start_offset,
-                    written.delivery_complete_count,
-                    batches,
-                ),
+            update = Update(
+                state.snapshot_epoch,
+                leader_epoch,
+                written.start_offset,
+                written.delivery_complete_count,
+                batches,
             )
+            record = update_record(key, update)
+            return Change(state.log_partition, record, update=(key, update))
         start_offset = written.start_offset
         if start_offset == UNCHANGED:
             start_offset = state.start_offset
         batches = list(state.batches)
         combine(batches, written.state_batches, start_offset)
         wall_ms = now_ms + self._wall.ahead_ms
-        return snapshot_record(
-            key,
-            Snapshot(
-                state.snapshot_epoch + 1,
-                state.state_epoch,
-                leader_epoch,
-                start_offset,
-                written.delivery_complete_count,
-                wall_ms,
-                wall_ms,
-                batches,
-            ),
+        snapshot = Snapshot(
+            state.snapshot_epoch + 1,
+            state.state_epoch,
+            leader_epoch,
+            start_offset,
+            written.delivery_complete_count,
+            wall_ms,
+            wall_ms,
+            batches,
         )
+        return Change(state.log_partition, snapshot_record(key, snapshot))
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -435,7 +431,7 @@ class ShareCoordinator:
     # --- the records -----------------------------------------------------------------------------
 
     def replay(self, log_partition: int, offset: int, key: bytes, value: bytes | None) -> None:
-        """Apply one record. Only this method changes the states."""
+        """Apply one record. Only this method and `apply` change the states."""
         decoded = decode_key(key)
         if decoded is None:
             return
@@ -443,11 +439,21 @@ class ShareCoordinator:
         if version == SNAPSHOT_VERSION:
             self._replay_snapshot(log_partition, offset, at, value)
         elif value is not None:
-            state = self._states.get(at)
-            if state is None:  # its snapshot was deleted from the log before its tombstone
-                state = self._states[at] = ShareState(log_partition)
-            state.add(decode_update(value))
-            self._changed.add(log_partition)
+            self._add(log_partition, at, decode_update(value))
+
+    def apply(self, log_partition: int, offset: int, change: Change) -> None:
+        """Apply the record of a change, as `replay` does, without decoding an update."""
+        if change.update is not None:
+            self._add(log_partition, *change.update)
+        elif change.record is not None:
+            self.replay(log_partition, offset, *change.record)
+
+    def _add(self, log_partition: int, key: SharePartitionKey, update: Update) -> None:
+        state = self._states.get(key)
+        if state is None:  # its snapshot was deleted from the log before its tombstone
+            state = self._states[key] = ShareState(log_partition)
+        state.add(update)
+        self._changed.add(log_partition)
 
     def _replay_snapshot(
         self, log_partition: int, offset: int, key: SharePartitionKey, value: bytes | None

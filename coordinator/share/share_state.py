@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.share.share_records import UNCHANGED, UNKNOWN_COUNT, Snapshot, Update
+from barnabas.coordinator.share.share_records import (
+    UNCHANGED,
+    UNKNOWN_COUNT,
+    SharePartitionKey,
+    Snapshot,
+    Update,
+)
 from barnabas.coordinator.share.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
 
@@ -99,13 +105,14 @@ class Written(NamedTuple):
 
 class Change(NamedTuple):
     """The decision about one share partition: a record for the partition of the internal topic, or
-    no record, or an error.
+    no record, or an error. update: the content of the record, if it is an update.
     """
 
     log_partition: int = -1
     record: CoordinatorRecord | None = None
     error_code: int = Code.NONE
     error_message: str | None = None
+    update: tuple[SharePartitionKey, Update] | None = None
 
 
 class Summary(NamedTuple):

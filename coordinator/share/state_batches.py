@@ -36,15 +36,21 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
     moving its memory.
     """
     for run in added:
-        if run.last_offset >= start_offset:
-            first_offset = max(run.first_offset, start_offset)
-            if first_offset <= run.last_offset:
-                _add(batches, run._replace(first_offset=first_offset))
-    if start_offset > 0:
+        if run.first_offset > run.last_offset or run.last_offset < start_offset:
+            continue
+        _add(batches, run if run.first_offset >= start_offset else _from(run, start_offset))
+    if batches and batches[0].first_offset < start_offset:
         _prune(batches, start_offset)
 
 
+def _from(run: StateBatch, first_offset: int) -> StateBatch:
+    return run._replace(first_offset=first_offset)
+
+
 def _add(batches: list[StateBatch], run: StateBatch) -> None:
+    if not batches or batches[-1].last_offset < run.first_offset:
+        _append(batches, run)  # as nearly always: records are acknowledged in their order
+        return
     begin = bisect_right(batches, (run.first_offset, _END))
     if begin and batches[begin - 1].last_offset >= run.first_offset - 1:
         begin -= 1

@@ -2,7 +2,7 @@
 # Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
 # its registries allow; what cannot be had is named, and its tests are skipped.
 cd "$(dirname "$0")/../.." || exit 1
-mkdir -p .clients/node .clients/go .clients/java .clients/streams
+mkdir -p .clients/node .clients/go .clients/go-share .clients/java .clients/streams
 log=.clients/log
 : > "$log"
 
@@ -29,6 +29,16 @@ go_module() {
   )
 }
 
+go_share() {
+  test -x .clients/go-share/share_worker && return
+  cp tests/clients/share_worker.go .clients/go-share/
+  (
+    cd .clients/go-share || exit 1
+    test -f go.mod || go mod init shareworker || exit 1
+    go get github.com/twmb/franz-go/pkg/kgo@v1.21.5 && go build -o share_worker .
+  )
+}
+
 java() {
   ls .clients/java/*.jar && return
   mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-client.xml \
@@ -50,6 +60,7 @@ c() {
 
 try "kafkajs and @platformatic/kafka (Node)" node
 try "franz-go (Go)" go_module
+try "franz-go's share consumer (Go 1.25)" go_share
 try "kafka-clients (Java)" java
 try "kafka-streams (Java)" streams
 try "librdkafka (C)" c

@@ -160,7 +160,7 @@ def test_what_clients_did_shows(used: LocalBroker) -> None:
     assert of("barnabas_transactional_ids", state="CompleteCommit") == 1
     assert of("barnabas_oldest_transaction_seconds", state="Ongoing") >= 0
     assert of("barnabas_last_stable_offset_lag_max") == 1
-    assert of("barnabas_groups", state="Empty") == 1
+    assert of("barnabas_groups", type="classic", state="Empty") == 1
     assert of("barnabas_group_lag", group="g", topic="t") == 4
     assert of("barnabas_group_partition_lag", group="g", topic="t", partition="0") == 4
     where = {"topic": "t", "partition": "1"}

@@ -1,11 +1,13 @@
 """Stock share consumers and the broker are killed: no record is lost, none is finished twice, and
 the group has nothing left.
 
-Kafka's own client comes from `.clients/streams`, which `make clients` fills where it can.
+Kafka's own client comes from `.clients/streams`, franz-go (Go) from `.clients/go-share`, which
+`make clients` fills where it can.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ROOT / ".clients" / "streams"
 PROGRAM = ROOT / "tests" / "clients" / "ShareWorker.java"
+GO_PROGRAM = ROOT / ".clients" / "go-share" / "share_worker"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,14 @@ def test_every_record_is_accepted_over_kills_of_members_and_the_broker() -> None
 def test_javas_members_finish_every_record_over_kills_of_members_and_the_broker(
     class_path: str,
 ) -> None:
-    report = sharing.run(24, seed=7, patience_s=180, class_path=class_path)
+    report = sharing.run(24, seed=7, patience_s=180, member=sharing.java(class_path))
+    check(report)
+    assert report.renewed
+
+
+def test_gos_members_finish_every_record_over_kills_of_members_and_the_broker() -> None:
+    if not os.access(GO_PROGRAM, os.X_OK):
+        pytest.skip("franz-go's share consumer is not on this machine (`make clients` fetches it)")
+    report = sharing.run(12, seed=7, patience_s=120, member=[str(GO_PROGRAM)])
     check(report)
     assert report.renewed

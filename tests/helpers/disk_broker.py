@@ -160,6 +160,7 @@ class DiskBroker:
         rng = Worst() if seed is None else random.Random(seed)
         now_ms = lambda: self.now_ms  # noqa: E731
         self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
+        self.clock_ns: Callable[[], int] = lambda: 0
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")  # what is above the data directory is not the broker's care
         self._properties = {
@@ -192,7 +193,9 @@ class DiskBroker:
         self._asked.clear()
         self._answers.clear()
         config = BrokerConfig.from_properties(dict(self._properties))
-        self.broker = open_broker(config, self._ids, disk=self.disk, now_ms=self.now_ms)
+        self.broker = open_broker(
+            config, self._ids, disk=self.disk, now_ms=self.now_ms, clock_ns=self.clock_ns
+        )
         self.broker.on_connected(READER, "192.0.2.9", "192.0.2.1", 9092)
         self._carry_out()
 

@@ -64,16 +64,16 @@ EVENTS = {
     "OffsetDelete": "on_offset_delete",
     "TxnOffsetCommit": "on_txn_offset_commit",
     "ListGroups": "list_groups",
-    "DescribeGroups": "on_describe_groups",
+    "DescribeGroups": "describe_groups",
     "DeleteGroups": "on_delete_groups",
     "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
-    "ConsumerGroupDescribe": "on_consumer_group_describe",
+    "ConsumerGroupDescribe": "describe_consumer_groups",
     "ShareGroupHeartbeat": "share_requests.on_heartbeat",
-    "ShareGroupDescribe": "share_requests.on_describe",
+    "ShareGroupDescribe": "share_requests.describe_groups",
     "AlterShareGroupOffsets": "share_offsets.on_alter",
     "DeleteShareGroupOffsets": "share_offsets.on_delete",
     "StreamsGroupHeartbeat": "streams_requests.on_heartbeat",
-    "StreamsGroupDescribe": "streams_requests.on_describe",
+    "StreamsGroupDescribe": "streams_requests.describe_groups",
 }
 SHARE_SETTINGS = {
     "share.session.timeout.ms": 45_000,
@@ -409,6 +409,9 @@ class GroupHost:
         decide = attrgetter(EVENTS[name])(self.coordinator)
         if name.startswith("List"):
             answer = run_through(decide(request), self.event_ms())
+            self.handle(Result(replies=[Reply(ticket, answer)]))
+        elif "Describe" in name:
+            answer = run_through(decide(request, context), self.event_ms())
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
             self.handle(decide(request, context, self.event_ms()))

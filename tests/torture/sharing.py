@@ -1,6 +1,7 @@
-"""Stock share consumers (librdkafka's, or Java's) on one topic, and the broker, killed at random.
+"""Stock share consumers (librdkafka's, Java's or Go's) on one topic, and the broker, killed at
+random.
 
-    PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--java CLASS-PATH]
+    PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--member COMMAND]
 
 Each member is a process. It writes down what it is about to finish (to accept or to reject), and
 that it was answered, a line each, before it goes on: what a killed one knew is known. In the end
@@ -14,12 +15,13 @@ import argparse
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,13 +95,13 @@ def work(servers: str, path: str, seed: int) -> None:
 
 
 class Run:
-    """Members and a broker, and what is done to them. class_path: of Java's members."""
+    """Members and a broker, and what is done to them. member: see `run`."""
 
     def __init__(
-        self, broker: LocalBroker, directory: str, seed: int, class_path: str | None
+        self, broker: LocalBroker, directory: str, seed: int, member: Sequence[str]
     ) -> None:
         self.broker, self.directory, self.random = broker, Path(directory), random.Random(seed)
-        self.class_path = class_path
+        self.member = member
         self.members: list[subprocess.Popen[bytes]] = []
         self.started = self.kills = self.broker_kills = 0
 
@@ -107,12 +109,10 @@ class Run:
         self.started += 1
         servers, seed = self.broker.bootstrap_servers, str(self.random.random())
         diary = str(self.directory / f"{self.started}.diary")
-        if self.class_path is None:
-            command = [sys.executable, "-m", "torture.sharing", "--worker", servers, diary]
-            return subprocess.Popen([*command, "--seed", seed], cwd=ROOT, env=environment())
-        java = ["java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        program = ["-cp", self.class_path, "ShareWorker", servers, GROUP, TOPIC, diary, seed]
-        return subprocess.Popen([*java, *program])
+        if self.member:
+            return subprocess.Popen([*self.member, servers, GROUP, TOPIC, diary, seed])
+        command = [sys.executable, "-m", "torture.sharing", "--worker", servers, diary]
+        return subprocess.Popen([*command, "--seed", seed], cwd=ROOT, env=environment())
 
     def produce(self, first: int, count: int) -> None:
         from confluent_kafka import Producer
@@ -195,8 +195,18 @@ class Run:
             member.wait()
 
 
-def run(seconds: float, seed: int, patience_s: float = 90, class_path: str | None = None) -> Report:
-    """One run with a broker of its own, and members of librdkafka, or Java's by a class path."""
+def java(class_path: str) -> list[str]:
+    """The command of a Java member."""
+    limits = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *limits, "-cp", class_path, "ShareWorker"]
+
+
+def run(seconds: float, seed: int, patience_s: float = 90, member: Sequence[str] = ()) -> Report:
+    """One run with a broker of its own.
+
+    Takes: member, the command of a member (tests/clients), which gets a server, the group, the
+           topic, its diary and a seed; without one members are librdkafka's.
+    """
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalBroker(settings=SETTINGS, topics={TOPIC: PARTITIONS}) as broker,
@@ -206,7 +216,7 @@ def run(seconds: float, seed: int, patience_s: float = 90, class_path: str | Non
             "share.auto.offset.reset=earliest", "--bootstrap-server", broker.bootstrap_servers,
         ]  # fmt: skip
         subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=True)
-        one = Run(broker, directory, seed, class_path)
+        one = Run(broker, directory, seed, member)
         try:
             return one.heal(one.torture(seconds), patience_s)
         finally:
@@ -217,12 +227,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture.sharing", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", default=str(os.getpid()))
-    parser.add_argument("--java", help="class path with Kafka's client and ShareWorker")
+    parser.add_argument("--member", default="", help="the command of a member; see `run`")
     parser.add_argument("--worker", nargs=2)
     options = parser.parse_args()
     if options.worker:
         work(*options.worker, seed=hash(options.seed))
-    report = run(options.seconds, int(options.seed), class_path=options.java)
+    report = run(options.seconds, int(options.seed), member=shlex.split(options.member))
     print(report)
     return 1 if report.missing or report.twice or report.left else 0
 

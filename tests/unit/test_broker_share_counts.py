@@ -87,5 +87,29 @@ def test_records_in_flight_are_those_of_the_partition_in_memory() -> None:
     shares = b.broker.shares.get()
     m.take("t", max_records=6, mode=1)
     assert m.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE
-    assert shares.in_flight_count("g", "t", 0) == 4
-    assert shares.in_flight_count("g", "nothing", 0) == shares.in_flight_count("g", "t", 1) == 0
+    assert shares.in_flight("g", "t", 0) == (4, 1)
+    assert shares.in_flight("g", "nothing", 0) == shares.in_flight("g", "t", 1) == (0, 0)
+
+
+def test_writes_of_states_are_counted_with_the_time_until_they_are_durable() -> None:
+    b, m = queue()
+    m.take("t")
+    writes = b.broker.shares.get().runtime.writes
+    before = writes.writes
+    b.hold_flushes()
+    m.send_acknowledge("t", (0, 9, ACCEPT))
+    b.now_ms += 7
+    assert (writes.writes, writes.total_ms) == (before, 0)
+    b.flush()
+    assert m.acknowledged() == Code.NONE
+    assert (writes.writes, writes.total_ms) == (before + 1, 7)
+
+
+def test_the_time_of_the_load_is_measured_by_the_clock_of_the_start() -> None:
+    b, m = queue()
+    m.take("t")
+    assert m.acknowledge("t", (0, 9, ACCEPT)) == Code.NONE
+    assert b.broker.shares.get().runtime.writes.load_ns == 0, "without a clock"
+    b.clock_ns = iter((1_000, 251_000)).__next__
+    b.kill()
+    assert b.broker.shares.get().runtime.writes.load_ns == 250_000

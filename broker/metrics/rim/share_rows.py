@@ -14,7 +14,7 @@ from barnabas.broker.metrics.rim.metric import Chart, Detail, counter, gauge
 if TYPE_CHECKING:
     from barnabas.broker.metrics.rim.metric import Value
     from barnabas.broker.metrics.rim.seen import Seen, Source
-    from barnabas.broker.share.share_counts import ShareCounts
+    from barnabas.broker.share.share_counts import ShareCounts, StateWrites
     from barnabas.broker.share.shares import Shares
 
 TYPES = ("gap", "accept", "release", "reject", "renew")  # types of acknowledgements by number
@@ -35,6 +35,14 @@ def _count(value_of: Callable[[ShareCounts], float]) -> Callable[[Seen], Value]:
     def read(seen: Seen) -> float:
         shares = seen.source.server.broker.shares.made
         return 0 if shares is None else value_of(shares.counts)
+
+    return read
+
+
+def _writes(value_of: Callable[[StateWrites], float]) -> Callable[[Seen], Value]:
+    def read(seen: Seen) -> float:
+        shares = seen.source.server.broker.shares.made
+        return 0 if shares is None else value_of(shares.runtime.writes)
 
     return read
 
@@ -88,6 +96,16 @@ SHARE_GROUPS = (
         read=lambda seen: sum(row.in_flight for group in seen.groups for row in group.offsets),
     ),
     gauge(
+        "barnabas_share_in_flight_batches",
+        "In how many batches these records are: as they were acquired (Kafka: InFlightBatchCount, "
+        "added up).",
+        (),
+        Chart("Share partitions", "batches in flight"),
+        read=lambda seen: sum(
+            row.in_flight_batches for group in seen.groups for row in group.offsets
+        ),
+    ),
+    gauge(
         "barnabas_share_partitions",
         "Share partitions in memory, which are those of groups with a member that fetches.",
         (),
@@ -113,6 +131,28 @@ SHARE_GROUPS = (
         "Share sessions that ended with their connection (Kafka: ShareSessionEvictionsPerSec).",
         read=_count(lambda counts: counts.evictions),
     ),
+    counter(
+        "barnabas_share_state_writes_total",
+        "Writes of changed states to __share_group_state: acknowledgements, released records, "
+        "settings of start offsets (Kafka: write-total of share-coordinator-metrics).",
+        (),
+        Chart("Writes of states", "writes"),
+        read=_writes(lambda writes: writes.writes),
+    ),
+    counter(
+        "barnabas_share_state_write_seconds_total",
+        "The time of these writes until their answers could be sent, added up: with durable "
+        "acknowledgements, until they were flushed (Kafka: write-latency-avg, as a quotient of "
+        "rates).",
+        read=_writes(lambda writes: writes.total_ms / 1000),
+    ),
+    gauge(
+        "barnabas_share_state_load_seconds",
+        "How long the start took to load the states of share partitions, of all partitions of "
+        "__share_group_state together (Kafka: partition-load-time-max of "
+        "share-coordinator-metrics).",
+        read=_writes(lambda writes: writes.load_ns / 1e9),
+    ),
     gauge(
         "barnabas_share_partition_in_flight_records",
         "Records in flight by share partition (Kafka: InFlightMessageCount).",
@@ -120,6 +160,17 @@ SHARE_GROUPS = (
         detail=Detail.PARTITIONS,
         read=lambda seen: (
             (labels, row.in_flight) for labels, row in seen.shown_offsets if row.is_of_share_group
+        ),
+    ),
+    gauge(
+        "barnabas_share_partition_in_flight_batches",
+        "The batches by share partition (Kafka: InFlightBatchCount).",
+        ("group", "topic", "partition"),
+        detail=Detail.PARTITIONS,
+        read=lambda seen: (
+            (labels, row.in_flight_batches)
+            for labels, row in seen.shown_offsets
+            if row.is_of_share_group
         ),
     ),
 )

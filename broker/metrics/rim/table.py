@@ -142,8 +142,9 @@ def _late_partitions(seen: Seen) -> float:
 
 
 def _groups_by_state(seen: Seen) -> Value:
-    counts = Counter(group.state for group in seen.groups)
-    return _labelled(("state",), (((state,), n) for state, n in sorted(counts.items())))
+    return _labelled(
+        ("type", "state"), sorted(Counter((one.kind, one.state) for one in seen.groups).items())
+    )
 
 
 def _group_lags(seen: Seen) -> Value:
@@ -378,8 +379,9 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_groups",
-        "Groups by state.",
-        ("state",),
+        "Groups by type (classic, consumer, share, streams) and state (Kafka: group-count, "
+        "consumer-group-count, share-group-count, streams-group-count).",
+        ("type", "state"),
         Chart("Groups by state", "{{state}}", by=("state",), is_stacked=True),
         read=_groups_by_state,
     ),

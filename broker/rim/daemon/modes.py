@@ -196,7 +196,7 @@ def _open_and_serve(
     signals = Signals()  # signals are handled before a client or script sees the port
     socks = listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = listen_beside(options, config)
-    from barnabas.broker.rim.clocks import steady_ms, wall_ms
+    from barnabas.broker.rim.clocks import busy_ns, steady_ms, wall_ms
     from barnabas.broker.rim.daemon.opening import open_broker
     from barnabas.broker.rim.flusher import sync_together
     from barnabas.storage.directory.log_directory import LogDirectoryError
@@ -218,6 +218,7 @@ def _open_and_serve(
                 sync=sync_together,
                 disk=_disk(options, config),
                 leader_epoch=0 if keeper is None else keeper.leader_epoch,
+                clock_ns=busy_ns,
             )
     except LogDirectoryError as error:
         raise StartError(str(error)) from error

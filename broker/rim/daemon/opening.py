@@ -17,6 +17,7 @@ from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
+from barnabas.broker.quotas.quotas import no_time
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_log_config
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
@@ -45,6 +46,7 @@ def open_broker(
     wall_ms: int | None = None,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     leader_epoch: int = 0,
+    clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
     """Open the data directory that the configuration names, with all its contents.
 
@@ -52,7 +54,7 @@ def open_broker(
             fsyncs many files; in parallel, it makes the start of many logs fast. leader_epoch, the
             epoch of this node's claim if two nodes share a lease, else 0: all partitions are led
             with at least this epoch, and a standby's copy that was in sync counts as having all
-            acknowledged data.
+            acknowledged data. clock_ns, which measures parts of the start.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
@@ -72,7 +74,7 @@ def open_broker(
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
         settings.metadata().cut_torn()  # not earlier: a refused start leaves it for the next one
-        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync)
+        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync, clock_ns)
         if was_standby:
             _end_standby(disk, config.data_dir)
         return broker

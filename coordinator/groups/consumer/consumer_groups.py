@@ -28,6 +28,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, topics_of
 from barnabas.coordinator.groups.consumer.consumer_group_change import (
@@ -481,32 +482,45 @@ class ConsumerGroups:
 
     # --- descriptions ----------------------------------------------------------------------------
 
-    def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row in ConsumerGroupDescribe."""
+    def describe(
+        self, group: Group, most: int | None = None
+    ) -> InSlices[describing.DescribedGroup]:
+        """The group's row in ConsumerGroupDescribe, in slices. Takes: most, the maximum number of
+        members.
+        """
         consumer = group.require_consumer()
-        return describing.DescribedGroup(
+
+        def row(
+            one: tuple[str, MemberValue, CurrentValue, Mapping[uuid.UUID, Iterable[int]]],
+        ) -> describing.Member:
+            member_id, member, current, target = one
+            return describing.Member(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=current.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.subscribed_topic_names),
+                subscribed_topic_regex=member.subscribed_topic_regex,
+                assignment=self._described(current.assigned),
+                target_assignment=self._described(target),
+                member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+            )
+
+        described = describing.DescribedGroup(
             group_id=group.group_id,
             group_state=consumer.state,
             group_epoch=consumer.epoch,
             assignment_epoch=consumer.target_epoch,
             assignor_name=preferred_assignor(consumer.members.values(), self._settings),
-            members=[
-                describing.Member(
-                    member_id=member_id,
-                    instance_id=member.instance_id,
-                    rack_id=member.rack_id,
-                    member_epoch=consumer.current(member_id).member_epoch,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    subscribed_topic_names=sorted(member.subscribed_topic_names),
-                    subscribed_topic_regex=member.subscribed_topic_regex,
-                    assignment=self._described(consumer.current(member_id).assigned),
-                    target_assignment=self._described(consumer.targets.get(member_id, {})),
-                    member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
-                )
-                for member_id, member in consumer.members.items()
-            ],
         )
+        members = (
+            (member_id, member, consumer.current(member_id), consumer.targets.get(member_id, {}))
+            for member_id, member in consumer.members.items()
+        )
+        described.members = yield from members_in_slices(members, row, most)
+        return described
 
     def _described(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> describing.Assignment:
         """Partitions of known topics."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_timers import TimerKey
@@ -200,28 +201,39 @@ class ShareGroups:
 
     # --- descriptions ----------------------------------------------------------------------------
 
-    def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row in ShareGroupDescribe."""
+    def describe(
+        self, group: Group, most: int | None = None
+    ) -> InSlices[describing.DescribedGroup]:
+        """The group's row in ShareGroupDescribe, in slices. Takes: most, the maximum number of
+        members.
+        """
         share = share_group(group)
-        return describing.DescribedGroup(
+
+        def row(one: tuple[str, MemberValue, CurrentValue]) -> describing.Member:
+            member_id, member, current = one
+            return describing.Member(
+                member_id=member_id,
+                rack_id=member.rack_id,
+                member_epoch=current.member_epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.subscribed_topic_names),
+                assignment=self._described(current),
+            )
+
+        described = describing.DescribedGroup(
             group_id=group.group_id,
             group_state=share.state,
             group_epoch=share.epoch,
             assignment_epoch=share.target_epoch,
             assignor_name=ASSIGNOR,
-            members=[
-                describing.Member(
-                    member_id=member_id,
-                    rack_id=member.rack_id,
-                    member_epoch=share.current(member_id).member_epoch,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    subscribed_topic_names=sorted(member.subscribed_topic_names),
-                    assignment=self._described(share.current(member_id)),
-                )
-                for member_id, member in share.members.items()
-            ],
         )
+        members = (
+            (member_id, member, share.current(member_id))
+            for member_id, member in share.members.items()
+        )
+        described.members = yield from members_in_slices(members, row, most)
+        return described
 
     def initialized_partitions(self, share: ShareGroup) -> dict[str, tuple[int, ...]]:
         """The partitions that have a state, by the names of their topics."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
@@ -71,30 +72,31 @@ class ShareRequests:
 
     # --- descriptions ----------------------------------------------------------------------------
 
-    def on_describe(
-        self, request: ShareGroupDescribeRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Describe share groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
-        described = []
-        for group_id in dict.fromkeys(request.group_ids):
-            row = self._describe(group_id)
-            if request.include_authorized_operations and row.error_code == Code.NONE:
-                row.authorized_operations = self._settings.group_operations
-            described.append(row)
-        response = ShareGroupDescribeResponse(groups=described)
-        return Result(replies=[Reply(context.ticket, response)])
+    def describe_groups(
+        self, request: ShareGroupDescribeRequest, context: RequestContext
+    ) -> InSlices[ShareGroupDescribeResponse]:
+        """Describe share groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
+        INVALID_GROUP_ID.
+        """
+        asks = request.include_authorized_operations
+        described = yield from groups_in_slices(
+            dict.fromkeys(request.group_ids),
+            self._describe,
+            self._settings.group_operations if asks else None,
+        )
+        return ShareGroupDescribeResponse(groups=described)
 
-    def _describe(self, group_id: str) -> DescribedGroup:
+    def _describe(self, group_id: str) -> InSlices[DescribedGroup]:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == SHARE_TYPE:
-            return self._kinds.shares.describe(group)
+            return (yield from self._kinds.shares.describe(group))
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no share group '{group_id}'."
         return DescribedGroup(error_code=code, error_message=message, group_id=group_id)
 
-    def describe(self, group: Group) -> DescribedGroup:
-        """A share group with its members, for readers that do not change it."""
-        return self._kinds.shares.describe(group)
+    def describe(self, group: Group, most: int | None = None) -> DescribedGroup:
+        """A share group with its members, or the first ones, for readers that do not change it."""
+        return at_once(self._kinds.shares.describe(group, most))
 
     def initialized_partitions(self, group_id: str) -> dict[str, tuple[int, ...]]:
         """The partitions of a share group that have a state, by the names of their topics."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_records import (
+    CurrentValue,
     MemberValue,
 )
 from barnabas.coordinator.groups.streams.tasks import HeldTasks, TaskSet
@@ -14,18 +16,27 @@ from barnabas.coordinator.groups.streams.topology import InternalTopic, Topology
 from barnabas.protocol.messages import streams_group_describe as describing
 
 
-def describe(group_id: str, group: StreamsGroup) -> describing.DescribedGroup:
-    """The group with its topology and members. Topics have the planned numbers of partitions if the
-    topology is ready, else those that the application requests.
+def describe(
+    group_id: str, group: StreamsGroup, most: int | None = None
+) -> InSlices[describing.DescribedGroup]:
+    """The group with its topology and members, in slices. Topics have the planned numbers of
+    partitions if the topology is ready, else those that the application requests.
+
+    Takes: most, the maximum number of members.
     """
-    return describing.DescribedGroup(
+    described = describing.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         topology=None if group.topology is None else _topology(group.topology, group.plan),
-        members=[_member(group, member_id, value) for member_id, value in group.members.items()],
     )
+    members = (
+        (member_id, value, group.current(member_id), group.target(member_id))
+        for member_id, value in group.members.items()
+    )
+    described.members = yield from members_in_slices(members, _member, most)
+    return described
 
 
 def _topology(topology: Topology, plan: TopicPlan | None) -> describing.Topology:
@@ -62,8 +73,8 @@ def _topics(topics: Iterable[InternalTopic]) -> list[describing.TopicInfo]:
     ]
 
 
-def _member(group: StreamsGroup, member_id: str, value: MemberValue) -> describing.Member:
-    current = group.current(member_id)
+def _member(one: tuple[str, MemberValue, CurrentValue, TaskSet]) -> describing.Member:
+    member_id, value, current, target = one
     return describing.Member(
         member_id=member_id,
         member_epoch=current.member_epoch,
@@ -78,7 +89,7 @@ def _member(group: StreamsGroup, member_id: str, value: MemberValue) -> describi
         task_offsets=[],
         task_end_offsets=[],
         assignment=_assignment(current.assigned),
-        target_assignment=_assignment(group.target(member_id)),
+        target_assignment=_assignment(target),
         is_classic=False,
     )
 

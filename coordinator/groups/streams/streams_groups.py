@@ -67,6 +67,7 @@ from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeart
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.descriptions import InSlices
     from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
     from barnabas.coordinator.groups.topic_directory import TopicDirectory
     from barnabas.protocol.messages import streams_group_describe as describing
@@ -398,11 +399,15 @@ class StreamsGroups:
 
     # --- descriptions ----------------------------------------------------------------------------
 
-    def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group's row in StreamsGroupDescribe."""
+    def describe(
+        self, group: Group, most: int | None = None
+    ) -> InSlices[describing.DescribedGroup]:
+        """The group's row in StreamsGroupDescribe, in slices. Takes: most, the maximum number of
+        members.
+        """
         from barnabas.coordinator.groups.streams.streams_group_description import describe
 
-        return describe(group.group_id, streams_group_of(group))
+        return describe(group.group_id, streams_group_of(group), most)
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
         """The partitions that the active tasks of each member read."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
@@ -77,36 +78,36 @@ class StreamsRequests:
             )
         return group
 
-    def on_describe(
-        self,
-        request: describing.StreamsGroupDescribeRequest,
-        context: RequestContext,
-        now_ms: int,
-    ) -> Result:
-        """Describe streams groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+    def describe_groups(
+        self, request: describing.StreamsGroupDescribeRequest, context: RequestContext
+    ) -> InSlices[describing.StreamsGroupDescribeResponse]:
+        """Describe streams groups, in slices. Errors of a group: GROUP_ID_NOT_FOUND,
+        INVALID_GROUP_ID.
+        """
         from barnabas.protocol.messages import streams_group_describe as describing
 
-        described = []
-        for group_id in dict.fromkeys(request.group_ids):
-            row = self._describe(group_id)
-            if request.include_authorized_operations and row.error_code == Code.NONE:
-                row.authorized_operations = self._settings.group_operations
-            described.append(row)
-        response = describing.StreamsGroupDescribeResponse(groups=described)
-        return Result(replies=[Reply(context.ticket, response)])
+        asks = request.include_authorized_operations
+        described = yield from groups_in_slices(
+            dict.fromkeys(request.group_ids),
+            self._describe,
+            self._settings.group_operations if asks else None,
+        )
+        return describing.StreamsGroupDescribeResponse(groups=described)
 
-    def describe(self, group: Group) -> describing.DescribedGroup:
-        """A streams group with its members, for readers that do not change it."""
-        return self._kinds.streams.describe(group)
+    def describe(self, group: Group, most: int | None = None) -> describing.DescribedGroup:
+        """A streams group with its members, or the first ones, for readers that do not change
+        it.
+        """
+        return at_once(self._kinds.streams.describe(group, most))
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
         """The partitions that the active tasks of each member of a streams group read."""
         return self._kinds.streams.assigned_partitions(group)
 
-    def _describe(self, group_id: str) -> describing.DescribedGroup:
+    def _describe(self, group_id: str) -> InSlices[describing.DescribedGroup]:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
-            return self._kinds.streams.describe(group)
+            return (yield from self._kinds.streams.describe(group))
         from barnabas.protocol.messages import streams_group_describe as describing
 
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID

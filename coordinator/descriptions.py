@@ -1,0 +1,75 @@
+"""The rows of a group's members in its description, in slices: a group may have ten thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from barnabas.protocol.errors import Code
+
+MEMBERS_AT_ONCE = 100  # rows of members made in one slice: one to three milliseconds
+
+Member = TypeVar("Member")
+Row = TypeVar("Row")
+Made = TypeVar("Made")
+InSlices = Generator[None, int, Made]
+
+
+class DescribedGroup(Protocol):
+    """The row of a group."""
+
+    error_code: int
+    authorized_operations: int
+    members: list[Any]
+
+
+Group = TypeVar("Group", bound=DescribedGroup)
+
+
+def members_in_slices(
+    members: Iterable[Member], row: Callable[[Member], Row], most: int | None = None
+) -> InSlices[list[Row]]:
+    """The rows of some members, with all members as they are at the first slice.
+
+    Takes: members, immutable values. most, the maximum number of rows; None: all.
+    """
+    rows: list[Row] = []
+    for member in list(islice(members, most)):
+        if rows and len(rows) % MEMBERS_AT_ONCE == 0:
+            yield
+        rows.append(row(member))
+    return rows
+
+
+def groups_in_slices(
+    group_ids: Iterable[str],
+    describe: Callable[[str], InSlices[Group]],
+    operations: int | None,
+) -> InSlices[list[Group]]:
+    """The rows of the groups of a request.
+
+    Takes: operations, the operations that the client may do, if it asks for them.
+    """
+    yield
+    described, count = [], 0
+    for group_id in group_ids:
+        if count >= MEMBERS_AT_ONCE:
+            yield
+            count = 0
+        row = yield from describe(group_id)
+        count += len(row.members)
+        if operations is not None and row.error_code == Code.NONE:
+            row.authorized_operations = operations
+        described.append(row)
+    return described
+
+
+def at_once(work: InSlices[Made]) -> Made:
+    """What the work makes, without a break."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        made: Made = end.value
+        return made

@@ -1,0 +1,61 @@
+"""The batches in a slice of a log: which ones are found, and how little is read for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.share.log_batches import READ_AT_ONCE, batches_of
+from barnabas.protocol.records import NewRecord, encode_batch, set_offset_and_epoch
+from barnabas.storage.log.log_reader import Slice
+
+
+class CountedFile:
+    """A file that counts the bytes and the calls of its reads."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.calls, self.bytes = data, 0, 0
+
+    def pread(self, size: int, position: int) -> bytes:
+        self.calls += 1
+        self.bytes += size
+        return self.data[position : position + size]
+
+
+def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int]]]:
+    """A file of batches of one record each. Gives: the file; offsets, position and size of each."""
+    out, rows = bytearray(b"before"), []
+    for offset, size in enumerate(sizes):
+        batch = bytearray(encode_batch([NewRecord(None, bytes(size), 0)]))
+        set_offset_and_epoch(batch, offset, 0)
+        rows.append((offset, offset, len(out) - 6, len(batch)))
+        out += batch
+    return CountedFile(bytes(out)), rows
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1],
+        [1] * 2000,
+        [50_000] * 20,
+        [1, 900, 1, 3_000, 1, 1, 40_000, 1] * 30,
+        [960, 961, 962, 963],
+    ],
+)
+def test_each_whole_batch_is_found(sizes: list[int]) -> None:
+    file, rows = a_file(sizes)
+    whole = Slice(file, 6, len(file.data) - 6)
+    assert [tuple(one.batch) for one in batches_of(whole, len(sizes))] == rows
+    cut = whole._replace(size=whole.size - 1)
+    assert [tuple(one.batch) for one in batches_of(cut, len(sizes))] == rows[:-1]
+    up_to = len(sizes) // 2
+    assert [tuple(one.batch) for one in batches_of(whole, up_to)] == rows[: up_to + 1]
+
+
+def test_of_large_batches_little_is_read_and_of_small_ones_many_at_a_time() -> None:
+    large, _ = a_file([50_000] * 20)
+    batches_of(Slice(large, 6, len(large.data) - 6), 20)
+    assert large.bytes <= 20 * 1024
+    small, _ = a_file([1] * 5000)
+    batches_of(Slice(small, 6, len(small.data) - 6), 5000)
+    assert small.calls <= len(small.data) // READ_AT_ONCE + 5
