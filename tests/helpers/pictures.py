@@ -123,7 +123,11 @@ def _is_one(value: Any) -> bool:
 
 
 def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, Timers):  # of what there are deadlines; not when they are
+        for key in value:
+            if key[0] not in WAITS_OF_A_REBALANCE:
+                yield f"[{_key(key)}]", True
+    elif isinstance(value, Mapping):
         for key, member in value.items():
             yield f"[{_key(key)}]", member
     elif isinstance(value, set | frozenset):
@@ -136,10 +140,6 @@ def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any
     elif isinstance(value, list | tuple | deque):
         for number, member in enumerate(value):
             yield f"[{number}]", member
-    elif isinstance(value, Timers):  # of what there are deadlines; not when they are
-        for key in value._rows:
-            if key[0] not in WAITS_OF_A_REBALANCE:
-                yield f"[{_key(key)}]", True
     elif type(value).__module__.startswith(OURS):
         for name, member in sorted(_attributes(value)):
             kinds = [kind.__name__ for kind in type(value).__mro__]
@@ -211,7 +211,7 @@ def _roots_of(broker: Any) -> dict[str, Any]:
         "groups": parts.groups,
         "share states": parts.shares.get().coordinator,
         "off line": {key: str(error) for key, error in logs.offline.items()},
-        "unwritten markers": parts.markers.unwritten,
+        "unwritten markers": parts.coordinators.get().markers.unwritten,
     }
     for key in sorted(logs.logs):
         roots["log {}-{}".format(*key)] = logs.logs[key]

@@ -190,8 +190,7 @@ class ConsumerGroups:
             now_ms,
         )
         before = change.current(member_id)
-        owned = _owned(request)
-        current = change.reconcile(member_id, owned)
+        current = change.reconcile(member_id, _owned(request))
         if current is not before:
             self._time_revocation(request.group_id, member_id, value, current, now_ms)
         self._timers.schedule(
@@ -199,19 +198,13 @@ class ConsumerGroups:
             now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
         )
         result.records += change.records
-        if current is before:
-            # It lists others than it has: the answer that named these may be lost. Kafka does not
-            # repeat it, and librdkafka, which sends the same list again, waits for it.
-            is_due = owned is not None and not _lists(owned, current.assigned)
-        else:
-            is_due = _partitions(before.assigned) != _partitions(current.assigned)
         return ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=overrides.get(
                 HEARTBEAT_INTERVAL, self._settings.heartbeat_interval_ms
             ),
-            assignment=_assignment_of(current) if is_due or _is_full(request) else None,
+            assignment=_assignment_of(current) if _is_due(request, before, current) else None,
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
@@ -638,6 +631,20 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
         )
         and request.topic_partitions is not None
     )
+
+
+def _is_due(
+    request: ConsumerGroupHeartbeatRequest, before: CurrentValue, current: CurrentValue
+) -> bool:
+    """Whether the answer has the assignment: it is another, or the last answer may be lost."""
+    if _is_full(request):
+        return True
+    if current is not before:
+        return _partitions(before.assigned) != _partitions(current.assigned)
+    # A member that lists others than it has may have missed the answer that names these. Kafka
+    # does not repeat it, and librdkafka, which sends the same list again, waits for it.
+    owned = _owned(request)
+    return owned is not None and not _lists(owned, current.assigned)
 
 
 def _lists(owned: Owned, assigned: PartitionEpochs) -> bool:
