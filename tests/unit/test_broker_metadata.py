@@ -31,7 +31,7 @@ from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Top
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.disk import REPLACING_SUFFIX, File, OsDisk
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
 OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)
@@ -589,3 +589,12 @@ def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
         again = ClusterMetadata(disk, "/data/journal")
         assert list(again.topics) == [f"t{step}" for step in range(steps + 1)]
         assert again.next_producer_id == metadata.next_producer_id
+
+
+def test_a_stop_amid_a_rewrite_leaves_no_half_written_file(path: Path) -> None:
+    metadata = opened(path)
+    metadata.rewriting = metadata_module.Rewriting(iter(()), 1)
+    new = Path(f"{path}{REPLACING_SUFFIX}")
+    new.write_bytes(b"half")
+    metadata.close()
+    assert not new.exists() and metadata.rewriting is None
