@@ -219,14 +219,6 @@ def producer_of(batch: Buffer) -> tuple[int, int, int]:
     return _PRODUCER.unpack_from(batch, _PRODUCER_ID_AT)
 
 
-def set_offset_and_epoch(
-    batch: bytearray | memoryview, base_offset: int, leader_epoch: int
-) -> None:
-    """Patch the two fields that the broker assigns; the CRC does not cover them."""
-    BASE_OFFSET.pack_into(batch, 0, base_offset)
-    LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
-
-
 def set_attributes(batch: bytearray | memoryview, attributes: int) -> None:
     """Patch the attributes; `set_crc` has to follow."""
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)

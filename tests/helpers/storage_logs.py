@@ -14,6 +14,9 @@ from crc32c import crc32c
 
 from barnabas.protocol.compression import compress
 from barnabas.protocol.records import (
+    BASE_OFFSET,
+    LEADER_EPOCH,
+    LEADER_EPOCH_AT,
     NewRecord,
     batches_in,
     encode_batch,
@@ -34,6 +37,12 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+def set_offset_and_epoch(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Patch the two fields that the broker assigns; the CRC does not cover them."""
+    BASE_OFFSET.pack_into(batch, 0, base_offset)
+    LEADER_EPOCH.pack_into(batch, LEADER_EPOCH_AT, leader_epoch)
 
 
 def batch(

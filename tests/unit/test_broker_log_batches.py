@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from helpers.storage_logs import set_offset_and_epoch
 
 from barnabas.broker.share.log_batches import READ_AT_ONCE, batches_of
-from barnabas.protocol.records import NewRecord, encode_batch, set_offset_and_epoch
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.log.log_reader import Slice
 
 
