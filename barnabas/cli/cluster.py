@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -246,15 +247,21 @@ class Connection:
         If it cannot connect, its sockets are closed here: kafka-python would leave them open.
         """
         made = []
+        given_up = threading.Event()  # the call goes on in its thread when its time is over
 
         def new_net_client(**own: Any) -> Any:
-            made.append(kind.DEFAULT_CONFIG["kafka_client"](**own))
-            return made[-1]
+            client = kind.DEFAULT_CONFIG["kafka_client"](**own)
+            made.append(client)
+            if given_up.is_set():
+                client.close()
+                raise TimeoutError  # to whom no caller listens: it ends the constructor
+            return client
 
         settings["kafka_client"] = new_net_client
         try:
             return self.waiting.call("its answer to a new client", kind, **settings)
         except BaseException:
+            given_up.set()
             for client in made:
                 self.waiting.close(client.close, soon=True)
             raise

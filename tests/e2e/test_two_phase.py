@@ -167,7 +167,7 @@ def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str
         producer.send(topic, b"b")
         producer.prepare()
         producer.commit()
-        with pytest.raises(ValueError, match="no state"):
+        with pytest.raises(ValueError, match="is not a state"):
             producer.complete("nonsense")
     assert committed(proxy, topic) == [b"b"]
 

@@ -349,7 +349,7 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
             {"topic": "t", "kafka.transactional.id": "x"},
             "use transactionalIdPrefix",
         ),
-        ("value string", {"topic": "t", "writeId": ""}, "option writeId='': give a name"),
+        ("value string", {"topic": "t", "writeId": ""}, "option writeId='': give a unique name"),
         (
             "value string",
             {"topic": "t", "asyncProgressTrackingEnabled": "true"},
