@@ -387,7 +387,7 @@ def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
             p.send("t", index, b"hangs")
     b.sync("/t-")
     b.lose_power()
-    assert caplog.text.count("which its coordinator does not know") == 4
+    assert caplog.text.count("unknown to its coordinator") == 4
     assert [b.read("t", index, committed=True) for index in range(3)] == [[b"a"] * 3, [], []]
     for index in range(3):
         assert b.end_offset("t", index, committed=True) == b.end_offset("t", index)

@@ -23,7 +23,7 @@ def test_nobody_reads_what_a_power_loss_may_take() -> None:
     log = b.broker.topics.partition("t", 0)
     assert log is not None
     # no request waits for it
-    b.parts.markers.append("t", 0, Marker(77, 0, 0, True), b.now_ms)
+    b.parts.coordinators.get().markers.append("t", 0, Marker(77, 0, 0, True), b.now_ms)
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
     b.lose_power()

@@ -447,5 +447,5 @@ def test_a_marker_is_refused_only_where_there_is_nothing_to_end(caplog: Any) -> 
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
     with caplog.at_level("INFO"):
         marker = Marker(pid, 3, 0, True)
-        assert b.parts.markers.append("t", 0, marker, b.now_ms) is None
+        assert b.parts.coordinators.get().markers.append("t", 0, marker, b.now_ms) is None
     assert "has no open transaction to end" in caplog.text

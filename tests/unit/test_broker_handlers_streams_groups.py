@@ -150,7 +150,7 @@ def test_a_full_disk_is_explained(host: Streams, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host.parts.disk_space, "reserve", lambda count: False)
     host.beat()
     assert host.partitions("log", "words") == [0, 0]
-    assert "no room" in detail(host.beat(2))
+    assert "disk is full" in detail(host.beat(2))
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "a b", "..", "x" * 250])

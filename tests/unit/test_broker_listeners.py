@@ -58,8 +58,8 @@ def test_listeners_that_may_be(text: str, expected: str) -> None:
         ("CONTROLLER://:9093", "name one"),
         # what follows Apache Kafka's KafkaConfig refuses, too
         ("PLAINTEXT://a:1,plaintext://b:2", "two are called PLAINTEXT"),
-        ("PLAINTEXT://a:1,SSL://b:1", "have the port 1 both"),
-        ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1", "have the port 1 both"),
+        ("PLAINTEXT://a:1,SSL://b:1", "both have the port 1"),
+        ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1", "both have the port 1"),
         ("KERBEROS://:9092", "the protocol of KERBEROS is missing"),
     ],
 )
@@ -79,7 +79,7 @@ def test_one_port_for_two_families_of_addresses() -> None:
 
 def test_ports_of_several_brokers_may_not_meet() -> None:
     listeners = "PLAINTEXT://:9092,SSL://:{}"
-    with pytest.raises(ConfigError, match=r"the port 9094 both .each has 3 ports"):
+    with pytest.raises(ConfigError, match=r"both have the port 9094 .each has 3 ports"):
         config(listeners=listeners.format(9094), barnabas_brokers="3")
     config(listeners=listeners.format(9095), barnabas_brokers="3")
     with pytest.raises(ConfigError, match="cannot share"):

@@ -99,8 +99,8 @@ def test_columns_that_can_be_written(fields: list[tuple[str, str]], topic: str |
             [("value", "binary"), ("offset", "bigint")],
             r"Column 'offset' has no place in a record.*drop\('offset'\)",
         ),
-        ([("Value", "binary")], "Column 'Value' .* is 'value' meant"),
-        ([("value", "binary"), ("value", "binary")], "Column 'value' is there 2 times"),
+        ([("Value", "binary")], "Column 'Value' .* did you mean 'value'"),
+        ([("value", "binary"), ("value", "binary")], "Column 'value' occurs 2 times"),
     ],
 )
 def test_columns_that_cannot_be_written(fields: list[tuple[str, str]], why: str) -> None:

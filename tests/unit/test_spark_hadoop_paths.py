@@ -59,12 +59,12 @@ def test_a_location_leads_where_hadoop_has_it(
 def test_a_path_that_is_mounted_nowhere_is_an_error_with_what_to_give() -> None:
     with pytest.raises(PathError, match=r"viewfs://c/logs/ck is below no link.*hdfs://host/path"):
         PathRules(VIEW, "/driver", "ann").resolve("/logs/ck")
-    circle = {
+    cycle = {
         "fs.viewfs.mounttable.a.link./x": "viewfs://b/x",
         "fs.viewfs.mounttable.b.link./x": "viewfs://a/x",
     }
-    with pytest.raises(PathError, match="circle"):
-        PathRules(circle).resolve("viewfs://a/x")
+    with pytest.raises(PathError, match="form a cycle"):
+        PathRules(cycle).resolve("viewfs://a/x")
 
 
 def test_settings_of_spark_go_before_those_of_the_site(
