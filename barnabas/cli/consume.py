@@ -274,8 +274,9 @@ class _Printer:
         sys.stdout.buffer.flush()
 
     def _print(self, record: Any) -> None:
-        sys.stdout.buffer.write(self._write(record))
-        self.count += 1
+        data = self._write(record)
+        self.count += 1  # before its reader may answer with Ctrl-C
+        sys.stdout.buffer.write(data)
 
 
 class _Span(NamedTuple):

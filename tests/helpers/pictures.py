@@ -48,6 +48,7 @@ LEFT_OUT: dict[str, str] = {
     "ProducerEntry.seen_ms": _TIME, "ProducerEntry.row": "a place in `_rows`",
     "ProducerEntry.batches": "a snapshot has the last one; `check_batch` reads the others again",
     "ProducerEntry.has_whole_window": "see `batches`",
+    "ProducerEntry.last_timestamp": "shown by DescribeProducers alone",
     "Segment._recent": _AGAIN, "SegmentList._end": _AGAIN, "PooledDisk": _OTHER,
     # coordinators
     "ShareCoordinator._next_cold_ms": _TIME, "GroupSettings": _OTHER, "WallClock": _OTHER,

@@ -16,7 +16,6 @@ from barnabas.broker.brokers.coordinator_edge import _Edge
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches
-from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
@@ -1621,7 +1620,7 @@ def compaction_beyond_the_stable_offset() -> Iterator[None]:
         finally:
             log.last_stable_offset = stable
 
-    with changed(compaction, "assess", bold):
+    with changed(clean_plan, "assess", bold):
         yield
 
 

@@ -128,6 +128,8 @@ class PairWorld(World):
     standby led what a leader had left that was asked to end, and followed until then.
     """
 
+    is_to_be_emptied = False  # a leader ends where its standby is away for so long
+
     def __init__(
         self,
         seed: int,

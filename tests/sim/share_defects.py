@@ -40,12 +40,12 @@ def with_power(scenario: Scenario) -> None:
 
 @defect("acknowledgements are answered before they are on the disk", "shares", tweak=with_power)
 def acknowledgements_do_not_wait() -> Iterator[None]:
-    append = ShareRuntime._append
+    on_written = ShareRuntime._on_written
 
-    def append_at_once(self: ShareRuntime, results: Any, then: Any, now_ms: int, **_: bool) -> None:
-        append(self, results, then, now_ms, waits=False)
+    def go_on(self: ShareRuntime, written: Any, then: Any, now_ms: int, **_: bool) -> None:
+        on_written(self, written, then, now_ms, waits=False)
 
-    with changed(ShareRuntime, "_append", append_at_once):
+    with changed(ShareRuntime, "_on_written", go_on):
         yield
 
 

@@ -70,6 +70,8 @@ class Report(NamedTuple):
 class World:
     """Everything there is in one schedule."""
 
+    is_to_be_emptied = True  # at the end, where one broker runs
+
     def __init__(
         self,
         seed: int,
@@ -628,7 +630,8 @@ class World:
         if scenario.last_restart != "none" and self.node.is_up:
             self._restart_at_last()
         self._look_at_the_end()
-        if scenario.last_restart == "none" and scenario.brokers == 1:
+        is_one = scenario.brokers == 1 and self.is_to_be_emptied
+        if scenario.last_restart == "none" and is_one:
             for kept in emptying.keeps(self) if self.node.is_up else ():
                 self.history.incident("left", kept)
 
