@@ -122,7 +122,7 @@ def pytest_runtest_protocol(
     """What a failed test left open is closed with it: no later test is blamed for its sockets.
 
     Python keeps the last failure, and with it the frames of the test and all that they hold. What
-    clients forget to close is no error in the tests that use them, but would be in those after.
+    clients forget to close is no error in the folders that use them, but would be in the next one.
     """
     answer = yield
     has_failed = item.stash.get(HAS_FAILED, False)
@@ -130,15 +130,15 @@ def pytest_runtest_protocol(
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 delattr(sys, name)
-    if has_failed or (_uses_clients(item) and nextitem and not _uses_clients(nextitem)):
+    if has_failed or (nextitem and _folder_of(item) != _folder_of(nextitem)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
     return answer
 
 
-def _uses_clients(item: pytest.Item) -> bool:
-    return item.get_closest_marker("e2e") is not None
+def _folder_of(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -126,7 +126,14 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     wire = Wire()
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     monkeypatch.setattr(standby.socket, "create_connection", wire.connect)
-    monkeypatch.setattr(standby.time, "sleep", lambda seconds: wire.note("wait", seconds))
+
+    def sleep(seconds: float, by_others: Callable[[float], None] = time.sleep) -> None:
+        if threading.current_thread() is threading.main_thread():
+            wire.note("wait", seconds)
+        else:
+            by_others(seconds)  # of an earlier test's threads
+
+    monkeypatch.setattr(standby.time, "sleep", sleep)
     yield wire
     for number, before in handlers.items():
         signal.signal(number, before)
