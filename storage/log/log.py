@@ -501,7 +501,8 @@ class Log:
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
-        The active one stays if the disk has no space for a new one.
+        The active one stays if the disk has no space for a new one, and all stay if it has none for
+        a snapshot of their producers.
 
         Takes:  most, the approximate bound for one call; if it is reached there may be more.
         """
@@ -511,6 +512,8 @@ class Log:
         )
         if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
+        if count and not self.turnover.snapshot_producers_of_oldest(count):
+            count = 0
         if count:
             deleted = self.turnover.remove_oldest(count)
             self._raise_log_start(self.segments[0].base_offset)

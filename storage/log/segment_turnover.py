@@ -111,6 +111,23 @@ class SegmentTurnover:
             return False
         return True
 
+    def snapshot_producers_of_oldest(self, count: int) -> bool:
+        """Write a snapshot of the producers of some of the oldest segments, which are to be removed,
+        unless there is a sound one: a power loss may have damaged the one that the roll wrote.
+
+        Gives: False if the disk has no space for it.
+        """
+        if self._snapshots.sound_offset >= self._segments[count].base_offset:
+            return True
+        try:
+            self._checkpoint.write_snapshot()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%s: deletion waits for space: %s", self._partition, error)
+            return False
+        return True
+
     def remove_oldest(self, count: int) -> list[Segment]:
         """Remove some of the oldest segments from the log. Gives: these segments, for `discard`."""
         deleted = self._segments.remove_oldest(count)

@@ -32,14 +32,19 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerSnapshots:
-    """The snapshots of one log. offsets: the offsets of existing snapshots, rising."""
+    """The snapshots of one log. offsets: the offsets of existing snapshots, rising.
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    sound_offset: the highest offset of a snapshot that was written or read since the start; -1 for
+    none. The files of others may be damaged.
+    """
+
+    __slots__ = ("_directory", "_disk", "offsets", "sound_offset")
 
     def __init__(self, disk: Disk, directory: str, offsets: list[int]) -> None:
         self._disk = disk
         self._directory = directory
         self.offsets = offsets
+        self.sound_offset = -1
 
     def path(self, offset: int) -> str:
         """The path of the snapshot at an offset."""
@@ -52,6 +57,7 @@ class ProducerSnapshots:
         """
         offset = state.end_offset
         self._disk.write_atomic(self.path(offset), state.encode_snapshot(), sync=False)
+        self.sound_offset = offset
         if not self.offsets or self.offsets[-1] != offset:
             self.offsets.append(offset)
         needed = {*base_offsets, *self.offsets[-KEPT_SNAPSHOTS:]}
@@ -63,7 +69,7 @@ class ProducerSnapshots:
         """
         path = self.path(offset)
         try:
-            return ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)
+            state = ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)
         except FileNotFoundError:
             return None
         except CorruptSnapshot as error:
@@ -74,6 +80,8 @@ class ProducerSnapshots:
             )
             self._remove([offset])
             return None
+        self.sound_offset = max(self.sound_offset, offset)
+        return state
 
     def latest(self, offset: int, first_offset: int, now_ms: int) -> ProducerStateManager:
         """The state of the latest good snapshot at or below `offset`; without one, an empty state.
@@ -124,6 +132,8 @@ class ProducerSnapshots:
             self._disk.unlink(self.path(offset))
         gone = set(offsets)
         self.offsets = [offset for offset in self.offsets if offset not in gone]
+        if self.sound_offset in gone:
+            self.sound_offset = -1
 
 
 def aborted_entry(completed: CompletedTxn) -> AbortedEntry:

@@ -34,7 +34,7 @@ NOT_STATE = (
 _OTHER = "another part, of which the picture is not"
 _TIME = "of the steady clock, or of how long the process runs"
 _AGAIN = "is computed again when it is asked for"
-_FILES = "how far files are written or trusted, which a start finds out anew"
+_FILES = "how far files are written or trusted, which a start finds out again"
 LEFT_OUT: dict[str, str] = {
     # logs
     "Log._changed_logs": _OTHER, "Log.log_dir": _OTHER, "Log.leader_epoch": "each start begins one",
@@ -48,7 +48,6 @@ LEFT_OUT: dict[str, str] = {
     "ProducerEntry.seen_ms": _TIME, "ProducerEntry.row": "a place in `_rows`",
     "ProducerEntry.batches": "a snapshot has the last one; `check_batch` reads the others again",
     "ProducerEntry.has_whole_window": "see `batches`",
-    "ProducerEntry.last_timestamp": "shown by DescribeProducers alone",
     "Segment._recent": _AGAIN, "SegmentList._end": _AGAIN, "PooledDisk": _OTHER,
     # coordinators
     "ShareCoordinator._next_cold_ms": _TIME, "GroupSettings": _OTHER, "WallClock": _OTHER,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
-from helpers.storage_logs import NOW_MS, batch, new_log, state_at
+from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager, state_at
 
 from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.log import Log
@@ -58,6 +58,31 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
     log.snapshots.offsets = []
     state = log.snapshots.state_at_segment([first, second], 1, 0)
     assert state.end_offset == second.base_offset == 2
+
+
+def test_segments_are_deleted_only_beside_a_snapshot_of_what_they_had(tmp_path: Path) -> None:
+    """A power loss took the snapshot that the roll wrote, the start read the segments instead, and
+    a kill comes before the next checkpoint.
+    """
+    manager, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
+    for number in range(4):
+        log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
+    log.try_roll(NOW_MS)
+    log.flush()
+    newest = log.snapshots.path(log.snapshots.offsets[-1])
+    kill(manager)
+    Path(newest).write_bytes(b"")
+    manager = open_manager(tmp_path)
+    log = manager.logs["t", 0]
+    assert last_sequence_of(log) == 3
+    log.delete_records_before(-1)
+    assert log.delete_old_segments(NOW_MS) == 2
+    kill(manager, machine=False)
+    assert last_sequence_of(open_manager(tmp_path).logs["t", 0]) == 3
+
+
+def last_sequence_of(log: Log) -> int:
+    return log.producer_state.producers[1].last_sequence
 
 
 def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
