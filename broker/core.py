@@ -282,7 +282,7 @@ class Broker:
         connection_id = connection.connection_id
 
         def done(_: None, now_ms: int) -> None:
-            self.routes.importing -= 1
+            self.routes.imports.count -= 1
             self.routes.on_imported(api)
             if self.connections.get(connection_id) is not connection:
                 return
@@ -298,7 +298,7 @@ class Broker:
             finally:
                 self._resumed = None
 
-        self.routes.importing += 1
+        self.routes.imports.count += 1
         run = self.routes.importer_of(api)
         held_bytes = size_bytes if kept is frame else 0
         self.outbox.work.append(Work(connection_id, run, done, held_bytes))

@@ -471,7 +471,7 @@ class _Writer:
         except (OSError, SpoolError) as error:
             which = "" if last is None else f" of batches up to {last}"
             logger.warning(
-                "barnabas: spool files in %s%s could not be deleted; remove it by hand: %s",
+                "barnabas: spool files in %s%s could not be deleted; remove them by hand: %s",
                 directory,
                 which,
                 error,

@@ -152,12 +152,12 @@ _ADVICE: dict[int, str] = {
     Code.RECORD_LIST_TOO_LARGE: (
         "raise segment.bytes of the topic, or write smaller rows or batches"
     ),
-    Code.INVALID_RECORD: ("the topic refuses such records; a compacted topic needs a key in each"),
+    Code.INVALID_RECORD: "the topic refuses such records; a compacted topic needs a key in each",
     Code.INVALID_TIMESTAMP: (
         "the topic's message.timestamp.*.max.ms refuses timestamps this far from now"
     ),
     Code.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
-    Code.INVALID_TOPIC_EXCEPTION: ("this name is not allowed, or is an internal topic's"),
+    Code.INVALID_TOPIC_EXCEPTION: "this name is not allowed, or is an internal topic's",
     Code.TOPIC_AUTHORIZATION_FAILED: (
         "the user needs the right to WRITE and to READ the topic "
         "(READ since the batch id is committed with it)"

@@ -90,7 +90,7 @@ class OperationsType(click.ParamType[tuple[int, ...]]):
 
 RESOURCE, OPERATION = ResourceType(), OperationsType()
 DENY = click.option(
-    "--deny", is_flag=True, help=("Deny the operations; a denial overrides every allowance.")
+    "--deny", is_flag=True, help="Deny the operations; a denial overrides every allowance."
 )
 
 
@@ -120,7 +120,7 @@ def principal_of(text: str) -> str:
     "--for",
     "resource",
     type=RESOURCE,
-    help=("Only ACLs that apply to that resource, by its name or a prefix."),
+    help="Only ACLs that apply to that resource, by its name or a prefix.",
 )
 @connection_options
 @json_option

@@ -42,9 +42,7 @@ class CheckError(Exception):
     )
 )
 @click.argument("address", required=False)
-@click.option(
-    "--read-only", is_flag=True, help=("Leave out the transaction, which creates a topic.")
-)
+@click.option("--read-only", is_flag=True, help="Leave out the transaction, which creates a topic.")
 @click.option(
     "--stuck-after",
     "stuck_after_s",

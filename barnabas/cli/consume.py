@@ -114,7 +114,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 @click.option("--per-partition", is_flag=True, help="With --last: N of each partition.")
 @search_options
 @click.option(
-    "-g", "--group", help=("Read from the offsets that the group has committed, and commit.")
+    "-g", "--group", help="Read from the offsets that the group has committed, and commit."
 )
 @click.option(
     "--isolation-level",

@@ -100,7 +100,7 @@ ANYWHERE = ("0.0.0.0", "::", "")
 @click.option(
     "--abort-transactions",
     is_flag=True,
-    help=("Abort open transactions instead of leaving them open."),
+    help="Abort open transactions instead of leaving them open.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not verify every batch first.")
 @dry_run_option

@@ -67,7 +67,7 @@ _PLAN_COLUMNS = (
 )
 @click.option("--to", "place", type=PLACE, help="earliest, latest, an offset, or a time.")
 @click.option(
-    "--shift-by", type=int, help=("Move each offset forward by N, or back if N is negative.")
+    "--shift-by", type=int, help="Move each offset forward by N, or back if N is negative."
 )
 @click.option(
     "--from-file",

@@ -119,9 +119,7 @@ def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
     partitions, lag = row["partitions"], row["lag"]
     if not partitions:
         return (
-            "no members, no committed offsets"
-            if not row["members"]
-            else ("no committed offsets yet")
+            "no members, no committed offsets" if not row["members"] else "no committed offsets yet"
         )
     if all(partition.get("micro_batch") for partition in partitions):
         return "batch numbers of a Spark sink: no lag"

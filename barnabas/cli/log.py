@@ -46,7 +46,7 @@ def log() -> None:
     type=click.Path(exists=True, dir_okay=False),
 )
 @click.option(
-    "-r", "--records", is_flag=True, help=("Print the records in a segment's batches, too.")
+    "-r", "--records", is_flag=True, help="Print the records in a segment's batches, too."
 )
 @click.option(
     "-n", "--count", metavar="N", type=click.IntRange(1), help="Stop after N rows of each file."
@@ -176,17 +176,17 @@ def _blob(value: Any) -> str:
 @click.option(
     "--compacted",
     is_flag=True,
-    help=("Missing offsets are allowed, since all partitions were compacted."),
+    help="Missing offsets are allowed, since all partitions were compacted.",
 )
 @click.option(
     "--no-records",
     is_flag=True,
-    help=("Do not read the records in batches: faster, but finds fewer faults."),
+    help="Do not read the records in batches: faster, but finds fewer faults.",
 )
 @click.option(
     "--in-use",
     is_flag=True,
-    help=("A broker runs in the directory, if the command cannot detect it."),
+    help="A broker runs in the directory, if the command cannot detect it.",
 )
 @json_option
 def verify(

@@ -80,20 +80,20 @@ REQUEST_BYTES = 100 * 1024 * 1024  # a broker's default bound; the topic's setti
     "-p",
     "--partition",
     type=click.IntRange(0),
-    help=("The partition; by default it follows from the key."),
+    help="The partition; by default it follows from the key.",
 )
 @click.option(
-    "--by-key", is_flag=True, help=("Choose partitions by key, not by the JSON lines' partition.")
+    "--by-key", is_flag=True, help="Choose partitions by key, not by the JSON lines' partition."
 )
 @schema_options(producing=True)
 @click.option(
-    "-t", "--transactional-id", help=("Send all records in one transaction, or see --commit-every.")
+    "-t", "--transactional-id", help="Send all records in one transaction, or see --commit-every."
 )
 @click.option(
     "--commit-every",
     metavar="N",
     type=click.IntRange(1),
-    help=("Commit a transaction after every N records."),
+    help="Commit a transaction after every N records.",
 )
 @click.option(
     "--compression",

@@ -56,7 +56,7 @@ def profile() -> None:
     help="A properties file, whose settings are copied into the profile.",
 )
 @click.option(
-    "-c", "--config", "configs", type=SETTING, multiple=True, help=("A setting of the client.")
+    "-c", "--config", "configs", type=SETTING, multiple=True, help="A setting of the client."
 )
 @click.option(
     "--password-file",

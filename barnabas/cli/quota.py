@@ -64,7 +64,7 @@ def entity_options(command: Command) -> Command:
         wrapped = click.option(
             f"--{kind}-defaults",
             is_flag=True,
-            help=(f"The default of each {what} without its own quota."),
+            help=f"The default of each {what} without its own quota.",
         )(wrapped)
         wrapped = click.option(f"--{kind}", metavar=metavar, help=f"The {what} of the quota.")(
             wrapped

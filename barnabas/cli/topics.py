@@ -59,7 +59,7 @@ def topics() -> None:
 @click.argument("names", metavar="[TOPIC|PATTERN]...", nargs=-1, shell_complete=complete_topic)
 @regex_option
 @click.option(
-    "--internal", is_flag=True, help=("Show internal topics, too, such as __consumer_offsets.")
+    "--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets."
 )
 @connection_options
 @json_option
@@ -109,15 +109,15 @@ def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
     "-p",
     "--partitions",
     type=click.IntRange(1),
-    help=("The number of partitions; by default the broker's num.partitions."),
+    help="The number of partitions; by default the broker's num.partitions.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
-    help=("The number of replicas; by default the broker's."),
+    help="The number of replicas; by default the broker's.",
 )
 @click.option(
-    "-c", "--config", "configs", type=SETTING, multiple=True, help=("A setting of the topic.")
+    "-c", "--config", "configs", type=SETTING, multiple=True, help="A setting of the topic."
 )
 @click.option("--if-not-exists", is_flag=True, help="Ignore topics that exist.")
 @dry_run_option
@@ -261,7 +261,7 @@ def _description(
     "-p",
     "--partitions",
     type=click.IntRange(1),
-    help=("The new number of partitions, higher than the present one."),
+    help="The new number of partitions, higher than the present one.",
 )
 @click.option("-c", "--config", "configs", type=SETTING, multiple=True, help="A setting to set.")
 @click.option("--unset", metavar="KEY", multiple=True, help="A setting to reset to its default.")
@@ -378,9 +378,7 @@ def delete(
     required=True,
     shell_complete=complete_topic,
 )
-@click.option(
-    "--at", "place", type=PLACE, help=("Show the first offset at or after this time, too.")
-)
+@click.option("--at", "place", type=PLACE, help="Show the first offset at or after this time, too.")
 @connection_options
 @json_option
 def offsets(

@@ -52,7 +52,7 @@ def txn() -> None:
 @txn.command("list", epilog=ending("barnabas txn list", "barnabas txn list --open --json"))
 @click.option("--open", "only_open", is_flag=True, help="Only transactions that are not complete.")
 @click.option(
-    "--state", "states", multiple=True, help=("Only transactions in this state, such as Ongoing.")
+    "--state", "states", multiple=True, help="Only transactions in this state, such as Ongoing."
 )
 @connection_options
 @json_option
@@ -250,7 +250,7 @@ def _stuck_data(row: StuckPartition, now_ms: int) -> dict[str, Any]:
 @click.option(
     "--force",
     is_flag=True,
-    help=("Abort the transaction even if its coordinator would still end it."),
+    help="Abort the transaction even if its coordinator would still end it.",
 )
 @yes_option
 @connection_options

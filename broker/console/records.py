@@ -11,13 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.console.decoding import (
-    NOT_DECODED,
-    Decode,
-    Decoded,
-    Values,
-    decoded_value,
-)
+from barnabas.broker.console.decoding import NOT_DECODED, Decode, Decoded, Values, decoded_value
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -83,7 +77,7 @@ def read_records(place: Place, count: int, decode: Decode | None = None) -> dict
             "next_offset": None,
             "problem": (
                 f"The batch there has {size:,} bytes, and the console reads at most "
-                f"({MOST_READ_BYTES:,}). `barnabas consume` reads it."
+                f"{MOST_READ_BYTES:,}. `barnabas consume` reads it."
             ),
         }
     data = file.pread(size, position)

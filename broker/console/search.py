@@ -23,11 +23,7 @@ from barnabas.broker.console.decoding import (
     first_part,
 )
 from barnabas.broker.console.filters import Condition, Facts
-from barnabas.broker.console.records import (
-    MOST_DECOMPRESSED_BYTES,
-    MOST_READ_BYTES,
-    record_value,
-)
+from barnabas.broker.console.records import MOST_DECOMPRESSED_BYTES, MOST_READ_BYTES, record_value
 from barnabas.broker.console.spans import Kinds, UnreadableBatch, Window, headers_in
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError

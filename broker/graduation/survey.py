@@ -256,7 +256,7 @@ def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
     return (
         ""
         if topic_id == topic.topic_id
-        else ("the directory of another topic of that name: move it away")
+        else "the directory of another topic of that name: move it away"
     )
 
 

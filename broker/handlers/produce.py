@@ -808,7 +808,7 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
                     if left <= 0:
                         raise KafkaError(
                             Code.REQUEST_TIMED_OUT,
-                            "the worker's queue is full of old messages: try again",
+                            "too many records of an older format in one request: send fewer",
                         )
                     partition.records, converted_bytes = upgraded(partition.records)
                     left -= converted_bytes

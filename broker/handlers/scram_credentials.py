@@ -59,7 +59,7 @@ def on_describe_user_scram_credentials(
         if wanted[name] > 1:
             code, message = (
                 Code.DUPLICATE_RESOURCE,
-                (f"User '{name}' is named twice: name it once."),
+                f"User '{name}' is named twice: name it once.",
             )
         elif name not in infos:
             code, message = Code.RESOURCE_NOT_FOUND, f"There is no SCRAM user '{name}'."

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from barnabas.storage.cleaning.clean_plan import Dirt
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.disk import SyncSteps
-    from barnabas.storage.files.checkpoints import (
-        Offsets,
-    )
+    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.compaction")

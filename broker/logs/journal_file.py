@@ -19,18 +19,10 @@ import msgpack
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.disk import (
-    DirectorySync,
-    append_whole,
-    is_out_of_resources,
-)
+from barnabas.storage.disk import DirectorySync, append_whole, is_out_of_resources
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import (
-        Disk,
-        File,
-        SyncSteps,
-    )
+    from barnabas.storage.disk import Disk, File, SyncSteps
 
 VERSION = 1
 ENCODED_AT_ONCE = 1000  # frames encoded in one slice: 5 ms

@@ -61,17 +61,10 @@ from barnabas.broker.logs.journal_file import (
     encode_frame,
 )
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
-from barnabas.storage.disk import (
-    REPLACING_SUFFIX,
-    is_out_of_resources,
-    run_at_once,
-)
+from barnabas.storage.disk import REPLACING_SUFFIX, is_out_of_resources, run_at_once
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import (
-        Disk,
-        SyncSteps,
-    )
+    from barnabas.storage.disk import Disk, SyncSteps
 
 logger = logging.getLogger("barnabas.metadata")
 

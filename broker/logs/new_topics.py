@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.features import Release
-    from barnabas.protocol.messages.create_topics import (
-        CreatableReplicaAssignment,
-        CreatableTopic,
-    )
+    from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 
 UNSET = -1
 

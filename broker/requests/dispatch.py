@@ -134,10 +134,9 @@ def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -
 
 # --- the table -----------------------------------------------------------------------------------
 
-_NEW_FILES = FOR_NEW_LOGS
-_NEW_TOPICS = ("broker.logs.new_topics", *_NEW_FILES)
+_NEW_TOPICS = ("broker.logs.new_topics", *FOR_NEW_LOGS)
 _OF_MEMBERS = (
-    *_NEW_FILES,
+    *FOR_NEW_LOGS,
     "coordinator.groups.membership",
     "coordinator.groups.offsets.offset_removal",
 )
@@ -171,11 +170,15 @@ _OF_DESCRIPTIONS = (
     "protocol.messages.consumer_group_describe",
 )
 _OF_COMMITS = (
-    *_NEW_FILES,
+    *FOR_NEW_LOGS,
     "coordinator.groups.offsets.offset_commits",
     "coordinator.groups.offsets.offset_removal",
 )
-_OF_TRANSACTIONS = (*FOR_COORDINATORS, *_NEW_FILES, "coordinator.transactions.partition_additions")
+_OF_TRANSACTIONS = (
+    *FOR_COORDINATORS,
+    *FOR_NEW_LOGS,
+    "coordinator.transactions.partition_additions",
+)
 _OF_LISTS = (
     "coordinator.groups.consumer.topic_patterns",
     "coordinator.transactions.transaction_listing",
@@ -222,7 +225,7 @@ ROWS: dict[int, Row] = {
     8: group("on_offset_commit", _OF_COMMITS, "of_commits"),
     9: group("on_offset_fetch", ("coordinator.groups.offsets.offset_fetches",), "of_offsets"),
     10: to("coordinators:on_find_coordinator", "topics", "cluster", "addresses", "config",
-           modules=_NEW_FILES),
+           modules=FOR_NEW_LOGS),
     11: group("on_join_group", _OF_MEMBERS, "of_members"),
     12: group("on_heartbeat", _OF_MEMBERS),
     13: group("on_leave_group", _OF_MEMBERS, "of_members"),
@@ -238,7 +241,7 @@ ROWS: dict[int, Row] = {
     21: to("delete_records:on_delete_records", "cluster", "logs", "progress"),
     22: to("init_producer_id:InitProducerIdHandler.on_init_producer_id",
            "requests", "topics", "transactions", "endings", "transaction_ends", "flushes",
-           modules=(*_NEW_FILES, "coordinator.transactions.producer_sessions")),
+           modules=(*FOR_NEW_LOGS, "coordinator.transactions.producer_sessions")),
     23: to("leader_epochs:on_offset_for_leader_epoch", "cluster"),
     24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],
                     guard=_ADDED_PARTITIONS),
@@ -246,7 +249,7 @@ ROWS: dict[int, Row] = {
     26: Row(lambda parts: parts.transaction_ends.on_end_txn, modules=_OF_TRANSACTIONS),
     27: to("transactions:WriteTxnMarkersHandler.on_write_txn_markers",
            "requests", "cluster", "groups", "progress", "files_ahead",
-           modules=(*_NEW_FILES, "storage.producers.producer_rows")),
+           modules=(*FOR_NEW_LOGS, "storage.producers.producer_rows")),
     28: to("transactions:TxnOffsetCommitHandler.on_txn_offset_commit", *_TXN_OFFSETS,
            modules=_OF_COMMITS),
     29: to("acls:on_describe_acls", "access", "metadata"),

@@ -27,8 +27,6 @@ FOR_NEW_LOGS = (
     "storage.directory.new_files",
     "storage.opening.new_log",
 )
-
-
 FOR_TOPICS_AT_A_START = (  # a start imports them by itself where it finds topics
     "broker.logs.start",
     "broker.transactions.transaction_recovery",

@@ -131,30 +131,14 @@ class Parts:
 class Routes:
     """The routes of requests, loaded from the table with the first request of each API.
 
-    loaded: by API key. It is cleared when the steps around handlers change. imports_elsewhere:
-    whether the worker, a part of the rim, imports the modules of an API before its first request is
-    handled; else they are imported at once. importing: the number of requests that wait for it.
+    loaded: by API key. It is cleared when the steps around handlers change. imports: whether the
+    worker imports the modules of an API before its first request is handled, and how many requests
+    wait for that.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
-        self.parts, self.loaded = parts, loaded
+        self.parts, self.loaded, self.imports = parts, loaded, parts.imports
         self._imported: set[int] = set()
-
-    @property
-    def imports_elsewhere(self) -> bool:
-        return self.parts.imports.are_elsewhere
-
-    @imports_elsewhere.setter
-    def imports_elsewhere(self, are_elsewhere: bool) -> None:
-        self.parts.imports.are_elsewhere = are_elsewhere
-
-    @property
-    def importing(self) -> int:
-        return self.parts.imports.count
-
-    @importing.setter
-    def importing(self, count: int) -> None:
-        self.parts.imports.count = count
 
     def load(self, api: Api) -> Route:
         """The route of an API, for its first request."""
@@ -165,7 +149,7 @@ class Routes:
 
     def waits_for_modules(self, api: Api) -> bool:
         """Whether the worker has to import the modules of an API first."""
-        return self.imports_elsewhere and api.key not in self._imported
+        return self.imports.are_elsewhere and api.key not in self._imported
 
     def importer_of(self, api: Api) -> Callable[[], None]:
         """The function for the worker, which imports all modules that requests of an API may

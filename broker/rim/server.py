@@ -543,7 +543,7 @@ class Server:
             self._catch_up_rounds -= 1
             self.loop.call_soon(self._tick_after_reading)
             return
-        if self.broker.routes.importing and not self.failed:
+        if self.broker.routes.imports.count and not self.failed:
             self.loop.call_later(IMPORT_LOOK_S, self._tick_after_reading)
             return
         self._catch_up_rounds = 0

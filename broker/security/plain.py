@@ -35,7 +35,7 @@ class PlainServer:
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:
             name = shown(self.user)
-            raise AuthenticationError(f"unknown user, or wrong password, of '{name}'")
+            raise AuthenticationError(f"unknown user, or wrong password, for '{name}'")
         if authorization not in ("", self.user):
             raise AuthenticationError(f"user '{self.user}' may not act for another user")
         self.is_complete = True

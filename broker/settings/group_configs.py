@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.offset_reset import OffsetResetSetting
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
-from barnabas.broker.settings.setting import (
-    ConfigError,
-    Setting,
-    boolean,
-    integer,
-    nearest,
-    string,
-)
+from barnabas.broker.settings.setting import ConfigError, Setting, boolean, integer, nearest, string
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:

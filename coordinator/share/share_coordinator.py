@@ -53,9 +53,7 @@ from barnabas.coordinator.share.share_state import (
 from barnabas.coordinator.share.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
-from barnabas.protocol.messages.initialize_share_group_state import (
-    InitializeShareGroupStateRequest,
-)
+from barnabas.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
 from barnabas.protocol.messages.read_share_group_state_summary import (

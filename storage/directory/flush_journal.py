@@ -60,11 +60,7 @@ import msgpack
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import base_offset_of
-from barnabas.storage.disk import (
-    DirectorySync,
-    cut_back,
-    not_written,
-)
+from barnabas.storage.disk import DirectorySync, cut_back, not_written
 from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
@@ -73,11 +69,7 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog, offset_name
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import (
-        Disk,
-        File,
-        Syncable,
-    )
+    from barnabas.storage.disk import Disk, File, Syncable
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")

@@ -36,16 +36,8 @@ from barnabas.storage.directory.log_directory import (
 from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
-from barnabas.storage.directory.partition_directories import (
-    PartitionDirectories,
-    deleted_name,
-)
-from barnabas.storage.disk import (
-    DirectorySync,
-    is_out_of_resources,
-    log_lack_of_space,
-    run_at_once,
-)
+from barnabas.storage.directory.partition_directories import PartitionDirectories, deleted_name
+from barnabas.storage.disk import DirectorySync, is_out_of_resources, log_lack_of_space, run_at_once
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -63,18 +55,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.flush_journal import JournalDecision, Redo
     from barnabas.storage.directory.new_files import NewFiles
-    from barnabas.storage.directory.partition_directories import (
-        Topics,
-    )
-    from barnabas.storage.disk import (
-        Disk,
-        Lock,
-        Syncable,
-        SyncSteps,
-    )
-    from barnabas.storage.files.checkpoints import (
-        Offsets,
-    )
+    from barnabas.storage.directory.partition_directories import Topics
+    from barnabas.storage.disk import Disk, Lock, Syncable, SyncSteps
+    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
     from barnabas.storage.log_config import LogConfig, LogManagerConfig
     from barnabas.storage.opening.log_loader import Opening

@@ -14,11 +14,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.storage.disk import (
-    REPLACING_SUFFIX,
-    DirectorySync,
-    FileSync,
-)
+from barnabas.storage.disk import REPLACING_SUFFIX, DirectorySync, FileSync
 from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
@@ -31,14 +27,8 @@ from barnabas.storage.files.checkpoints import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import (
-        Disk,
-        Syncable,
-        SyncSteps,
-    )
-    from barnabas.storage.files.checkpoints import (
-        Offsets,
-    )
+    from barnabas.storage.disk import Disk, Syncable, SyncSteps
+    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
 ENCODED_AT_ONCE = 5000  # logs handled in one step: 10 ms

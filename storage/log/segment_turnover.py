@@ -112,8 +112,8 @@ class SegmentTurnover:
         return True
 
     def snapshot_producers_of_oldest(self, count: int) -> bool:
-        """Write a snapshot of the producers of some of the oldest segments, which are to be removed,
-        unless there is a sound one: a power loss may have damaged the one that the roll wrote.
+        """Write a snapshot of the producers of the oldest segments, which are to be removed, unless
+        there is a sound one: a power loss may have damaged the one that the roll wrote.
 
         Gives: False if the disk has no space for it.
         """

@@ -17,12 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.protocol.records import (
-    HEADER_SIZE,
-    LENGTH_END,
-    base_offset_of,
-    leader_epoch_of,
-)
+from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, base_offset_of, leader_epoch_of
 from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,

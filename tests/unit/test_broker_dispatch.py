@@ -113,7 +113,7 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
 @pytest.fixture
 def importing(host: CoreHost) -> CoreHost:
     """A broker whose rim has a worker, as the daemon's, and which had no request yet."""
-    host.broker.routes.imports_elsewhere = True
+    host.broker.routes.imports.are_elsewhere = True
     return host
 
 
@@ -195,7 +195,7 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
         listeners="SASL_PLAINTEXT://127.0.0.1:9092",
         sasl_enabled_mechanisms="PLAIN",
     )
-    host.broker.routes.imports_elsewhere = True
+    host.broker.routes.imports.are_elsewhere = True
     answer = host.call(host.connect(1), ApiVersionsRequest("a", "1"), 3)
     assert (answer.error_code, host.closed) == (Code.NONE, {})
 
@@ -211,7 +211,7 @@ def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
     assert len(host.answers[other]) == 1
     host.ask(first, wanting("new"), METADATA_VERSION)
     host.ask(second, wanting("newer"), METADATA_VERSION)
-    assert host.broker.routes.importing == 1, "a late tick waits for it"
+    assert host.broker.routes.imports.count == 1, "a late tick waits for it"
     assert [work.connection_id for work in host.work] == [NO_CONNECTION]
     host.ask(other, MetadataRequest(), METADATA_VERSION)
     assert len(host.answers[other]) == 2, "other clients are served meanwhile"
@@ -219,7 +219,7 @@ def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
     host.finish_work()
     host.await_answer(second)
     assert sorted(host.broker.metadata.topics) == ["new", "newer", "t"]
-    assert host.broker.routes.importing == 0
+    assert host.broker.routes.imports.count == 0
     host.ask(other, wanting("newest"), METADATA_VERSION)
     assert len(host.answers[other]) == 3, "it is imported"
 

@@ -1034,14 +1034,14 @@ def test_after_a_stop_deadlines_wait_for_requests_whose_modules_are_imported(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0)
-    rim.broker.routes.importing = 1
+    rim.broker.routes.imports.count = 1
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
     rim.server.carry_out()
     rim.run(50)
     rim.client().send(framed(b"while it waits"))
     rim.run_until(lambda: rim.broker.frames)
     assert [what for _, what in rim.broker.frames] == [b"while it waits"]
-    rim.broker.routes.importing = 0
+    rim.broker.routes.imports.count = 0
     rim.run_until(lambda: len(rim.broker.frames) == 2)
     assert rim.broker.frames[1][1] == b"tick"
 

@@ -75,6 +75,6 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     ),
     click.option("-i", "--ignore-case", is_flag=True, help="With --grep: ignore case."),
     click.option(
-        "-v", "--invert-match", is_flag=True, help=("With --grep: print records that do not match.")
+        "-v", "--invert-match", is_flag=True, help="With --grep: print records that do not match."
     ),
 )

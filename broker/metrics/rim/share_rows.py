@@ -14,6 +14,7 @@ from barnabas.broker.metrics.rim.metric import Chart, Detail, counter, gauge
 if TYPE_CHECKING:
     from barnabas.broker.metrics.rim.metric import Value
     from barnabas.broker.metrics.rim.seen import Seen, Source
+    from barnabas.broker.observation.observe import CommittedOffsetState
     from barnabas.broker.share.share_counts import ShareCounts, StateWrites
     from barnabas.broker.share.shares import Shares
 
@@ -43,6 +44,15 @@ def _writes(value_of: Callable[[StateWrites], float]) -> Callable[[Seen], Value]
     def read(seen: Seen) -> float:
         shares = seen.source.server.broker.shares.made
         return 0 if shares is None else value_of(shares.runtime.writes)
+
+    return read
+
+
+def _by_partition(value_of: Callable[[CommittedOffsetState], float]) -> Callable[[Seen], Value]:
+    def read(seen: Seen) -> Value:
+        return (
+            (labels, value_of(row)) for labels, row in seen.shown_offsets if row.is_of_share_group
+        )
 
     return read
 
@@ -97,8 +107,8 @@ SHARE_GROUPS = (
     ),
     gauge(
         "barnabas_share_in_flight_batches",
-        "In how many batches these records are: as they were acquired (Kafka: InFlightBatchCount, "
-        "added up).",
+        "The number of batches, as they were acquired, of the records in flight (Kafka: "
+        "InFlightBatchCount, added up).",
         (),
         Chart("Share partitions", "batches in flight"),
         read=lambda seen: sum(
@@ -141,7 +151,7 @@ SHARE_GROUPS = (
     ),
     counter(
         "barnabas_share_state_write_seconds_total",
-        "The time of these writes until their answers could be sent, added up: with durable "
+        "The time of barnabas_share_state_writes_total until answers could be sent: with durable "
         "acknowledgements, until they were flushed (Kafka: write-latency-avg, as a quotient of "
         "rates).",
         read=_writes(lambda writes: writes.total_ms / 1000),
@@ -158,19 +168,13 @@ SHARE_GROUPS = (
         "Records in flight by share partition (Kafka: InFlightMessageCount).",
         ("group", "topic", "partition"),
         detail=Detail.PARTITIONS,
-        read=lambda seen: (
-            (labels, row.in_flight) for labels, row in seen.shown_offsets if row.is_of_share_group
-        ),
+        read=_by_partition(lambda row: row.in_flight),
     ),
     gauge(
         "barnabas_share_partition_in_flight_batches",
-        "The batches by share partition (Kafka: InFlightBatchCount).",
+        "Batches in flight by share partition (Kafka: InFlightBatchCount).",
         ("group", "topic", "partition"),
         detail=Detail.PARTITIONS,
-        read=lambda seen: (
-            (labels, row.in_flight_batches)
-            for labels, row in seen.shown_offsets
-            if row.is_of_share_group
-        ),
+        read=_by_partition(lambda row: row.in_flight_batches),
     ),
 )

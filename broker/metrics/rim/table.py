@@ -12,14 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.broker.metrics.labels import label_text
-from barnabas.broker.metrics.rim.metric import (
-    Chart,
-    Detail,
-    Metric,
-    counter,
-    gauge,
-    histogram,
-)
+from barnabas.broker.metrics.rim.metric import Chart, Detail, Metric, counter, gauge, histogram
 from barnabas.broker.metrics.rim.share_rows import SHARE_GROUPS
 from barnabas.broker.observation.observe import NO_OFFSET
 from barnabas.coordinator.transactions.transaction_state import (
@@ -37,11 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metrics.rim.measured import RequestTimes
     from barnabas.broker.metrics.rim.metric import Histograms, Value
     from barnabas.broker.metrics.rim.seen import Seen
-    from barnabas.broker.observation.observe import (
-        CommittedOffsetState,
-        GroupState,
-        PartitionState,
-    )
+    from barnabas.broker.observation.observe import CommittedOffsetState, GroupState, PartitionState
     from barnabas.broker.replication.state import ReplicationState
 
 LATE_MS = 5 * 60_000  # longer than transaction.max.timeout.ms; the value is from KIP-664

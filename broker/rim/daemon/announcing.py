@@ -74,7 +74,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         + (
             ""
             if has_cli
-            else ("            (both need the extra `cli`, and say how to install it)\n")
+            else "            (both need the extra `cli`, and say how to install it)\n"
         )
         + (f"  console:  {console_url}\n" if console_url is not None else "")
         + "  stop:     Ctrl-C"

@@ -109,7 +109,7 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         ),
     )
     start.add_argument(
-        "--data-dir", metavar="DIR", help=("the directory of the logs (default ./data)")
+        "--data-dir", metavar="DIR", help="the directory of the logs (default ./data)"
     )
     start.add_argument(
         "--standby-of",

@@ -120,7 +120,7 @@ class Daemon:
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # these read their state, from the loop
-        broker.routes.imports_elsewhere = True
+        broker.routes.imports.are_elsewhere = True
         _import_ahead(broker)
         if control is not None:
             _serve_control(control, sides["--test-control"])

@@ -6,10 +6,7 @@ from collections.abc import Iterable
 
 from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
-from barnabas.coordinator.groups.streams.streams_group_records import (
-    CurrentValue,
-    MemberValue,
-)
+from barnabas.coordinator.groups.streams.streams_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Topology
