@@ -501,8 +501,7 @@ class Log:
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
-        The active one stays if the disk has no space for a new one, and all stay if it has none for
-        a snapshot of their producers.
+        Without disk space the active one stays, or all do (`snapshot_producers_of_oldest`).
 
         Takes:  most, the approximate bound for one call; if it is reached there may be more.
         """
@@ -512,12 +511,11 @@ class Log:
         )
         if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
-        if count and not self.turnover.snapshot_producers_of_oldest(count):
-            count = 0
-        if count:
-            deleted = self.turnover.remove_oldest(count)
-            self._raise_log_start(self.segments[0].base_offset)
-            self.turnover.discard(deleted, now_ms)
+        if not count or not self.turnover.snapshot_producers_of_oldest(count):
+            return 0
+        deleted = self.turnover.remove_oldest(count)
+        self._raise_log_start(self.segments[0].base_offset)
+        self.turnover.discard(deleted, now_ms)
         return count
 
     # --- flushing --------------------------------------------------------------------------------

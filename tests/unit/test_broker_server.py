@@ -71,7 +71,7 @@ class ScriptedBroker:
         self.quotas = SimpleNamespace(have_addresses=False, busy_ns=None)
         self.metadata = SimpleNamespace(client_quotas={})
         self.cluster = SimpleNamespace(nodes={1: None})
-        self.routes = SimpleNamespace(importing=0)
+        self.routes = SimpleNamespace(imports=SimpleNamespace(count=0))
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.logs: Any = SimpleNamespace(disk=OsDisk())
