@@ -9,8 +9,8 @@ TESTS_PATH := PYTHONPATH=tests:.
 # Where an image sets it, each broker and command of a test would compile all its modules again:
 # half a second of CPU for a broker.
 unexport PYTHONDONTWRITEBYTECODE
-# pip compiles what it copies, but not a checkout: where Python may write no bytecode, each start would
-# compile the broker. An edited file is compiled at its import.
+# pip compiles what it copies, but not a checkout: where Python may write no bytecode, each start
+# would compile the broker. An edited file is compiled at its import.
 COMPILE = $(BIN)/python -m compileall -q barnabas broker coordinator protocol storage
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
