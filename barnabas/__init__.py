@@ -8,11 +8,12 @@ The folders of these packages are at the top of the repository; links beside thi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from barnabas.version import __version__
 
+TYPE_CHECKING = False  # as type checkers read it: `import barnabas` does not load `typing`
 if TYPE_CHECKING:
+    from typing import Any
+
     from barnabas.local_broker import LocalBroker
     from barnabas.spark_connector.two_phase_producer import TwoPhaseProducer
 

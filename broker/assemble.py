@@ -125,6 +125,7 @@ def assemble(
     # the coordinators, and the parts that carry out their decisions
     node_producer_ids = NodeProducerIds(cluster, producer_ids)
     group_configs = Lazy(partial(_group_configs, config, metadata))
+    counters = Counters()
     shares = Lazy(
         partial(
             _shares,
@@ -138,7 +139,7 @@ def assemble(
             config, ids, features, access, topics,
             producer_ids if cluster.is_one else node_producer_ids,
             flushes, progress, requests, outbox, files_ahead, shares, group_configs, compaction,
-            cluster, syncs, unwritten, not has_state,
+            cluster, syncs, unwritten, counters, not has_state,
         )
     )  # fmt: skip
     features.on_updated.append(partial(_apply_features, config, features, coordinators))
@@ -157,7 +158,6 @@ def assemble(
 
     new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
     streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))
-    counters = Counters()
     telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
         config=config, metadata=metadata, logs=logs, ids=ids, connections=connections,
@@ -270,6 +270,7 @@ def _coordinators(
     cluster: Cluster,
     syncs: Syncs,
     unwritten: UnwrittenWork,
+    counters: Counters,
     is_loaded: bool,
 ) -> Coordinators:
     """Make the coordinators, and the parts that carry out their decisions. One long function, as
@@ -313,7 +314,9 @@ def _coordinators(
         overrides=lambda group_id: group_configs.get().overrides(group_id),
         setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
     )
-    group_runtime = GroupRuntime(groups, topics, flushes, progress, requests, shares, unwritten)
+    group_runtime = GroupRuntime(
+        groups, topics, flushes, progress, requests, shares, unwritten, counters
+    )
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
         config, endings, transactions, markers, topics, flushes, progress, requests, outbox,

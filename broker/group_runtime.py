@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
+    from barnabas.broker.observation.counters import Counters
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.share.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -94,8 +95,9 @@ class GroupRuntime:
         requests: Requests,
         shares: Lazy[Shares],
         unwritten: UnwrittenWork,
+        counters: Counters,
     ) -> None:
-        self._shares, self._unwritten = shares, unwritten
+        self._shares, self._unwritten, self._counters = shares, unwritten, counters
         self._groups, self._topics = groups, topics
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._kept: dict[int, deque[Result]] = {}  # Results that wait for space, by partition
@@ -121,6 +123,8 @@ class GroupRuntime:
                 self._progress.on_appended([log], now_ms)
                 if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
                     _trace_offsets(log, result, offset)
+            for what, count in result.counts.items():
+                self._counters.add(*what.value, count=count)
             self._reply(result.replies)
             for change in result.state_changes:
                 self._change_states(change, result.partition, now_ms)

@@ -15,6 +15,7 @@ import functools
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +54,22 @@ class Reply(NamedTuple):
     response: Message
 
 
+class Counted(Enum):
+    """What Results count; the value is the metric's name and its labels.
+
+    A rebalance of a classic group ends with the leader's assignments; one of another group raises
+    its epoch.
+    """
+
+    CLASSIC_REBALANCE = ("barnabas_group_rebalances_total", "classic")
+    CONSUMER_REBALANCE = ("barnabas_group_rebalances_total", "consumer")
+    SHARE_REBALANCE = ("barnabas_group_rebalances_total", "share")
+    STREAMS_REBALANCE = ("barnabas_group_rebalances_total", "streams")
+    OFFSET_COMMIT = ("barnabas_group_offset_commits_total",)
+    OFFSET_DELETION = ("barnabas_group_offset_deletions_total",)
+    OFFSET_EXPIRATION = ("barnabas_group_offset_expirations_total",)
+
+
 @dataclass(slots=True)
 class Result:
     """The records, replies and effects of one event.
@@ -63,9 +80,10 @@ class Result:
     TxnOffsetCommit), else None. replies: sent once the records are committed (at once without
     records). effects: carried out after that, in order. state_changes: changes of share partitions'
     states, which the share coordinator makes after that. creation: the creation of topics that a
-    streams group lacks, after the answer. more: further results, for other partitions, handled in
-    order after this one (a tick may have many). durable: whether the replies and effects wait until
-    the records are durable, if decisions are durable at all.
+    streams group lacks, after the answer. counts: counted once the records are appended. more:
+    further results, for other partitions, handled in order after this one (a tick may have many).
+    durable: whether the replies and effects wait until the records are durable, if decisions are
+    durable at all.
     """
 
     partition: int = -1
@@ -76,8 +94,13 @@ class Result:
     effects: list[Decision | SessionAtEnd] = field(default_factory=list)
     state_changes: list[StateChange] = field(default_factory=list)
     creation: CreateTopics | None = None
+    counts: dict[Counted, int] = field(default_factory=dict)
     more: list[Result] = field(default_factory=list)
     durable: bool = False
+
+    def count(self, what: Counted, count: int = 1) -> None:
+        """Count so many of these."""
+        self.counts[what] = self.counts.get(what, 0) + count
 
     def take_response(self) -> Message:
         """Remove and return the only reply, for a host that combines it with others."""

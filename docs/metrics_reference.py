@@ -80,7 +80,7 @@ of the log.
 
 
 _KAFKA = """\
-## Apache Kafka's metrics of share and streams groups
+## Apache Kafka's metrics of groups
 
 By the names of Apache Kafka 4.3. Where it has a rate beside a count, `rate()` of the count is it.
 
@@ -92,6 +92,26 @@ OF_KAFKA = (
     (
         "`group-count`, `consumer-group-count`, `share-group-count`, `streams-group-count`",
         "`barnabas_groups` with its `type` and `state`",
+    ),
+    (
+        "`NumGroups`, `NumGroupsPreparingRebalance`, `NumGroupsCompletingRebalance`, "
+        "`NumGroupsStable`, `NumGroupsEmpty` (GroupMetadataManager)",
+        '`barnabas_groups` with `type="classic"`; `NumGroupsDead`: none, such a group is gone',
+    ),
+    (
+        "`group-completed-rebalance-count`, `consumer-group-rebalance-count`, "
+        "`share-group-rebalance-count`, `streams-group-rebalance-count`",
+        "`barnabas_group_rebalances_total` with its `type`; members that leave, or whose session "
+        "expires, count here, too",
+    ),
+    (
+        "`offset-commit-count`, `offset-expiration-count`, `offset-deletion-count`",
+        "`barnabas_group_offset_commits_total`, `barnabas_group_offset_expirations_total`, "
+        "`barnabas_group_offset_deletions_total`",
+    ),
+    (
+        "`NumOffsets`",
+        "`barnabas_committed_offsets`",
     ),
     (
         "`write-rate`, `write-total` (share-coordinator-metrics)",
@@ -117,6 +137,10 @@ OF_KAFKA = (
     (
         "`event-queue-time-ms`, `event-processing-time-ms`, `event-purgatory-time-ms`",
         "`barnabas_request_phase_seconds` of the API: queue, work, disk",
+    ),
+    (
+        "`event-queue-size`",
+        "none: what is queued are requests; `barnabas_request_phase_seconds`, phase queue",
     ),
     (
         "`batch-flush-time-ms`, `batch-flush-rate`",
@@ -162,6 +186,15 @@ OF_KAFKA = (
         "`barnabas_errors_total` with that `api`",
     ),
     (
+        "`NumDelayedOperations`, `PurgatorySize` with `delayedOperation=ShareFetch`",
+        "`barnabas_waiting_fetches`, together with fetches of consumers",
+    ),
+    (
+        "`ExpiresPerSec` (DelayedShareFetchMetrics)",
+        "none: such a fetch is one whose phase wait, in `barnabas_request_phase_seconds` with "
+        '`api="ShareFetch"`, takes its `max_wait_ms`',
+    ),
+    (
         "`FetchLockTimeMs`, `FetchLockRatio`",
         "none: one thread handles all requests, and there is no lock of a share partition",
     ),
@@ -176,11 +209,6 @@ OF_KAFKA = (
     (
         "`RequestTopicPartitionsFetchRatio`",
         "none: a fetch ends with the partition from which it has enough records",
-    ),
-    (
-        "`share-group-rebalance-count`, `streams-group-rebalance-count`, "
-        "`consumer-group-rebalance-count`",
-        "none: rebalances are not counted",
     ),
 )
 """Metrics of Apache Kafka, each with what shows the same here, or why nothing does."""

@@ -28,7 +28,7 @@ from barnabas.coordinator.groups.group_records import group_tombstone, offset_to
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
 from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
-from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -225,6 +225,8 @@ class Group:
             elif self.offsets.has_any(partition):
                 deleted[partition] = None
         result.records += [offset_tombstone(self.group_id, *partition) for partition in deleted]
+        if deleted:
+            result.count(Counted.OFFSET_DELETION, len(deleted))
         is_last = not self.offsets.pending and all(
             partition in deleted for partition in self.offsets.committed
         )

@@ -2,7 +2,7 @@
 # Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
 # its registries allow; what cannot be had is named, and its tests are skipped.
 cd "$(dirname "$0")/../.." || exit 1
-mkdir -p .clients/node .clients/go .clients/go-share .clients/java .clients/streams
+mkdir -p .clients/node .clients/go .clients/go-share .clients/java .clients/streams .clients/tools
 log=.clients/log
 : > "$log"
 
@@ -51,6 +51,12 @@ streams() {
     -DoutputDirectory="$PWD/.clients/streams"
 }
 
+tools() {
+  ls .clients/tools/*.jar && return
+  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-tools.xml \
+    -DoutputDirectory="$PWD/.clients/tools"
+}
+
 c() {
   pkg-config --exists rdkafka && return
   test "$(id -u)" = 0 || return
@@ -63,4 +69,5 @@ try "franz-go (Go)" go_module
 try "franz-go's share consumer (Go 1.25)" go_share
 try "kafka-clients (Java)" java
 try "kafka-streams (Java)" streams
+try "kafka-tools (Java)" tools
 try "librdkafka (C)" c

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -24,7 +25,7 @@ from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSet
 from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.topology import InternalTopic
-from barnabas.coordinator.result import Reply, Result, partition_for
+from barnabas.coordinator.result import Counted, Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
@@ -250,6 +251,7 @@ class GroupHost:
         self.wall = WallClock()
         self.checks = checks
         self.log: list[LogRow] = []
+        self.counts = Counter[Counted]()
         self.answers: dict[int, Any] = {}
         self.requests: dict[int, tuple[str, int]] = {}
         self._tickets, self._suffixes = itertools.count(1), itertools.count(1)
@@ -293,6 +295,7 @@ class GroupHost:
     def handle(self, result: Result) -> None:
         for part in (result, *result.more):
             assert part.producer is None or len(part.records) > 0
+            self.counts.update(part.counts)
             for key, value in part.records:
                 assert type(key) is bytes and (value is None or type(value) is bytes)
                 self._append((part.partition, key, value, part.producer))

@@ -278,7 +278,7 @@ class Runtime:
         monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
             parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares,
-            parts.unwritten,
+            parts.unwritten, parts.counters,
         )  # fmt: skip
         parts.reset_mock()
 

@@ -7,6 +7,7 @@ instead.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from helpers.e2e_clients import eventually
 from helpers.our_messages import read_answer, request_frame
+from helpers.processes import environment
 
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -108,3 +110,29 @@ def test_a_start_loads_little_code_of_ours(loaded: set[str]) -> None:
     }
     assert sum(sizes.values()) <= MOST_BYTES_OF_OURS, sizes
     assert len(sizes) > 80, "the daemon loads its modules under this name"
+
+
+LOCAL_BROKER = """
+import sys
+before = set(sys.modules)
+from barnabas.local_broker import LocalBroker
+broker = LocalBroker().start()
+print(*(set(sys.modules) - before))
+broker.stop()
+"""
+NOT_FOR_A_LOCAL_BROKER = {
+    "platform", "random", "shutil", "tempfile", "typing", "uuid",
+    "barnabas.admin", "barnabas.broker", "barnabas.control", "barnabas.protocol",
+}  # fmt: skip
+
+
+def test_a_local_broker_loads_little_in_its_own_process() -> None:
+    """A fresh one is to cost 1.2 times the CPU of a start at most."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", LOCAL_BROKER],
+        capture_output=True, text=True, check=True, timeout=120,
+        env={**environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+    assert "barnabas.local_broker" in loaded and "subprocess" in loaded
+    assert loaded & NOT_FOR_A_LOCAL_BROKER == set()

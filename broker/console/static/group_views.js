@@ -98,8 +98,11 @@ function head(data, tab) {
   ];
 }
 
+// A partition whose number stays visible where its topic's name is too long for the column.
+const partition = (row) => h("a", { href: link.partition(row.topic, row.partition) }, h("span", { class: "cut" }, row.topic), `-${row.partition}`);
+
 const OFFSETS = [
-  ["name", "Partition", "up", (row) => h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`)],
+  ["name", "Partition", "up", partition],
   ["offset", "Offset", "down", (row) => (row.offset < 0 ? "none yet" : number(row.offset))],
   ["lag", "Behind", "down", (row) => (row.lag === null ? "no lag" : number(row.lag))],
   ["does", "State", null, (row) => (row.waits ? h("span", { class: "badge warn" }, "waits") : row.progress === "bookkeeping" ? "batch number" : PROGRESS[row.progress])],
@@ -134,7 +137,8 @@ const STATES = { held: "held", waiting: "waits for another delivery", done: "ack
 
 // What a share group has in flight: which member holds it, and how often it was delivered.
 const IN_FLIGHT = [
-  ["name", "Records", "up", (row) => h("a", { href: link.partition(row.topic, row.partition, { offset: row.first_offset }) }, `${row.topic}-${row.partition}: ${number(row.first_offset)}${row.last_offset > row.first_offset ? ` to ${number(row.last_offset)}` : ""}`)],
+  ["name", "Partition", "up", partition],
+  ["records", "Records", "down", (row) => h("a", { href: link.partition(row.topic, row.partition, { offset: row.first_offset }) }, `${number(row.first_offset)}${row.last_offset > row.first_offset ? ` to ${number(row.last_offset)}` : ""}`)],
   ["state", "State", "up", (row) => h("span", { class: row.state === "given up" ? "badge warn" : "badge" }, STATES[row.state])],
   ["delivery_count", "Delivered", "down", (row) => count(row.delivery_count, "time")],
   ["member", "Member", "up", (row) => (row.member_id ? `${row.member_id}${row.left_ms === null ? "" : `, for ${duration(row.left_ms)} more`}` : "")],

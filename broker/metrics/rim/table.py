@@ -375,6 +375,44 @@ TOPICS_AND_GROUPS = (
         read=_groups_by_state,
     ),
     gauge(
+        "barnabas_committed_offsets",
+        "Offsets that groups have committed (Kafka: NumOffsets).",
+        read=lambda seen: sum(
+            row.offset != NO_OFFSET and not row.is_of_share_group
+            for group in seen.groups
+            for row in group.offsets
+        ),
+    ),
+    counter(
+        "barnabas_group_offset_commits_total",
+        "Offsets committed by groups, each partition's; those of a transaction count when they are "
+        "written, before it ends (Kafka: offset-commit-count).",
+        (),
+        Chart("Offsets of groups", "commits per second"),
+    ),
+    counter(
+        "barnabas_group_offset_expirations_total",
+        "Committed offsets that were removed at the end of their retention (Kafka: "
+        "offset-expiration-count).",
+        (),
+        Chart("Offsets of groups", "expirations per second"),
+    ),
+    counter(
+        "barnabas_group_offset_deletions_total",
+        "Committed offsets that an administrator deleted with OffsetDelete (Kafka: "
+        "offset-deletion-count).",
+    ),
+    counter(
+        "barnabas_group_rebalances_total",
+        "Rebalances of groups by type: of a classic group when the leader has assigned, of others "
+        "when the group's epoch rises (Kafka: group-completed-rebalance-count, "
+        "consumer-group-rebalance-count, share-group-rebalance-count, "
+        "streams-group-rebalance-count).",
+        ("type",),
+        Chart("Rebalances", "{{type}}", by=("type",)),
+        from_zero=(("classic",), ("consumer",), ("share",), ("streams",)),
+    ),
+    gauge(
         "barnabas_group_lag_max",
         "The largest lag of a group, over all its partitions.",
         (),

@@ -112,7 +112,7 @@ class ClassicMembers:
             self._context.settings, self._assignment_interval_ms(group.group_id), now_ms
         )
         current = change.reconcile(member_id, self._conversion.by_id(subscription.owned))
-        result.records += change.records
+        change.add_to(result)
         timers_of.cancel_member(self._timers, group.group_id, member_id)
         self._restart_session(group.group_id, member_id, value, now_ms)
         self._timers.schedule(

@@ -31,7 +31,7 @@ from barnabas.coordinator.groups.group_records import (
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import JOIN, SYNC
-from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.result import Counted, Reply, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.wall_clock import WallClock
@@ -282,6 +282,7 @@ class Rebalance:
         for member in members.by_id.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._move_to(State.STABLE, now_ms)
+        result.count(Counted.CLASSIC_REBALANCE)
         result.records.append(group_record(self._members.group_id, self.metadata_value()))
         for member in members.by_id.values():
             parked = members.parked_syncs.pop(member.member_id, None)

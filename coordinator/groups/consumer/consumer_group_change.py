@@ -26,7 +26,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, Owned, reconcile
 from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 
 FIRST_EPOCH = 1  # the lowest epoch of an existing group
 
@@ -44,6 +44,12 @@ class GroupChange:
         self._group, self._topics = group, topics
         self._targets = group.targets
         self._currents: dict[str, CurrentValue | None] = {}
+
+    def add_to(self, result: Result) -> None:
+        """Add the records to a Result, which counts a rebalance if the group's epoch rises."""
+        result.records += self.records
+        if self.epoch > self._group.epoch:
+            result.count(Counted.CONSUMER_REBALANCE)
 
     # --- members ---------------------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class ConsumerGroups:
             (timers_of.SESSION, request.group_id, member_id),
             now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
         )
-        result.records += change.records
+        change.add_to(result)
         return ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=current.member_epoch,
@@ -318,7 +318,7 @@ class ConsumerGroups:
                 ),
             )
             self._timers.cancel((timers_of.REBALANCE, request.group_id, member_id))
-            result.records += change.records
+            change.add_to(result)
         else:
             self.remove_members(group, [member_id], result, now_ms)
         return ConsumerGroupHeartbeatResponse(
@@ -344,7 +344,7 @@ class ConsumerGroups:
             change.remove_member(member_id)
         change.drop_unused_patterns()
         change.raise_epoch_if(True)
-        result.records += change.records
+        change.add_to(result)
 
     # --- timers ----------------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class ConsumerGroups:
                 )
         if change.records:
             change.raise_epoch_if(has_changed)
-        result.records += change.records
+        change.add_to(result)
 
     def _matching(
         self, regexes: Iterable[str]

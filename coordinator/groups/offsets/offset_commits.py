@@ -29,7 +29,7 @@ from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     with_names,
 )
-from barnabas.coordinator.result import CoordinatorRecord, PartitionExists, Reply, Result
+from barnabas.coordinator.result import Counted, PartitionExists, Reply, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -102,9 +102,7 @@ class OffsetCommits:
                     if retention_ms < 0
                     else min(wall_ms + retention_ms, LAST_TIMESTAMP)
                 )
-                result.records += self._records(
-                    request.group_id, offsets, codes, wall_ms, expire_ms
-                )
+                self._write(result, request.group_id, offsets, codes, wall_ms, expire_ms)
                 group = self._table.get_or_create(result.partition, request.group_id)
                 group.classic.on_commit(request.member_id, now_ms)
                 self._removal.schedule_check(group, now_ms)
@@ -133,9 +131,8 @@ class OffsetCommits:
             offsets = self._accepted(request.group_id, check, codes, offsets)
             if offsets:
                 result.producer = (request.producer_id, request.producer_epoch)
-                result.records += self._records(
-                    request.group_id, offsets, codes, now_ms + self._wall.ahead_ms, NO_TIMESTAMP
-                )
+                wall_ms = now_ms + self._wall.ahead_ms
+                self._write(result, request.group_id, offsets, codes, wall_ms, NO_TIMESTAMP)
                 group = self._table.get_or_create(result.partition, request.group_id)
                 self._removal.schedule_check(group, now_ms)
         result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
@@ -220,19 +217,20 @@ class OffsetCommits:
                 codes[topic][requested.partition_index] = check.partition_code
         return accepted
 
-    def _records(
+    def _write(
         self,
+        result: Result,
         group_id: str,
         offsets: Iterable[RequestedOffset],
         codes: PartitionCodes,
         wall_ms: int,
         expire_ms: int,
-    ) -> list[CoordinatorRecord]:
-        """The records of the offsets.
+    ) -> None:
+        """Add the records of the offsets to a Result.
 
         After: `codes` has OFFSET_METADATA_TOO_LARGE for offsets with too long metadata.
         """
-        records = []
+        count = 0
         for topic, requested in offsets:
             metadata = requested.committed_metadata or ""
             if len(metadata) > self._settings.offset_metadata_max_size:
@@ -245,8 +243,12 @@ class OffsetCommits:
                 wall_ms,
                 expire_ms,
             )
-            records.append(offset_record(group_id, topic, requested.partition_index, committed))
-        return records
+            count += 1
+            result.records.append(
+                offset_record(group_id, topic, requested.partition_index, committed)
+            )
+        if count:
+            result.count(Counted.OFFSET_COMMIT, count)
 
 
 def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:

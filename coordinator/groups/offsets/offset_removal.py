@@ -18,6 +18,7 @@ from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_timers import RETENTION
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
+    Counted,
     PartitionExists,
     Reply,
     Result,
@@ -68,6 +69,8 @@ class OffsetRemoval:
         expiry = group.expiry(self._settings, now_ms, max_count=RECORDS_PER_BATCH)
         if expiry is not None:
             records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
+            if records:
+                results.of(group.partition).count(Counted.OFFSET_EXPIRATION, len(records))
             if expiry.has_more:  # the next tick continues, after other events
                 results.add(group.partition, records)
                 timers.schedule(key, now_ms)

@@ -22,7 +22,7 @@ from barnabas.coordinator.groups.share.share_group_records import CurrentValue, 
 from barnabas.coordinator.groups.share.simple_assignor import MemberToAssign, assign_simple
 from barnabas.coordinator.groups.share.state_changes import StateRow
 from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 
 
 class ShareGroupChange:
@@ -47,6 +47,12 @@ class ShareGroupChange:
         if self._wanted is None:
             self._wanted = wanted_topics(self.members.values())
         return self._wanted
+
+    def add_to(self, result: Result) -> None:
+        """Add the records to a Result, which counts a rebalance if the group's epoch rises."""
+        result.records += self.records
+        if self.epoch > self._group.epoch:
+            result.count(Counted.SHARE_REBALANCE)
 
     # --- members ---------------------------------------------------------------------------------
 

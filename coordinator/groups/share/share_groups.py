@@ -118,7 +118,7 @@ class ShareGroups:
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
         group.typed = share  # only now, after all checks of the request
-        result.records += change.records
+        change.add_to(result)
         if begun:
             result.state_changes.append(
                 StateChange(group_id, is_deletion=False, rows=begun, state_epoch=change.epoch)
@@ -179,7 +179,7 @@ class ShareGroups:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
             change.remove_member(member_id)
         change.raise_epoch_if(True)
-        result.records += change.records
+        change.add_to(result)
 
     # --- timers ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from barnabas.coordinator.groups.streams.tasks import NO_TASKS, Task, TaskSet
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan, plan_topics
 from barnabas.coordinator.groups.streams.topology import Topology
 from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 
 STANDBY_REPLICAS = "num.standby.replicas"
 TASKS_ASSIGNED_AT_ONCE = 1_500  # tasks, with their replicas, that one event assigns: 5 to 15 ms
@@ -64,6 +64,12 @@ class StreamsGroupChange:
         self._validated_epoch = group.validated_topology_epoch
         self._targets: Mapping[str, TaskSet] = group.targets
         self._has_changed = False
+
+    def add_to(self, result: Result) -> None:
+        """Add the records to a Result, which counts a rebalance if the group's epoch rises."""
+        result.records += self.records
+        if self.epoch > self._group.epoch:
+            result.count(Counted.STREAMS_REBALANCE)
 
     # --- members and the topology ----------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class StreamsGroups:
         )
         if beat.request.shutdown_application:
             self._request_shutdown(streams, member_id)
-        result.records += change.records
+        change.add_to(result)
         if beat.plan.missing:
             kept_ms = 2 * self._setting(group_id, HEARTBEAT_INTERVAL)
             result.creation = CreateTopics(beat.plan.missing, kept_ms)
@@ -343,7 +343,7 @@ class StreamsGroups:
         self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
     ) -> None:
         """Remove members, and raise the group's epoch."""
-        result.records += self._without(group, member_ids).records
+        self._without(group, member_ids).add_to(result)
 
     def _without(self, group: Group, member_ids: Iterable[str]) -> StreamsGroupChange:
         streams = streams_group_of(group)
@@ -395,7 +395,7 @@ class StreamsGroups:
             change.assign(streams.assignment_configs, now_ms, wall_ms)
             change.keep()
         self._continue_assigning(group.group_id, streams, now_ms)
-        result.records += change.records
+        change.add_to(result)
 
     # --- descriptions ----------------------------------------------------------------------------
 
