@@ -210,9 +210,10 @@ def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest
     )
 
 
-def changed_amid(course: Course, done: int, b: DiskBroker, way: str) -> list[str]:
+def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int = 1) -> list[str]:
     """Where a broker that was started on what there was then knows neither what was known before
-    the action that was cut off, nor what was after it; below the ways that begin so.
+    the action that was cut off, nor what was after it, up to so many changes ahead; below the
+    ways that begin so.
     """
     known = known_of(b.broker, course.unsettled)
     known = {row: value for row, value in known.items() if row.startswith(way)}
@@ -220,7 +221,7 @@ def changed_amid(course: Course, done: int, b: DiskBroker, way: str) -> list[str
         (
             [row for row in differences(_of_settled(state, course.unsettled, way), known)
              if not AMID.match(row)]
-            for state in course.states[max(done - 1, 0) : done + 2]
+            for state in course.states[max(done - 1, 0) : done + 1 + ahead]
         ),
         key=len,
     )  # fmt: skip

@@ -21,7 +21,6 @@ from barnabas.broker.share.share_sessions import ShareSession
 from barnabas.broker.transactions.transaction_end import Ending
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.rebalance import State
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_timers import OF_MEMBERS, TimerKey
@@ -160,10 +159,10 @@ def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
         yield timers_of.JOIN, group_id, ""
     if classic.state is State.COMPLETING_REBALANCE:
         yield timers_of.SYNC, group_id, ""
-    if isinstance(group.typed, ConsumerGroup):
-        for member_id, value in group.typed.members.items():
-            one = group.typed.current(member_id)
-            if one.pending_revocation and value.classic is None:
+    if group.is_consumer:
+        consumer = group.require_consumer()
+        for member_id, value in consumer.members.items():
+            if consumer.current(member_id).pending_revocation and value.classic is None:
                 yield timers_of.REBALANCE, group_id, member_id
     if isinstance(group.typed, StreamsGroup):
         for member_id in group.typed.members:

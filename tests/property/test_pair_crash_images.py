@@ -22,6 +22,7 @@ from helpers.disk_course import Course, changed_amid, deletion
 from helpers.pictures import differences, known_of
 from helpers.standby_pair import LeaderBroker, Pair, replicated_files
 from helpers.strays import strays_of
+from sim.disk import SimDisk
 
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
@@ -106,7 +107,8 @@ def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     way = "" if course.is_whole else "metadata."
-    found += changed_amid(course, image.done, b, way)
+    # the start goes on with a deletion that the standby has the beginning of
+    found += changed_amid(course, image.done, b, way, ahead=2)
     return found + lost_by(course, image.done, b)
 
 
@@ -115,7 +117,7 @@ def lost_by(course: Course, done: int, b: DiskBroker) -> list[str]:
     return [f"lost: {name}" for at, name, fact in course.facts if at <= done and not fact(b)]
 
 
-def faults_of_return(leader: LeaderBroker, standby: ImagedDisk) -> list[str]:
+def faults_of_return(leader: LeaderBroker, standby: SimDisk) -> list[str]:
     """What is wrong with a standby when it has followed the leader again."""
     pair = Pair(leader, standby)
     pair.connect()
