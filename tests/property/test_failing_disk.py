@@ -18,7 +18,7 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_under_way, known_of
 from helpers.strays import strays_of
 
-SHARE = 80  # of the operations, which the quick test lets fail
+SHARE = 200  # of the operations, which the quick test lets fail
 CODES = (errno.EIO, errno.ENOSPC)
 OF_ANY_TIME = "metadata.", "log "  # a start knows of offsets and states that time has ended
 OURS = str(Path(__file__).resolve().parents[1])

@@ -27,7 +27,7 @@ from sim.disk import SimDisk
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 
-SHARE = 80  # of the images, which the quick test tries
+SHARE = 200  # of the images, which the quick test tries
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 
 

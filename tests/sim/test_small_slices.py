@@ -23,5 +23,5 @@ def _quiet() -> Iterator[None]:
 def test_nothing_is_found_in_schedules_of_small_slices() -> None:
     with small_slices() as bounds:
         assert len(bounds) > 40, "they have other names now"
-        found = {seed: run_seed(seed).findings for seed in range(40, 50)}
+        found = {seed: run_seed(seed).findings for seed in range(40, 44)}
     assert {seed: findings[:2] for seed, findings in found.items() if findings} == {}
