@@ -12,7 +12,7 @@ data      those made durable                 all
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sim.disk import Directory, Inode, SimDisk
@@ -46,6 +46,10 @@ class ImagedDisk(SimDisk):
         self._images: dict[tuple[str, Files], int] = {}
         self._last_kill: Files = ()
 
+    def begin(self) -> None:
+        """Take images from now on."""
+        self.is_taking = True
+
     def counts_down(self) -> bool:
         self.take()
         return super().counts_down()
@@ -69,6 +73,11 @@ class ImagedDisk(SimDisk):
     def images(self) -> list[Image]:
         """All that are different."""
         return [Image(kind, done, files) for (kind, files), done in self._images.items()]
+
+
+def files_on(disk: SimDisk, kind: str) -> Files:
+    """What a crash of that kind would leave now."""
+    return tuple(_walk("", disk.root, kind))
 
 
 def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, bytes | None]]:
@@ -113,8 +122,12 @@ def disk_of(image: Image, like: SimDisk) -> SimDisk:
     return disk
 
 
-def started_on(image: Image, b: DiskBroker) -> DiskBroker:
-    """Another broker of the same settings, which finds the image."""
+def started_on(
+    image: Image, b: DiskBroker, opened: Callable[[Any], None] | None = None
+) -> DiskBroker:
+    """Another broker of the same settings, which finds the image. opened: how it is started, if
+    not as the first one.
+    """
     other = copy.copy(b)
     for name in ("send", "tick", "flush_one"):  # which a test may watch
         other.__dict__.pop(name, None)
@@ -122,5 +135,8 @@ def started_on(image: Image, b: DiskBroker) -> DiskBroker:
     other._ids = CountedIds()
     other._asked, other._answers, other.answer_frames, other.closed = {}, {}, {}, {}
     other.holds_flushes = other.holds_work = False
-    other.open()
+    if opened is None:
+        other.open()
+    else:
+        opened(other)
     return other

@@ -107,8 +107,8 @@ class FullDisk:
     "classic", which is stable. sharer: of the share group "share", which holds records of s-0.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        b = self.b = DiskBroker(
+    def __init__(self, new_broker: type[DiskBroker] = DiskBroker, **settings: Any) -> None:
+        b = self.b = new_broker(
             **SHARED,
             group_streams_initial_rebalance_delay_ms="0",
             group_streams_assignment_interval_ms="0",

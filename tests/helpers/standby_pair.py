@@ -27,13 +27,14 @@ class LeaderBroker(DiskBroker):
     """A broker whose disk is followed. leading: of the process that runs."""
 
     leading: Leading
+    may_be_alone = True
 
     def open(self) -> None:
         """Start it on what the disk has."""
         self._asked.clear()
         self._answers.clear()
         self.replicated = ReplicatedDisk(self.disk, DATA_DIR)
-        settings = ReplicationSettings(True, True, 10_000, SECRET)
+        settings = ReplicationSettings(True, self.may_be_alone, 10_000, SECRET)
         self.leading = Leading(self.replicated, DATA_DIR, settings, lambda: None)
         config = BrokerConfig.from_properties(dict(self._properties))
         self.broker = open_broker(config, self._ids, disk=self.replicated, now_ms=self.now_ms)
@@ -47,12 +48,19 @@ class LeaderBroker(DiskBroker):
 
 
 class Pair:
-    """leader: the broker. standby_disk: what its standby has."""
+    """leader: the broker, made with the settings if there is none. standby_disk: its standby's."""
 
-    def __init__(self, **settings: str) -> None:
-        self.leader = LeaderBroker(**settings)
-        self.standby_disk = SimDisk(random.Random(0), lambda: self.leader.now_ms)
-        self.standby_disk.mkdir(DATA_DIR)
+    def __init__(
+        self,
+        leader: LeaderBroker | None = None,
+        standby_disk: SimDisk | None = None,
+        **settings: str,
+    ) -> None:
+        self.leader = LeaderBroker(**settings) if leader is None else leader
+        if standby_disk is None:
+            standby_disk = SimDisk(random.Random(0), lambda: self.leader.now_ms)
+            standby_disk.mkdir(DATA_DIR)
+        self.standby_disk = standby_disk
         self.following: Following | None = None
         self._to_leader = self._to_standby = b""
 
@@ -63,7 +71,11 @@ class Pair:
             leading.on_connected(bytes(NONCE_BYTES), self.leader.now_ms)
             self.leader.replicated.publish = leading.publish
             self.following = Following(
-                self.standby_disk, DATA_DIR, SECRET, b"n" * NONCE_BYTES, lambda: None
+                self.standby_disk,
+                DATA_DIR,
+                SECRET,
+                b"n" * NONCE_BYTES,
+                self.standby_disk.sync_all,
             )
             self._to_leader, self._to_standby = self.following.greeting(), b""
 

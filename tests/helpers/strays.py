@@ -19,9 +19,14 @@ from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_sessions import ShareSession
 from barnabas.broker.transactions.transaction_end import Ending
+from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.group_timers import OF_MEMBERS
+from barnabas.coordinator.groups.group_timers import OF_MEMBERS, TimerKey
+from barnabas.coordinator.groups.share.share_group import ShareGroup
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
+from barnabas.coordinator.groups.streams.streams_group_records import MemberState as TasksState
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import (
     NO_TIMEOUT_MS,
@@ -29,6 +34,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionState,
 )
 from barnabas.storage.log.log import Log
+from helpers.kept_files import wrong_files
 from helpers.leftovers import is_to_enter, parts_of
 from helpers.pictures import short
 
@@ -111,8 +117,16 @@ def strays_of(broker: Any) -> list[str]:
         if is_row and is_empty and not any(end in way for end in EMPTY_ROWS):
             found.append(f"{way}: an empty row")
     found += deadlines_of_nothing(parts.groups)
+    found += lacking_deadlines_of_groups(parts.groups)
+    if broker.compaction._under_way is None:
+        found += wrong_files(broker)
     found += lacking_deadlines(parts.transactions, parts.endings.by_id)
     return found
+
+
+def wrong_deadlines(groups: GroupCoordinator) -> list[str]:
+    """The deadlines of groups that are too many, or too few; after any event."""
+    return [*deadlines_of_nothing(groups), *lacking_deadlines_of_groups(groups)]
 
 
 def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
@@ -126,6 +140,36 @@ def deadlines_of_nothing(groups: GroupCoordinator) -> Iterator[str]:
         known = (*group.member_ids, *group.classic.pending_ids)
         if kind in OF_MEMBERS and member_id and member_id not in known:
             yield f"a deadline of a member that is gone: {key}"
+
+
+def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
+    """What groups and members wait for, and no time ends."""
+    for group in groups.all_groups():
+        lacking = [key for key in _wanted_deadlines(group) if key not in groups.timers]
+        yield from (f"no time ends that: {key}" for key in lacking)
+
+
+def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
+    group_id, classic = group.group_id, group.classic
+    if not isinstance(group.typed, ShareGroup):  # it has no offsets that expire
+        yield timers_of.RETENTION, group_id, ""
+    for member_id in (*group.member_ids, *classic.pending_ids):
+        yield timers_of.SESSION, group_id, member_id
+    if classic.state is State.PREPARING_REBALANCE:
+        yield timers_of.JOIN, group_id, ""
+    if classic.state is State.COMPLETING_REBALANCE:
+        yield timers_of.SYNC, group_id, ""
+    if group.is_consumer:
+        consumer = group.require_consumer()
+        for member_id, value in consumer.members.items():
+            if consumer.current(member_id).pending_revocation and value.classic is None:
+                yield timers_of.REBALANCE, group_id, member_id
+    if isinstance(group.typed, StreamsGroup):
+        for member_id in group.typed.members:
+            if group.typed.current(member_id).state is TasksState.UNREVOKED_TASKS:
+                yield timers_of.REBALANCE, group_id, member_id
+        if group.typed.assigning is not None:
+            yield timers_of.ASSIGNING, group_id, ""
 
 
 def lacking_deadlines(

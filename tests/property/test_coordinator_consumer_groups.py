@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers.group_host import GroupHost, subscription
+from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -284,6 +285,7 @@ class World:
         return {row.member_id: ("classic", row) for row in self.host.describe(GROUP).members}
 
     def check(self) -> None:
+        assert wrong_deadlines(self.host.coordinator) == []
         members = self.members()
         owners: dict[Partition, str] = {}
         for actor in self.actors:

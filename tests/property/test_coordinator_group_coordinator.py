@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from helpers.group_host import GroupHost
+from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -339,6 +340,7 @@ class World:
             }
 
     def check_groups(self) -> None:
+        assert wrong_deadlines(self.host.coordinator) == []
         living = self.host.list_groups()
         for group in GROUPS:
             if group not in living:

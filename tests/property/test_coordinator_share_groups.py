@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers.group_host import GroupHost
+from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,6 +198,7 @@ class World:
 
     def check(self) -> None:
         share, host = self.share(), self.host
+        assert wrong_deadlines(host.coordinator) == []
         for topic_id, (_, partitions) in share.states.initialized.items():
             for index in partitions:
                 assert (GROUP, topic_id, index) in host.share_states.offsets, "a state is missing"

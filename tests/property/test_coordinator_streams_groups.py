@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers.group_host import GroupHost
+from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,6 +238,7 @@ class World:
 
     def check(self) -> None:
         """What the members believe, as far as they are members."""
+        assert wrong_deadlines(self.host.coordinator) == []
         described = self.host.describe_streams_group(GROUP)
         ids = {row.member_id for row in described.members}
         owners: dict[Task, str] = {}

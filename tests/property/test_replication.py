@@ -207,6 +207,10 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 @settings(max_examples=400)
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @example([("append", "d/f", b"0")], None, [("move", "d", "e")])
+@example(  # a directory takes a name by which the copy has another one, which is not removed yet
+    [("append", "d/f", b"0")], [("append", "e/g", b"1")], [("look", 3, None), ("move", "d", "e")]
+)
+@example([("append", "d/f", b"0")], [("append", "e/f", b"1")], [("move", "d", "e")])
 @given(
     st.lists(CHANGES) | st.lists(DISCARDS, max_size=8),
     st.none() | st.lists(CHANGES),

@@ -464,6 +464,9 @@ class SimDisk:
         if node is None:
             raise FileNotFoundError(old)
         new_parent, new_name = self._parent(new)
+        taken = new_parent.entries.get(new_name)
+        if isinstance(taken, Directory) and taken.entries and taken is not node:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new)
         if self._aim is not None and new_name.endswith(self._aim[0]):
             (_, steps), self._aim = self._aim, None
             self.crash_in(steps)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
+from helpers.full_disk import ALL
 from helpers.share_member import (
     ACCEPT,
     REJECT,
@@ -19,11 +21,14 @@ from helpers.share_member import (
     topic_id,
     values,
 )
+from sim.disk import Refusal
 
 from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.broker.share.share_fetch import ShareFetch
 from barnabas.broker.share.share_sessions import ShareTarget
+from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import delete_share_group_state as deleting
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -436,6 +441,34 @@ def test_errors_of_partitions_are_in_their_rows() -> None:
     assert one.acknowledge("t", (0, 0, ACCEPT), index=9) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
+    """The member would take the partition for one with the error until there are records."""
+    b = queue(0)
+    one, _ = two(b)
+    b.topic("u", 2)
+    names = {topic_id(b, name): name for name in ("t", "u")}
+
+    def errors_of(answer: Any) -> dict[tuple[str, int], int]:
+        return {
+            (names[topic.topic_id], row.partition_index): row.error_code
+            for topic in answer.responses
+            for row in topic.partitions
+        }
+
+    refused = {("u", 1): Code.UNKNOWN_SERVER_ERROR}
+    first = one.fetch(("t", 0), ("u", 1))
+    assert errors_of(first) == {("t", 0): Code.NONE, **refused}
+    for _ in range(2):  # a partition that is new in the session, and one that had no error before
+        assert errors_of(one.fetch()) == refused, "as long as it is there"
+        begin_group(b, "g", "u")
+        assert errors_of(one.fetch()) == {("u", 1): Code.NONE}
+        assert errors_of(one.fetch()) == {}
+        rows = [deleting.DeleteStateData(topic_id(b, "u"), [deleting.PartitionData(1)])]
+        b.call(deleting.DeleteShareGroupStateRequest("g", rows), 0)
+        key = SharePartitionKey("g", topic_id(b, "u").bytes, 1)
+        b.broker.shares.get().partitions.drop(key, b.now_ms)
+
+
 def test_a_topic_that_is_deleted_is_unknown_to_who_waits() -> None:
     b = queue(0)
     one, _ = two(b)
@@ -843,3 +876,24 @@ def test_many_partitions_are_loaded_in_slices() -> None:
     b.produce("t", (b"y",), partition=3)
     assert one.take("t", 3) == [(0, 0, 1)]
     assert topic_id(b, "t")
+
+
+def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space() -> None:
+    """A lock that ended without space, and an acknowledgement that was refused for the same."""
+    b = queue(3)
+    one, other = two(b)
+    assert one.take("t") == [(0, 2, 1)]
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    b.tick(LOCK_MS)
+    assert other.take("t") == [(0, 2, 2)], "the end of the locks is not stored"
+    (loaded,) = b.broker.shares.get().partitions._loaded.values()
+    unstored = list(loaded.unstored)
+    assert unstored
+    for _ in range(2):
+        assert other.acknowledge("t", (0, 0, ACCEPT)) == Code.COORDINATOR_NOT_AVAILABLE
+        assert loaded.unstored == unstored
+    b.disk.refuse(None)
+    assert other.acknowledge("t", (0, 0, ACCEPT)) == Code.NONE
+    assert loaded.unstored == []
+    b.kill()
+    assert ShareMember(b, "g", "three").take("t") == [(1, 2, 2)], "of the two that began, one ended"

@@ -73,6 +73,23 @@ def test_records_of_the_next_session_stay_its_own(b: DiskBroker, ticks: int) -> 
     ] * PARTITIONS
 
 
+def test_all_sessions_of_a_connection_end_however_many_end_at_once(
+    b: DiskBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_ends, "ENDED_AT_ONCE", 1)
+    members = [ShareMember(b, "g", name) for name in ("one", "two", "three")]
+    for number, member in enumerate(members):
+        member.connection = members[0].connection
+        member.take("t", number)
+    b.broker.on_closed(members[0].connection)
+    sessions, left = b.broker.shares.get().sessions, []
+    while is_due(b):
+        b.tick()
+        left.append(len(sessions))
+    assert left[:3] == [2, 1, 0]
+    assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
+
+
 def test_records_of_a_session_that_has_ended_are_not_acknowledged_in_the_next(
     b: DiskBroker,
 ) -> None:

@@ -539,6 +539,22 @@ def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
     assert b.read("t", committed=True) == [b"a"] and b.read("t", 1) == []
 
 
+def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> None:
+    """Not by the one that keeps it, either: only its end is decided (KIP-939)."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b, version)
+    assert q.add("t", 1) == q.add_offsets("group") == Code.INVALID_TXN_STATE
+    assert q.commit_offset("group", "t", 7) == Code.INVALID_TXN_STATE
+    assert q.write("t", 0, b"b") == q.write("t", 1, b"b") == Code.INVALID_TXN_STATE
+    b.kill()
+    q.reconnect()
+    found = b.broker.transactions.metadata("txn")
+    assert found is not None and list(found.partitions) == [("t", 0)]
+    assert q.finish(True) == 0
+    assert b.read("t") == [b"a"] and b.read("t", 1) == []
+
+
 @each_flush
 def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     b: DiskBroker, version: int

@@ -1159,3 +1159,20 @@ def test_of_a_group_that_is_deleted_no_deadline_of_a_pending_member_stays() -> N
     assert host.delete_groups("g") == [("g", Code.NONE)]
     assert host.coordinator.group("g") is None
     assert list(deadlines_of_nothing(host.coordinator)) == []
+
+
+@pytest.mark.parametrize("kind", ["consumer", "streams"])
+def test_of_a_classic_group_that_another_kind_replaces_nothing_is_left(kind: str) -> None:
+    """Its generation would be that of the next classic group of the name; a start knows of none."""
+    host = GroupHost()
+    member = host.join("g", host.join("g").member_id)
+    host.sync("g", member.generation_id, member.member_id, {member.member_id: b"all"})
+    host.leave("g", (member.member_id, None))
+    beat = getattr(host, f"{kind}_heartbeat")
+    assert [beat("m", group=name).error_code for name in ("g", "other")] == [0, 0]
+    replaced, made = (host.coordinator.group(name) for name in ("g", "other"))
+    assert replaced is not None and made is not None
+    names = ("generation", "protocol_type", "protocol_name", "subscribed_topics", "state_since_ms")
+    for name in names:
+        values = {getattr(one.classic.rebalance, name) for one in (replaced, made)}
+        assert len(values) == 1, name

@@ -197,6 +197,25 @@ def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
     assert snapshots.offsets == [] and not Path(snapshots.path(31)).exists()
 
 
+@pytest.mark.parametrize("way", ["above", "below", "damaged", "older"])
+def test_a_snapshot_that_is_gone_is_not_the_sound_one(log: Log, way: str) -> None:
+    """Otherwise deleted segments would take the producers with them."""
+    snapshots = log.snapshots
+    for offset in (50, 60):
+        snapshots.write(ProducerStateManager(offset), TXN_BASES)
+    assert snapshots.sound_offset == 60
+    if way == "above":
+        snapshots.drop_above(50)
+    elif way == "below":
+        snapshots.drop_below(61)
+    elif way == "damaged":
+        Path(snapshots.path(60)).write_bytes(b"")
+        snapshots.read(60, 0)
+    else:
+        snapshots.drop_below(60)  # those before it
+    assert snapshots.sound_offset == (60 if way == "older" else -1)
+
+
 class ComparedOffset(int):
     """An offset that counts how often one is compared with another."""
 

@@ -1,0 +1,73 @@
+"""A disk of which one operation fails: the n-th since it began to count, and no other."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from barnabas.storage.disk import FailedFsync
+from helpers.crash_images import ImagedDisk
+from helpers.disk_broker import Worst
+from helpers.full_disk import ALL
+
+
+class Halves(Worst):
+    """Half of a write that fails is there."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return start // 2
+
+
+class FailingDisk(ImagedDisk):
+    """fails_at: after so many operations, by code: with ENOSPC of those that need space, else of
+    all changes and fsyncs. count: of operations, from `begin` on.
+    """
+
+    def __init__(self, now_ms: Any) -> None:
+        super().__init__(now_ms)
+        self.code, self.fails_at, self.count, self.is_counting = errno.EIO, -1, 0, False
+
+    def begin(self) -> None:
+        """Count from now on; no image is taken."""
+        self.is_counting = True
+
+    def allow(self, operation: str) -> None:
+        if operation != "open":  # a change, which `step` counts, or `refuses`
+            super().allow(operation)
+
+    def refuses(self, operation: str) -> bool:
+        if operation == "fsync":
+            return self.code != errno.ENOSPC and self._is_next()
+        if self.code == errno.ENOSPC and operation in ALL:
+            return self._is_next()
+        return False
+
+    def counts_down(self) -> bool:
+        if self.code != errno.ENOSPC and self._is_next():
+            return True
+        return super().counts_down()
+
+    def failure(self) -> BaseException:
+        return OSError(self.code, os.strerror(self.code))
+
+    def crash(self) -> BaseException:
+        return self.failure()
+
+    def _is_next(self) -> bool:
+        if not self.is_counting:
+            return False
+        self.count += 1
+        is_next = self.count == self.fails_at + 1
+        if is_next:
+            self.rng = Halves()
+        return is_next
+
+    def forget(self) -> None:
+        """It fails no more; the system drops all that was not made durable."""
+        self.is_counting, self.rng = False, Worst()
+
+
+def is_of_the_disk(error: OSError) -> bool:
+    """Whether the disk made the error, and no code of the broker for another reason."""
+    return isinstance(error, FailedFsync) or error.errno in (errno.EIO, errno.ENOSPC)

@@ -1,0 +1,42 @@
+"""All work in slices of one element, wherever a bound says how much is done at once: a small
+history then has as many slices as thousands of topics, groups and sessions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_BOUND = re.compile(r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME")
+# bounds of what one request may name; beyond them it is refused
+_OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
+_FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
+            "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip
+
+
+@contextmanager
+def small_slices(size: int = 1) -> Iterator[list[str]]:
+    """Within it each slice has so many elements. Gives: the names of the bounds."""
+    for folder in _FOLDERS:
+        package = importlib.import_module(f"barnabas.{folder}")
+        for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if ".rim" not in one.name:
+                importlib.import_module(one.name)
+    before = [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        if getattr(module, "__name__", "").startswith("barnabas.")
+        for name, value in vars(module).items()
+        if _BOUND.fullmatch(name) and not _OF_REQUESTS.fullmatch(name) and type(value) is int
+    ]
+    for module, name, _ in before:
+        setattr(module, name, size)
+    try:
+        yield [f"{module.__name__}.{name}" for module, name, _ in before]
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

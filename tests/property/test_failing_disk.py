@@ -1,0 +1,130 @@
+"""One operation of the disk fails, whichever it is, amid each kind of thing that a broker writes.
+
+After an error of the device (EIO) the broker goes on and has all that it promised, or it ends by
+that error; then what was not made durable is gone, and a start has all that was promised. Where
+there was no space for one operation (ENOSPC), the broker goes on; it knows what a start would know,
+nothing is kept of what was refused, and the next request of each kind is carried out.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer
+from helpers.disk_course import PARTS, Course, Fact
+from helpers.failing_disk import FailingDisk, is_of_the_disk
+from helpers.pictures import differences, groups_under_way, known_of
+from helpers.strays import strays_of
+
+SHARE = 200  # of the operations, which the quick test lets fail
+CODES = (errno.EIO, errno.ENOSPC)
+OF_ANY_TIME = "metadata.", "log "  # a start knows of offsets and states that time has ended
+OURS = str(Path(__file__).resolve().parents[1])
+
+
+def count_of(part: str, code: int) -> int:
+    """How many operations may fail."""
+    return _course(part, code, -1).count
+
+
+def _course(part: str, code: int, fails_at: int) -> FailingDisk:
+    course = Course(FailingDisk)
+    disk = course.disk
+    assert isinstance(disk, FailingDisk)
+    disk.code, disk.fails_at = code, fails_at
+    getattr(course, part)()
+    return disk
+
+
+def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
+    """What is wrong when that operation has failed."""
+    course = Course(FailingDisk)
+    b, disk = course.b, course.disk
+    assert isinstance(disk, FailingDisk)
+    disk.code, disk.fails_at = code, fails_at
+    has_ended = False
+    try:
+        getattr(course, part)()
+    except OSError as error:
+        if not is_of_the_disk(error):
+            raise
+        has_ended = True
+    except AssertionError as error:
+        if not _is_of_a_test(error):  # a request was refused; anything else is the broker's
+            raise
+    disk.forget()
+    facts = [fact for _, _, fact in course.facts]
+    if has_ended:
+        if code == errno.EIO:
+            b.broker.logs.note_failure()
+        elif part != "starts":  # a start or a stop may need space
+            return ["it ended for want of space"]
+        if code == errno.EIO and fails_at % 2:
+            b.copy_disk(is_new_mount=False)
+        else:
+            b.kill()
+    else:
+        course.full.settle()
+        b.tick(61_000)
+        course.full.settle()
+    return wrong_now(b, facts, ("",) if course.is_whole else OF_ANY_TIME)
+
+
+def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[str]:
+    """What is wrong with a broker that runs: now, after a start, and after a loss of power."""
+    found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
+    found += strays_of(b.broker)
+    found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
+    _go_on(b)
+    unsettled = groups_under_way(b.broker)
+    live = known_of(b.broker, unsettled)
+    b.kill()
+    found += [
+        row for row in differences(live, known_of(b.broker, unsettled)) if row.startswith(ways)
+    ]
+    for way in (b.kill, b.lose_power):
+        way()
+        found += [f"lost by {way.__name__}: {at}" for at, fact in enumerate(facts) if not fact(b)]
+        found += [] if b"goes on" in b.read("u", 1, committed=True) else [f"lost by {way.__name__}"]
+    return found
+
+
+def _go_on(b: DiskBroker) -> None:
+    """A request of each kind, which has to be carried out."""
+    producer = Producer(b, "goes on")
+    producer.send("u", 1, b"goes on")
+    producer.send_offset("goes on", "u", 1)
+    assert producer.end(True) == 0
+    b.topic("goes-on", 2)
+    assert b.produce("goes-on", (b"1",))[0] == 0
+    assert b.commit("old", "u", 2) == 0
+
+
+def _is_of_a_test(error: BaseException) -> bool:
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename.startswith(OURS)
+
+
+def wrong_in(part: str, code: int, share: int) -> dict[int, list[str]]:
+    """What is wrong after one operation in so many, by its number."""
+    count = count_of(part, code)
+    found = {at: wrong_after(part, code, at) for at in range(share // 2 % count, count, share)}
+    return {at: wrong for at, wrong in found.items() if wrong}
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("part", PARTS)
+def test_what_was_promised_outlives_an_error_of_the_disk(part: str, code: int) -> None:
+    assert wrong_in(part, code, SHARE) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("part", PARTS)
+def test_what_was_promised_outlives_each_error_of_the_disk(part: str, code: int) -> None:
+    assert wrong_in(part, code, 1) == {}
