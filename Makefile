@@ -12,6 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # pip compiles what it copies, but not a checkout: where Python may write no bytecode, each start
 # would compile the broker. An edited file is compiled at its import.
 COMPILE = $(BIN)/python -m compileall -q barnabas broker coordinator protocol storage
+# Spark's classes, for each Java of the tests: its start takes half of the time then.
+JAVA_CLASSES := build/spark-classes.jsa
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
@@ -42,10 +44,11 @@ check: install ## linters, types, import rules, code that nothing uses
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
-test: install ## all tests, TESTS=PATH some; in PROCESSES=2
+test: install $(JAVA_CLASSES) ## all tests, TESTS=PATH some; in PROCESSES=2
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
 test-modules: install ## compile the tests' modules, for processes side by side to find them
 	$(BIN)/python -m pytest -q --collect-only tests >/dev/null
+test-classes: install $(JAVA_CLASSES) ## Spark's classes in an archive, for each Java of the tests
 test-quick: install ## the unit and property tests
 	$(BIN)/python -m pytest -q tests/unit tests/property
 test-lowest: install ## the tests of what leans on libraries, with the lowest versions allowed
@@ -88,7 +91,7 @@ two-phase: install ## two-phase commit with PostgreSQL: each part killed at each
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
 two-phase-spark: install ## the same through Spark, whole drivers killed; a quarter of an hour
 	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
-test-long: install ## the tests that are too long for every run (one needs etcd): minutes
+test-long: install $(JAVA_CLASSES) ## the tests that are too long for every run (one needs etcd): minutes
 	$(BIN)/python -m pytest -q -n $(PROCESSES) -m long tests
 spark-cluster: install ## docs/SPARK_CLUSTER.md as it is written, and a take-over; needs etcd
 	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
@@ -123,6 +126,10 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(COMPILE)
 	@touch $@
+
+# Without Java the tests of Spark are skipped, and there is no such file.
+$(JAVA_CLASSES): $(VENV)/.installed
+	-@$(TESTS_PATH) $(BIN)/python -m helpers.java_classes >/dev/null
 
 # The broker alone needs a fraction of what development does.
 $(VENV)/.broker: pyproject.toml

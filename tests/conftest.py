@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import loop_watchdog
+from helpers import java_classes, loop_watchdog
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
@@ -29,9 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
-# Each Java here lives for a minute or less: what its better compiler and its parallel collector
-# cost at the start does not come back.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.java_options())
 
 # What takes minutes comes first. Spark computes and the end-to-end tests wait: they go well beside
 # each other. Single tests of the simulator are the last, so that all processes end at one time.

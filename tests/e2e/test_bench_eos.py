@@ -6,7 +6,7 @@ import pytest
 
 from bench.eos import AT_LEAST_ONCE, EXACTLY_ONCE, Effort, Point, measure
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 INTERVAL_MS = 200
 

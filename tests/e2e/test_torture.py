@@ -37,6 +37,7 @@ def each_in_sight(everything: list[Any], committed: list[Any]) -> Iterator[None]
         committed.pop()
 
 
+@pytest.mark.long
 def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

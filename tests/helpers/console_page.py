@@ -11,6 +11,7 @@ import shutil
 import time
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas import LocalBroker
@@ -155,7 +156,8 @@ def until(page: Any, expression: str) -> None:
 
 
 # Each width and each scheme once: colours do not depend on the width.
-WIDTHS_AND_SCHEMES = [(390, "dark"), (1280, "light")]
+WIDTHS_AND_SCHEMES = [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
+"""At which axe looks at a page: once in `make test`, since it takes ten seconds of CPU."""
 
 
 def violations(page: Any) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from barnabas.protocol.primitives import MalformedMessageError
 
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXAMPLES = settings(
-    max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # shrinking a message takes minutes
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
 # kafka-python has them as sets of bits, all by one name

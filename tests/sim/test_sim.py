@@ -39,6 +39,7 @@ from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
+SEEDS_OF_EACH_RUN = 100  # of `make test`; `make test-long` runs the others
 CHUNK = 50
 # What changes an order of writes, and of how many values each is drawn: README.md has the table.
 SETTINGS_DRAWN = {
@@ -192,7 +193,13 @@ def reported(report: Report) -> str:
     )
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.long if first >= SEEDS_OF_EACH_RUN else ())
+        for first in range(0, SEEDS_IN_ALL, CHUNK)
+    ],
+)
 def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
     reports = [run_seed(seed) for seed in range(first, first + CHUNK)]
     assert [reported(report) for report in reports if report.findings] == []
@@ -220,6 +227,7 @@ def test_the_same_seed_is_the_same_schedule() -> None:
     assert run_seed(11).digest != run_seed(12).digest
 
 
+@pytest.mark.long
 def test_a_schedule_does_not_depend_on_the_hash_seed() -> None:
     outputs = []
     for hash_seed in ("1", "4242"):

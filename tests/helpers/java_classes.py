@@ -1,0 +1,90 @@
+"""Spark's classes in a file that each Java of the tests maps into its memory.
+
+    PYTHONPATH=tests:. python -m helpers.java_classes
+
+A Java that reads them from the jars and checks them spends more than half of the CPU of a Spark's
+start on it; there are dozens of starts. The file is Java's own archive for class data sharing (JDK
+17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with other jars, does not use it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark-classes.jsa"
+# Each Java here lives for a minute or less: what its better compiler and its parallel collector
+# cost at the start does not come back.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LONGEST_EXIT_S = 300.0  # the archive is written when Java ends
+
+
+def java_options() -> str:
+    """What each Java of the tests is started with: the value of JDK_JAVA_OPTIONS."""
+    if not ARCHIVE.exists():
+        return SHORT_LIVED
+    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # one that cannot use it would say so
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {quiet}"
+
+
+def make() -> None:
+    """Run the queries of `_queries` in a Spark whose Java leaves the classes that it loaded.
+
+    Raises: MissingRequirementError without Java or PySpark; CalledProcessError.
+    """
+    from barnabas.spark import local_session
+
+    os.environ["JDK_JAVA_OPTIONS"] = SHORT_LIVED
+    ARCHIVE.parent.mkdir(exist_ok=True)
+    unfinished = ARCHIVE.with_suffix(f".{os.getpid()}")
+    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+    settings = {
+        "spark.log.level": "OFF",
+        "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={unfinished} {quiet}",
+    }
+    spark = local_session("classes", cores=2, settings=settings)
+    _queries(spark)
+    java = spark.sparkContext._gateway.proc
+    spark.stop()
+    java.stdin.close()  # which ends it
+    java.wait(LONGEST_EXIT_S)
+    unfinished.replace(ARCHIVE)
+
+
+def _queries(spark: SparkSession) -> None:
+    """Read, write and stream, as most tests do."""
+    from barnabas import LocalBroker
+
+    with LocalBroker() as broker, tempfile.TemporaryDirectory() as folder:
+        broker.create_topic("rows", 2)
+        where = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        rows = spark.range(20).selectExpr("CAST(id AS STRING) AS value")
+        rows.write.format("barnabas").options(**where, topic="rows").mode("append").save()
+        read = spark.read.format("barnabas").options(**where, subscribe="rows").load()
+        read.groupBy("partition").count().orderBy("partition").collect()
+        stream = spark.readStream.format("barnabas").options(**where, subscribe="rows")
+        query = (
+            stream.option("startingOffsets", "earliest")
+            .load()
+            .select("key", "value")
+            .writeStream.format("barnabas")
+            .options(**where, topic="copied", checkpointLocation=folder)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    from barnabas.spark_connector.session import MissingRequirementError
+
+    try:
+        make()
+    except MissingRequirementError as error:
+        print(f"no archive of Spark's classes: {error}", file=sys.stderr)
