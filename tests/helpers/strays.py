@@ -53,6 +53,7 @@ NAMES_KEPT = {
     ".fetch_sessions._sessions": "sessions outlive connections",
     ".transactions._last_due": "the ids of the last tick, a few",
     "._topic_partitions": "decoded keys of offsets, up to a bound",
+    ".counters._counts": "labels of metrics, which a group may be named like",
 }
 # What grows with what was asked and has a bound of its own, or is no table.
 GROWING = {
@@ -67,6 +68,7 @@ GROWING = {
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
     ".unwritten._lines": "lines of the last minute",
     ".group_configs.made._parsed": "of groups that have settings, which outlive groups",
+    ".counters._counts": "a number for each metric and its labels",
     ".share.counts": "a number for each kind of acknowledgement",
     ".shares.made.counts": "a number for each kind of acknowledgement",
     ".quotas.clients._": "by user and client id; dropped when there are too many",

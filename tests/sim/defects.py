@@ -812,11 +812,7 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
 
 @defect(
     "the coordinator's epoch is 0 for ever",
-    "lost",
-    "stuck",
-    "crashed",
-    "refused",
-    "torn",
+    "epoch",
     tweak=focuses.from_kafka,
 )
 def coordinator_epochs_stand_still() -> Iterator[None]:

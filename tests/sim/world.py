@@ -18,7 +18,7 @@ from helpers import pictures, strays
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
-from barnabas.protocol.records import records_of
+from barnabas.protocol.records import decode_marker, records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
@@ -375,6 +375,27 @@ class World:
                     )
             if offset_for_timestamp(log, latest + 1) is not None:
                 self.history.incident("clock", f"{key}: nothing is as late as {latest + 1}")
+
+    def _check_epochs_of_markers(self) -> None:
+        """At the end: no marker has a lower coordinator epoch than an earlier one of its producer.
+
+        The broker's own decisions end what is open whatever their epoch is; an Apache Kafka that
+        goes on with the directory would refuse its coordinator.
+        """
+        for key, log in self._logs:
+            highest: dict[int, int] = {}
+            for header, record_batch in log.read_batches():
+                if not header.is_control:
+                    continue
+                epoch = decode_marker(record_batch).coordinator_epoch
+                before = highest.setdefault(header.producer_id, epoch)
+                if epoch < before:
+                    self.history.incident(
+                        "epoch",
+                        f"{key}: the marker at {header.base_offset} has the coordinator epoch "
+                        f"{epoch}, an earlier one of producer {header.producer_id} {before}",
+                    )
+                highest[header.producer_id] = max(before, epoch)
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -1085,6 +1106,8 @@ class World:
             group.look_at_the_end()
         if self.scenario.clock_steps_ms:
             self._check_look_ups_by_time()
+        if self.scenario.kafka_epochs and not self.scenario.ids_expire:
+            self._check_epochs_of_markers()
 
     def _read_everything(self) -> Asking:
         scenario = self.scenario
