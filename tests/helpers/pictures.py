@@ -162,12 +162,12 @@ def _key(key: Any) -> str:
 
 
 def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[str]:
-    """The ways on which the two are not the same."""
+    """The ways on which the two are not the same; an empty table may be missing."""
     return [
         f"{way}: live {live.get(way, 'nothing')[:80]}, "
         f"after a start {restarted.get(way, 'nothing')[:80]}"
         for way in dict.fromkeys((*live, *restarted))
-        if live.get(way) != restarted.get(way) and not _is_more(way, live)
+        if live.get(way, "empty") != restarted.get(way, "empty") and not _is_more(way, live)
     ]
 
 
@@ -194,12 +194,22 @@ def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, st
 
 
 def groups_under_way(broker: Any) -> list[str]:
-    """The classic groups whose members join, or have not synchronised."""
+    """The classic groups whose members join, or have not synchronised; and those without a state,
+    of which no record says anything: an aborted transaction's offsets may leave one.
+    """
     return [
         group.group_id
         for group in broker.groups.all_groups()
-        if group.classic.pending_ids or group.classic.state not in (State.EMPTY, State.STABLE)
+        if group.classic.pending_ids
+        or group.classic.state not in (State.EMPTY, State.STABLE)
+        or _is_without_state(group)
     ]
+
+
+def _is_without_state(group: Any) -> bool:
+    offsets = group.offsets
+    has_any = offsets.committed or offsets.pending or group.member_ids or group.typed is not None
+    return not has_any and group.classic.rebalance.generation == 0
 
 
 def _roots_of(broker: Any) -> dict[str, Any]:
