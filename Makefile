@@ -65,7 +65,7 @@ docs: docs-pages ## the site, in build/site; a broken link fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 dist: install ## the wheel and the sdist, in dist/, tried on each Python that we support
-	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q tests/e2e/test_distributions.py
+	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q -m long tests/e2e/test_distributions.py
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 ##@ Look for faults

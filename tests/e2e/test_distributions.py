@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from helpers.e2e_clients import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]  # `make dist` runs them
 
 ROOT = Path(__file__).resolve().parents[2]
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -136,7 +136,7 @@ def test_with_curl(tmp_path: Path) -> None:
         assert '"met": 0' in run(tmp_path, "sh", "-c", script)
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_cookbook(tmp_path: Path, half: int) -> None:
     shared, *recipes = [text for _, text in programs(COOKBOOK)]
     chosen = recipes[half::2]

@@ -69,7 +69,10 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
         first_seen[reading.device] = max(first_seen.get(reading.device, -1), reading.sequence)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(  # the watermark's is run by the test below, too
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name == "watermark" else ()) for name in FORMS],
+)
 def test_each_reading_once_in_spite_of_a_crash(
     spark: SparkSession, servers: str, tables: str, name: str, tmp_path: Path
 ) -> None:

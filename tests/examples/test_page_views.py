@@ -200,6 +200,7 @@ def test_help(script: str) -> None:
 # --- what each form emits
 
 
+@pytest.mark.long
 def test_each_event_in_each_form(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -385,7 +385,7 @@ class World:
         assert set(states.values()) <= {"Empty"}, states
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_without_an_initial_delay(steps: list[Step]) -> None:
     World(GroupSettings()).run(steps)
@@ -397,7 +397,7 @@ def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) ->
     World(GroupSettings(initial_rebalance_delay_ms=2_000, max_size=max_size)).run(steps)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=5

@@ -144,6 +144,7 @@ def fields(rule: Rule) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.long
 def test_the_acls_of_the_documentation_are_enough(
     spark: SparkSession, secured: LocalBroker, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def restarted(broker: LocalBroker) -> Action:
     return CUT
 
 
+@pytest.mark.long
 def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:

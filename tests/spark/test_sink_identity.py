@@ -279,7 +279,7 @@ def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
     client.delete_consumer_groups([group])[group].result(30)
 
 
-@pytest.mark.parametrize("on_uncertain", ["write", "skip"])
+@pytest.mark.parametrize("on_uncertain", ["write", pytest.param("skip", marks=pytest.mark.long)])
 def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     query: Copying, on_uncertain: str
 ) -> None:
