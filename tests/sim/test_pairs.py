@@ -49,7 +49,13 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=pytest.mark.long if first else ())
+        for first in range(0, SEEDS_IN_ALL, CHUNK)
+    ],
+)
 def test_nothing_is_found_in_schedules_of_two_machines(first: int) -> None:
     reports = [run_pair(seed) for seed in range(first, first + CHUNK)]
     failures = [(report.seed, report.findings[:3]) for report in reports if report.findings]

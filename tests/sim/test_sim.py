@@ -39,7 +39,7 @@ from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
-SEEDS_OF_EACH_RUN = 100  # of `make test`; `make test-long` runs the others
+SEEDS_OF_EACH_RUN = 50  # of `make test`; `make test-long` runs the others
 CHUNK = 50
 # What changes an order of writes, and of how many values each is drawn: README.md has the table.
 SETTINGS_DRAWN = {
