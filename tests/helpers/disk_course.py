@@ -25,7 +25,7 @@ from barnabas.storage.cleaning.cleaner import clean
 from helpers.crash_images import ImagedDisk
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.full_disk import REQUESTS, FullDisk, codes
-from helpers.pictures import differences, groups_under_way, known_of
+from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 
 # What a start may leave otherwise than either state, by the row.
 AMID = re.compile(
@@ -100,7 +100,7 @@ class Course:
     def _note(self) -> None:
         if not self.disk.is_taking:
             return
-        self.unsettled.update(groups_under_way(self.b.broker))
+        self.unsettled.update(groups_unknown_to_a_start(self.b.broker))
         known = known_of(self.b.broker)
         if not self.states or known != self.states[-1]:
             self.states.append(known)

@@ -22,6 +22,7 @@ ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark-classes.jsa"
 # Each Java here lives for a minute or less: what its better compiler and its parallel collector
 # cost at the start does not come back.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # about classes and jars that do not fit
 LONGEST_EXIT_S = 300.0  # the archive is written when Java ends
 
 
@@ -29,35 +30,39 @@ def java_options() -> str:
     """What each Java of the tests is started with: the value of JDK_JAVA_OPTIONS."""
     if not ARCHIVE.exists():
         return SHORT_LIVED
-    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # one that cannot use it would say so
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {quiet}"
+    return f'{SHORT_LIVED} "-XX:SharedArchiveFile={ARCHIVE}" {QUIET}'
 
 
 def make() -> None:
-    """Run the queries of `_queries` in a Spark whose Java leaves the classes that it loaded.
+    """Run queries in a Spark whose Java writes the classes that it loaded when it ends.
 
-    Raises: MissingRequirementError without Java or PySpark; CalledProcessError.
+    Raises: MissingRequirementError without Java or PySpark; TimeoutExpired, FileNotFoundError where
+            Java does not end, or writes nothing.
     """
     from barnabas.spark import local_session
 
     os.environ["JDK_JAVA_OPTIONS"] = SHORT_LIVED
     ARCHIVE.parent.mkdir(exist_ok=True)
     unfinished = ARCHIVE.with_suffix(f".{os.getpid()}")
-    quiet = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
     settings = {
         "spark.log.level": "OFF",
-        "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={unfinished} {quiet}",
+        "spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={unfinished}" {QUIET}',
     }
     spark = local_session("classes", cores=2, settings=settings)
-    _queries(spark)
     java = spark.sparkContext._gateway.proc
-    spark.stop()
-    java.stdin.close()  # which ends it
-    java.wait(LONGEST_EXIT_S)
-    unfinished.replace(ARCHIVE)
+    try:
+        _run_queries(spark)
+        spark.stop()
+        java.stdin.close()  # which ends it
+        java.wait(LONGEST_EXIT_S)
+        unfinished.replace(ARCHIVE)
+    finally:
+        java.kill()
+        java.wait()
+        unfinished.unlink(missing_ok=True)
 
 
-def _queries(spark: SparkSession) -> None:
+def _run_queries(spark: SparkSession) -> None:
     """Read, write and stream, as most tests do."""
     from barnabas import LocalBroker
 

@@ -193,9 +193,10 @@ def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, st
     }
 
 
-def groups_under_way(broker: Any) -> list[str]:
-    """The classic groups whose members join, or have not synchronised; and those without a state,
-    of which no record says anything: an aborted transaction's offsets may leave one.
+def groups_unknown_to_a_start(broker: Any) -> list[str]:
+    """The classic groups whose members join, or have not synchronised; and groups without a record.
+
+    An aborted transaction's offsets may leave one of the latter.
     """
     return [
         group.group_id

@@ -16,7 +16,7 @@ import pytest
 from helpers.crash_images import POWER_KINDS, Image, started_on
 from helpers.disk_course import DELETE_TOPICS, PARTS, Course, changed_amid
 from helpers.full_disk import ALL, REQUESTS, FullDisk
-from helpers.pictures import differences, groups_under_way, known_of
+from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
@@ -91,7 +91,7 @@ def left_after(key: int, after: int) -> list[str]:
     b.tick(61_000)
     full.settle()
     found += strays_of(b.broker)
-    unsettled = groups_under_way(b.broker)
+    unsettled = groups_unknown_to_a_start(b.broker)
     live = known_of(b.broker, unsettled)
     if key == DELETE_TOPICS and "gone" not in b.broker.topics:
         b.topic("gone")

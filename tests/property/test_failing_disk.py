@@ -15,7 +15,7 @@ import pytest
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.disk_course import PARTS, Course, Fact
 from helpers.failing_disk import FailingDisk, is_of_the_disk
-from helpers.pictures import differences, groups_under_way, known_of
+from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
 SHARE = 200  # of the operations, which the quick test lets fail
@@ -78,7 +78,7 @@ def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[s
     found += strays_of(b.broker)
     found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
     _go_on(b)
-    unsettled = groups_under_way(b.broker)
+    unsettled = groups_unknown_to_a_start(b.broker)
     live = known_of(b.broker, unsettled)
     b.kill()
     found += [

@@ -1072,7 +1072,7 @@ class World:
             self.history.incident("left", stray)
         if any(log.high_watermark < log.log_end_offset for _, log in self._all_logs()):
             return  # what a kill keeps is shown before it is flushed
-        under_way = pictures.groups_under_way(broker)
+        under_way = pictures.groups_unknown_to_a_start(broker)
         live = pictures.known_of(broker, under_way)
         restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
         for difference in pictures.differences(live, restarted):
