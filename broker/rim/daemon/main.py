@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the one who started it
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         with open(os.devnull, "wb") as nothing:
