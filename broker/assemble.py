@@ -142,7 +142,7 @@ def assemble(
             cluster, syncs, unwritten, counters, not has_state,
         )
     )  # fmt: skip
-    features.on_updated.append(partial(_apply_features, config, features, coordinators))
+    features.on_updated.append(partial(_apply_features, config, features, coordinators, shares))
     edge = Lazy(
         partial(
             _coordinator_edge,
@@ -435,8 +435,13 @@ def _group_configs(config: BrokerConfig, metadata: ClusterMetadata) -> GroupConf
 
 
 def _apply_features(
-    config: BrokerConfig, features: CurrentFeatures, coordinators: Lazy[Coordinators]
+    config: BrokerConfig,
+    features: CurrentFeatures,
+    coordinators: Lazy[Coordinators],
+    shares: Lazy[Shares],
 ) -> None:
+    if shares.made is not None and not features.speaks_share_groups:
+        shares.made.session_ends.end_all()
     if coordinators.made is not None:  # else they will be made with the new ones
         from barnabas.broker.settings.coordinator_settings import transaction_settings
 

@@ -114,6 +114,8 @@ def explain(error: Exception, subject: str = "") -> str:
         name, said = _of_another_client(error)
     advice = _ADVICE.get(_OTHER_NAMES.get(name, name), "")
     head = f"{subject}: " if subject else ""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{head}{error.filename}: {error.strerror}"
     if advice:
         detail = f" ({said})" if said and said != name and len(said) < 160 else ""
         return f"{head}{advice}{detail}"

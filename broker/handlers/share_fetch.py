@@ -13,6 +13,7 @@ from typing import Any
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
+from barnabas.broker.share.acquisition import ACQUIRE_MODES
 from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch
 from barnabas.broker.share.share_parts import ShareParts
 from barnabas.broker.share.share_sessions import (
@@ -55,6 +56,8 @@ class ShareHandler:
         those of ShareAcknowledge.
         """
         code = self._refusal(request)
+        if not code and request.share_acquire_mode not in ACQUIRE_MODES:
+            code = Code.INVALID_REQUEST
         if not code and request.is_renew_ack:
             code = _refusal_of_renewal(request)
         if code:

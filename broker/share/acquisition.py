@@ -22,6 +22,7 @@ from barnabas.broker.share.in_flight import (
 from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 
 RECORD_LIMIT = 1  # the mode of acquisition with a strict limit of records
+ACQUIRE_MODES = (0, RECORD_LIMIT)
 FEWEST_THROTTLED = 2
 LEAST_LIMIT = 2  # with a lower limit of deliveries, records are not delivered alone
 
@@ -158,7 +159,7 @@ class _Acquisition:
         batches.
         """
         parts = []
-        batch_size = self.taker.batch_size
+        batch_size = max(self.taker.batch_size, 1)  # requests may name any number
         if not self.taker.is_limited and last_offset - first_offset + 1 > batch_size:
             for batch in self.fetched:
                 begin = batch.first_offset

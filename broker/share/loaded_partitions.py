@@ -24,7 +24,7 @@ from barnabas.broker.share.share_partition import (
 from barnabas.broker.share.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
-from barnabas.coordinator.share.state_batches import combine
+from barnabas.coordinator.share.state_batches import MOST_COUNTED, combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.disk import NotWrittenError
@@ -256,7 +256,7 @@ class LoadedPartitions:
             value.state_epoch,
             loaded.leader_epoch,
             value.start_offset,
-            value.complete_count + made.completed,
+            min(value.complete_count + made.completed, MOST_COUNTED),
             [*loaded.unstored, *made.stored],
         )
         change = self._coordinator.write(loaded.key, written, now_ms)

@@ -31,7 +31,7 @@ class SessionEnds:
         self._partitions, self._sessions = partitions, sessions
         self._held: dict[tuple[str, str], dict[Place, None]] = {}
         self._unread: dict[str, None] = {}
-        self._closed: dict[int, None] = {}  # closed connections
+        self._closed: dict[int, None] = {}  # connections whose sessions end
 
     @property
     def is_ready(self) -> bool:
@@ -42,6 +42,12 @@ class SessionEnds:
         """Note a closed connection; the next ticks end its sessions."""
         if self._sessions.of_connection(connection_id):
             self._closed[connection_id] = None
+
+    def end_all(self) -> None:
+        """Note that all sessions end, as with closed connections: there are no share groups any
+        more.
+        """
+        self._closed.update(dict.fromkeys(one.connection_id for one in self._sessions))
 
     def close_session(self, session: ShareSession, now_ms: int) -> None:
         """End a session, unless the member has begun another one in its place. The records that the

@@ -14,7 +14,7 @@ Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from barnabas.coordinator.result import (
@@ -50,7 +50,7 @@ from barnabas.coordinator.share.share_state import (
     Summary,
     Written,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share.state_batches import StateBatch, combine, complete_count
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from barnabas.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
@@ -182,7 +182,7 @@ class ShareCoordinator:
         """
         state = self._states.get(key)
         if state is None:
-            return Change(error_code=Code.INVALID_REQUEST, error_message=UNINITIALIZED)
+            return _invalid(UNINITIALIZED)
         if ANY_EPOCH != leader_epoch < state.highest_leader_epoch:
             return _refused(Code.FENCED_LEADER_EPOCH)
         if not self._partition_exists(key.topic_id, key.partition):
@@ -198,7 +198,7 @@ class ShareCoordinator:
         """Store a change that the partition's leader has made."""
         state = self._states.get(key)
         if state is None:
-            return Change(error_code=Code.INVALID_REQUEST, error_message=UNINITIALIZED)
+            return _invalid(UNINITIALIZED)
         if ANY_EPOCH != written.leader_epoch < state.highest_leader_epoch:
             return _refused(Code.FENCED_LEADER_EPOCH)
         if ANY_EPOCH != written.state_epoch < state.highest_state_epoch:
@@ -261,6 +261,8 @@ class ShareCoordinator:
         """Answer InitializeShareGroupState."""
 
         def decide(key: SharePartitionKey, row: Any) -> Change:
+            if row.start_offset < UNINITIALIZED_OFFSET:
+                return _invalid("the start offset is below -1")
             return self.initialize(key, row.state_epoch, row.start_offset, now_ms)
 
         return self._each(request, context, decide)
@@ -294,7 +296,8 @@ class ShareCoordinator:
                 row.delivery_complete_count,
                 batches,
             )
-            return self.write(key, written, now_ms)
+            fault = written.fault()
+            return self.write(key, written, now_ms) if fault is None else _invalid(fault)
 
         return self._each(request, context, decide)
 
@@ -335,13 +338,13 @@ class ShareCoordinator:
             for row in topic.partitions:
                 if topic.topic_id is None or row.partition < 0:
                     text = NO_TOPIC_ID if topic.topic_id is None else NEGATIVE_PARTITION
-                    change = Change(error_code=Code.INVALID_REQUEST, error_message=text)
+                    change = _invalid(text)
                     rows.append(share_messages.row(request, row, change, None))
                     continue
                 key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
                 # a second decision about the same state would not see the record of the first one
                 if key in seen:
-                    change = Change(error_code=Code.INVALID_REQUEST, error_message=NAMED_TWICE)
+                    change = _invalid(NAMED_TWICE)
                 else:
                     seen.add(key)
                     change = decide(key, row)
@@ -479,9 +482,8 @@ class ShareCoordinator:
         self._next_cold_ms = now_ms + self._cold_interval_ms
 
 
-def complete_count(batches: Iterable[StateBatch]) -> int:
-    """The number of offsets in acknowledged or archived runs."""
-    return sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
+def _invalid(text: str) -> Change:
+    return Change(error_code=Code.INVALID_REQUEST, error_message=text)
 
 
 def _refused(code: Code) -> Change:

@@ -13,11 +13,19 @@ from barnabas.coordinator.share.share_records import (
     Snapshot,
     Update,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share.state_batches import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    StateBatch,
+    combine,
+)
 from barnabas.protocol.errors import Code
 
 UNINITIALIZED_OFFSET = -1
 ANY_EPOCH = -1
+STORED_STATES = (AVAILABLE, ACKNOWLEDGED, ARCHIVED)
+MOST_DELIVERIES = (1 << 15) - 2  # the next delivery has an int16, too
 
 
 class ShareState:
@@ -101,6 +109,21 @@ class Written(NamedTuple):
     start_offset: int
     delivery_complete_count: int
     state_batches: Sequence[StateBatch]
+
+    def fault(self) -> str | None:
+        """Why no share partition can have this state, or None. Apache Kafka stores such a state,
+        and cannot load it.
+        """
+        for one in self.state_batches:
+            if not 0 <= one.first_offset <= one.last_offset:
+                return f"the offsets {one.first_offset} to {one.last_offset} are not in order"
+            if one.delivery_state not in STORED_STATES:
+                return f"the delivery state {one.delivery_state} is not stored"
+            if not 0 <= one.delivery_count <= MOST_DELIVERIES:
+                return f"the delivery count {one.delivery_count} is out of range"
+        if self.start_offset < UNCHANGED or self.delivery_complete_count < UNKNOWN_COUNT:
+            return "the start offset or the count of complete deliveries is below -1"
+        return None
 
 
 class Change(NamedTuple):

@@ -18,6 +18,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 record is available again."""
 
 _END = sys.maxsize
+MOST_COUNTED = (1 << 31) - 1
 
 
 class StateBatch(NamedTuple):
@@ -41,6 +42,12 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
         _add(batches, run if run.first_offset >= start_offset else _from(run, start_offset))
     if batches and batches[0].first_offset < start_offset:
         _prune(batches, start_offset)
+
+
+def complete_count(batches: Iterable[StateBatch]) -> int:
+    """The number of offsets in acknowledged or archived runs, up to what a record can contain."""
+    count = sum(run.last_offset - run.first_offset + 1 for run in batches if run.delivery_state > 1)
+    return min(count, MOST_COUNTED)
 
 
 def _from(run: StateBatch, first_offset: int) -> StateBatch:

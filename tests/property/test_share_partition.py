@@ -34,6 +34,7 @@ MEMBERS = ("one", "two", "three")
 MOST_BATCHES, LONGEST_BATCH = 12, 6
 members = st.sampled_from(MEMBERS)
 sizes = st.integers(1, 12)
+batch_sizes = st.integers(-1, 12)  # a request may name any number
 
 
 class Record:
@@ -77,7 +78,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- what happens ----------------------------------------------------------------------------
 
-    @rule(member=members, most=sizes, batch_size=sizes, is_limited=st.booleans(), reach=sizes)
+    @rule(member=members, most=sizes, batch_size=batch_sizes, is_limited=st.booleans(), reach=sizes)
     def acquire(
         self, member: str, most: int, batch_size: int, is_limited: bool, reach: int
     ) -> None:

@@ -51,6 +51,8 @@ def release_all(partition: SharePartition, limits: GroupLimits = LIMITS) -> None
         (Taker("m", 7, 2, is_limited=True), [(0, 6, 1)]),
         (Taker("m", 500, 2), [(0, 4, 1), (5, 9, 1), (10, 14, 1)]),
         (Taker("m", 500, 8), [(0, 9, 1), (10, 14, 1)]),
+        (Taker("m", 500, 0), [(0, 4, 1), (5, 9, 1), (10, 14, 1)]),
+        (Taker("m", 500, -1), [(0, 4, 1), (5, 9, 1), (10, 14, 1)]),
         (Taker("m", 0, 500), []),
     ],
 )

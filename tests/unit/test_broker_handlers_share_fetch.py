@@ -850,6 +850,22 @@ def test_what_there_was_no_space_for_is_stored_with_the_next_change(
     assert ShareMember(b, "g", "m").take("t") == [(1, 3, 2)]
 
 
+@pytest.mark.parametrize("mode", [2, -1])
+def test_an_unknown_mode_of_acquisition_is_refused(mode: int) -> None:
+    b = queue()
+    one, _ = two(b)
+    assert one.fetch(("t", 0), mode=mode).error_code == Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_size_below_one_gives_each_batch_of_the_log(batch_size: int) -> None:
+    b = queue()
+    one, _ = two(b)
+    answer = one.fetch(("t", 0), batch_size=batch_size)
+    rows = answer.responses[0].partitions[0].acquired_records
+    assert [(row.first_offset, row.last_offset) for row in rows] == [(n, n) for n in range(10)]
+
+
 def test_a_group_without_a_name_is_refused() -> None:
     b = queue()
     request = ShareFetchRequest(group_id=None, member_id="m")

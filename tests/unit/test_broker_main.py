@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +78,18 @@ def test_an_unknown_argument_is_answered_with_the_options_of_its_command(
     said = capsys.readouterr().err
     assert said.startswith("usage: barnabas start")
     assert said.endswith(f"{error}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["settings"]])
+def test_a_reader_that_has_gone_ends_it_without_a_traceback(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "barnabas", *arguments]
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            command, stdout=pipe, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_ports_for_another_number_of_brokers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,10 @@ from helpers.share_member import ACCEPT, SHARED, ShareMember, acquired, begin_gr
 
 from barnabas.broker.share import session_ends
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 PARTITIONS = 7
+UPGRADE, DOWNGRADE = 1, 2
 
 
 @pytest.fixture
@@ -135,3 +137,21 @@ def test_share_partitions_are_dropped_in_slices_unless_a_member_comes(b: DiskBro
     while is_due(b):
         b.tick()
     assert 0 < len(partitions) < PARTITIONS
+
+
+def test_without_share_groups_all_sessions_end(b: DiskBroker) -> None:
+    one, other = ShareMember(b, "g", "one"), ShareMember(b, "g", "two")
+    one.fetch(*everything())
+    assert set_share_version(b, 0) == Code.NONE
+    assert one.fetch().error_code == Code.UNSUPPORTED_VERSION
+    for _ in range(PARTITIONS):
+        b.tick()
+    assert set_share_version(b, 1) == Code.NONE
+    assert one.fetch().error_code == Code.SHARE_SESSION_NOT_FOUND
+    assert len(acquired(other.fetch(*everything()))) == PARTITIONS, "no member holds them"
+
+
+def set_share_version(b: DiskBroker, level: int) -> int:
+    update = FeatureUpdateKey("share.version", level, upgrade_type=UPGRADE if level else DOWNGRADE)
+    answer = b.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
+    return int(answer.results[0].error_code)

@@ -126,6 +126,8 @@ def test_errors_say_what_to_do() -> None:
     text = explain(kafka.errors.UnknownTopicOrPartitionError("no such"), "orders")
     assert text.startswith("orders: there is no such topic")
     assert "`barnabas topics list`" in text
+    missing = FileNotFoundError(2, "No such file or directory", "barnabas.log")
+    assert explain(missing, "logs/1") == "logs/1: barnabas.log: No such file or directory"
     plain = explain(kafka.errors.for_code(42)("it is wrong"))
     assert plain == "it is wrong (InvalidRequest)"
 

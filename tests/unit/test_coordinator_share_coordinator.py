@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import pytest
+
 from barnabas.coordinator.result import Result, partition_for
 from barnabas.coordinator.share.share_coordinator import (
     COLD_SNAPSHOT_INTERVAL_MS,
@@ -14,10 +16,14 @@ from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import NO_SUMMARY, Change, Summary, Written
 from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import initialize_share_group_state as initializing
+from barnabas.protocol.messages import write_share_group_state as writing
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 
 TOPIC = uuid.UUID(int=5)
 PARTITIONS = 4
+REQUEST = RequestContext(1, 1, "", "/127.0.0.1", connection_id=1)
 
 
 def hard_state(coordinator: ShareCoordinator) -> Any:
@@ -101,6 +107,52 @@ def test_nothing_is_read_or_written_before_it_is_initialized() -> None:
     assert h.made.summary(key()) == Summary(-1, -1, 0, 0)
     assert h.write(key(), (0, 1, 2, 1), start_offset=0, count=2) == Code.NONE
     assert h.made.summary(key()) == Summary(0, 2, 0, 0)
+
+
+def written(*runs: tuple[int, int, int, int], start: int = 0, count: int = -1) -> Any:
+    rows = [writing.StateBatch(*run) for run in runs]
+    data = [writing.PartitionData(0, 0, 0, start, count, rows)]
+    return writing.WriteShareGroupStateRequest("g", [writing.WriteStateData(TOPIC, data)])
+
+
+@pytest.mark.parametrize(
+    ("runs", "how"),
+    [
+        ([(3, 2, 2, 1)], {}),  # reversed
+        ([(-1, 2, 2, 1)], {}),
+        ([(0, 2, 1, 1)], {}),  # no other broker stores what is acquired
+        ([(0, 2, 3, 1)], {}),
+        ([(0, 2, -1, 1)], {}),
+        ([(0, 2, 99, 1)], {}),
+        ([(0, 2, 0, -1)], {}),
+        ([(0, 2, 0, 32767)], {}),  # no delivery could be counted after it
+        ([], {"start": -2}),
+        ([], {"count": -2}),
+        ([(0, 1, 2, 1), (3, 2, 2, 1)], {}),
+    ],
+)
+def test_a_state_that_no_share_partition_can_have_is_refused(
+    runs: list[tuple[int, int, int, int]], how: dict[str, int]
+) -> None:
+    h = Host()
+    h.begin(key(), start=0)
+    before = hard_state(h.made)
+    result = h.made.on_write(written(*runs, **how), REQUEST, h.now_ms)
+    assert h.run(result) == 0
+    assert result.replies[0].response.results[0].partitions[0].error_code == Code.INVALID_REQUEST
+    assert hard_state(h.made) == before
+    assert h.run(h.made.on_write(written((0, 2, 0, 32766), (3, 9, 4, 5)), REQUEST, h.now_ms)) == 1
+
+
+def test_a_start_offset_below_minus_one_is_refused() -> None:
+    h = Host()
+    rows = [initializing.PartitionData(0, 0, -2)]
+    request = initializing.InitializeShareGroupStateRequest(
+        "g", [initializing.InitializeStateData(TOPIC, rows)]
+    )
+    result = h.made.on_initialize(request, REQUEST, h.now_ms)
+    assert h.run(result) == 0
+    assert result.replies[0].response.results[0].partitions[0].error_code == Code.INVALID_REQUEST
 
 
 def test_a_start_offset_that_is_given_has_no_delivered_records() -> None:

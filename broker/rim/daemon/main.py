@@ -14,14 +14,27 @@ from barnabas.installing import install_command
 logger = logging.getLogger("barnabas")
 
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
+CLOSED_OUTPUT = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Gives: the exit code: 0; 1 after one line with the error; 130 after a Ctrl-C
-    before the broker listens.
+    before the broker listens; 141 where the reader of the help or the settings has gone.
     """
     _fill_standard_descriptors()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = _run(arguments)
+        if sys.stdout is not None:  # closed by the one who started it
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)  # the interpreter flushes there when it ends
+        return CLOSED_OUTPUT
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
     options, unknown = parser().parse_known_args(arguments)

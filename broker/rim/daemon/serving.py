@@ -14,9 +14,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.core import Broker
+from barnabas.broker.outbox import NO_CONNECTION, Work
+from barnabas.broker.requests.imports import import_all
 from barnabas.broker.rim.daemon.announcing import announce, shown
 from barnabas.broker.rim.daemon.listening import REPLICATION_PORT, Sockets
 from barnabas.broker.rim.daemon.signals import Signals
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.log_output import LogOutput
 
 logger = logging.getLogger("barnabas")
+
+LOADS_AHEAD_AFTER_S = 0.3  # a first client is at work then, or none is there
 
 
 class Daemon:
@@ -84,6 +89,8 @@ class Daemon:
         if self._member is not None and self._leased_leader is not None:
             self._leased_leader.on_deposed(asked_to_end.set)
             self._member.reception.hand_over(self._leased_leader.adopt)
+        if not self._is_short_lived:
+            loop.call_later(LOADS_AHEAD_AFTER_S, _load_ahead, server, loop)
         await _until_either(asked_to_end, server.failure)
         self._is_stopping = not server.failed
         if console is not None:
@@ -98,6 +105,16 @@ class Daemon:
         self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
+
+    @property
+    def _is_short_lived(self) -> bool:
+        """Whether it is the broker of a test: many of these start, and each needs a few APIs."""
+        options = self._options
+        return (
+            options.stop_at_end_of_input
+            or options.remove_data_at_end_of_input
+            or "--test-control" in self._side_sockets
+        )
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop for `run`, whose selector is measured where there are metrics."""
@@ -207,6 +224,19 @@ def _import_ahead(broker: Broker) -> None:
         names.append("broker.rim.connection_limits")
     for name in names:
         importlib.import_module(f"barnabas.{name}")
+
+
+def _load_ahead(server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    """Begin to import for the first requests; the worker also imports the part that does it."""
+
+    def begin(_: None, now_ms: int) -> None:
+        from barnabas.broker.rim.daemon.loading_ahead import LoadingAhead
+
+        LoadingAhead(server, loop)
+
+    run = partial(import_all, ("broker.rim.daemon.loading_ahead",))
+    server.broker.outbox.work.append(Work(NO_CONNECTION, run, begin))
+    server.carry_out()
 
 
 def _serve_control(control: Control, sock: socket.socket) -> None:

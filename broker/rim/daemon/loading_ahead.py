@@ -1,0 +1,92 @@
+"""Imports ahead of the first requests: the modules that clients most likely need are imported by
+the worker while the process has nothing else to do.
+
+A start imports only what it serves at once, and the first request of an API waits for the worker,
+which imports the modules of that API: 30 to 150 ms. Here the worker does that before, one API at a
+time. A request that comes meanwhile waits for at most one of these imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import NO_CONNECTION, Work
+from barnabas.protocol.api_table import BY_KEY
+
+if TYPE_CHECKING:
+    from barnabas.broker.rim.server import Server
+
+# in the order of likelihood: a client's first requests, its records, groups, transactions
+FIRST_APIS = (
+    18,  # ApiVersions
+    3,  # Metadata
+    0,  # Produce
+    1,  # Fetch
+    2,  # ListOffsets
+    10,  # FindCoordinator
+    11,  # JoinGroup
+    14,  # SyncGroup
+    12,  # Heartbeat
+    9,  # OffsetFetch
+    8,  # OffsetCommit
+    13,  # LeaveGroup
+    68,  # ConsumerGroupHeartbeat
+    22,  # InitProducerId
+    24,  # AddPartitionsToTxn
+    28,  # TxnOffsetCommit
+    26,  # EndTxn
+    19,  # CreateTopics
+    76,  # ShareGroupHeartbeat
+    78,  # ShareFetch
+    79,  # ShareAcknowledge
+)
+WINDOW_S = 0.05
+IDLE_SHARE = 0.2  # of a window: a process that uses more CPU time is not idle
+
+
+class LoadingAhead:
+    """The imports that are left. cpu_s: the clock of the CPU time of the process."""
+
+    def __init__(
+        self,
+        server: Server,
+        loop: asyncio.AbstractEventLoop,
+        cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._server, self._loop, self._cpu_s = server, loop, cpu_s
+        supported = server.broker.config.release.apis
+        self._left = [BY_KEY[key] for key in FIRST_APIS if key in supported]
+        self._before_s = 0.0
+        self._begin()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left
+
+    def _begin(self) -> None:
+        """Watch whether the next window is idle."""
+        self._before_s = self._cpu_s()
+        self._loop.call_later(WINDOW_S, self._step)
+
+    def _step(self) -> None:
+        if self._server.is_closed:
+            return
+        if self._cpu_s() - self._before_s > IDLE_SHARE * WINDOW_S:
+            self._begin()
+            return
+        routes, outbox = self._server.broker.routes, self._server.broker.outbox
+        while self._left and not routes.waits_for_modules(self._left[0]):
+            del self._left[0]
+        if not self._left:
+            return
+        api = self._left.pop(0)
+
+        def done(_: None, now_ms: int) -> None:
+            routes.on_imported(api)
+            self._begin()
+
+        outbox.work.append(Work(NO_CONNECTION, routes.importer_of(api), done))
+        self._server.carry_out()

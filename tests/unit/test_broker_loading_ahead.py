@@ -1,0 +1,120 @@
+"""Imports ahead of the first requests: in idle windows, one API at a time, until the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from barnabas.broker.rim.daemon.loading_ahead import FIRST_APIS, LoadingAhead
+from barnabas.broker.settings.releases import _release_3_9
+from barnabas.protocol.api_table import BY_KEY, Api
+
+
+class FakeLoop:
+    """One timer at a time. now_s: rises to the timer's time when it fires."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.timer: tuple[float, Callable[[], None]] | None = None
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        assert self.timer is None
+        self.timer = (self.now_s + delay_s, call)
+
+    def fire(self) -> None:
+        assert self.timer is not None
+        self.now_s, call = self.timer
+        self.timer = None
+        call()
+
+
+class FakeServer:
+    """It keeps the work. imported: the keys of the APIs whose modules are imported."""
+
+    def __init__(self, apis: dict[int, Api]) -> None:
+        self.imported: list[int] = []
+        self.is_closed = False
+        self.work: list[Any] = []
+        self.broker = SimpleNamespace(
+            routes=self,
+            outbox=SimpleNamespace(work=self.work),
+            config=SimpleNamespace(release=SimpleNamespace(apis=apis)),
+        )
+
+    def waits_for_modules(self, api: Api) -> bool:
+        return api.key not in self.imported
+
+    def importer_of(self, api: Api) -> Callable[[], None]:
+        return lambda: None
+
+    def on_imported(self, api: Api) -> None:
+        self.imported.append(api.key)
+
+    def carry_out(self) -> None:
+        assert len(self.work) <= 1, "one import at a time"
+
+    def finish_work(self) -> None:
+        self.work.pop().done(None, 0)
+
+
+class Setting:
+    def __init__(self, apis: dict[int, Api] | None = None) -> None:
+        self.loop, self.server = FakeLoop(), FakeServer(BY_KEY if apis is None else apis)
+        self.cpu_s = 0.0
+        self.ahead = LoadingAhead(self.server, self.loop, lambda: self.cpu_s)  # type: ignore[arg-type]
+
+    def pass_window(self, used_s: float = 0.0) -> None:
+        """A window passes, in which the process uses CPU time."""
+        self.loop.fire()
+        self.cpu_s += used_s
+
+
+def test_all_are_imported_in_their_order_and_then_no_timer_is_set() -> None:
+    s = Setting()
+    for count in range(len(FIRST_APIS)):
+        assert s.server.imported == list(FIRST_APIS[:count])
+        s.loop.fire()
+        assert s.loop.timer is None, "no window begins during an import"
+        s.server.finish_work()
+    s.loop.fire()
+    assert s.ahead.is_done
+    assert (s.server.imported, s.loop.timer) == (list(FIRST_APIS), None)
+
+
+def test_a_process_that_works_imports_nothing_ahead() -> None:
+    s = Setting()
+    s.cpu_s += 1
+    for _ in range(3):
+        s.pass_window(used_s=0.02)  # the window before was busy
+    assert s.server.work == []
+    s.pass_window()
+    s.pass_window()
+    assert len(s.server.work) == 1
+
+
+def test_what_requests_have_imported_meanwhile_is_left_out() -> None:
+    s = Setting()
+    s.server.imported += [18, 3, 0]
+    s.loop.fire()
+    s.server.finish_work()
+    assert s.server.imported == [18, 3, 0, 1]
+
+
+def test_after_the_end_nothing_more_is_imported() -> None:
+    s = Setting()
+    s.loop.fire()
+    s.server.finish_work()
+    s.server.is_closed = True
+    s.loop.fire()
+    assert (s.server.work, s.loop.timer) == ([], None)
+
+
+def test_requests_that_an_emulated_release_lacks_are_left_out() -> None:
+    s = Setting(dict(_release_3_9().apis))
+    while s.loop.timer is not None:
+        s.loop.fire()
+        if s.server.work:
+            s.server.finish_work()
+    assert 78 not in s.server.imported
+    assert 0 in s.server.imported
