@@ -2,6 +2,7 @@
 
     slowness()       the machine against a desk's: 1 there and on a faster one, else more
     at_desk_s(s)     CPU time that was measured just now, as a desk's machine would have had it
+    least_desk_s(measured, enough)   the same of the shortest of some attempts
 
 A hosted machine is slower, and its other guests use its caches: the same work takes up to four
 times as long from one minute to the next. So each bound holds for a desk's machine, and what was
@@ -11,6 +12,7 @@ measured is divided by the slowness that is measured right after it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 # What a desk's machine needs for each: somewhat less than the shortest of 20 measurements on a
 # shared AMD EPYC, which were 20 and 14 ms.
@@ -29,6 +31,18 @@ def slowness() -> float:
 def at_desk_s(measured_s: float) -> float:
     """Seconds on a desk's machine, from CPU seconds of this one, measured just before."""
     return measured_s / slowness()
+
+
+def least_desk_s(measured_s: Iterable[float], enough_s: float) -> float:
+    """The shortest of some attempts; none is made any more once one took less than `enough_s`."""
+    least_s = float("inf")
+    for attempt_s in measured_s:
+        if attempt_s < enough_s:
+            return attempt_s
+        least_s = min(least_s, at_desk_s(attempt_s))
+        if least_s < enough_s:
+            break
+    return least_s
 
 
 def _filling_s() -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
+from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def _admitted(
     return admitted
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30))
 @given(quota_settings, crowds)
 def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int]) -> None:
     limits = setting.limits(setting.quota(BOUND))
@@ -85,7 +86,7 @@ def test_the_rate_holds_and_nobody_starves(setting: Setting, comings: list[int])
     assert last_ms <= max(comings) + 3 * len(comings) / setting.rate * 1000 + 2 * length_ms
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30))
 @given(quota_settings, comings, comings, st.booleans())
 def test_other_addresses_are_not_slowed(
     setting: Setting, bound: list[int], others: list[int], has_default: bool

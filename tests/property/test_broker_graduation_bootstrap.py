@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.admin_host import NOW_MS
+from helpers.examples import drawn
 from helpers.graduation import new_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def state(metadata: ClusterMetadata) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40))
 @given(clusters())
 def test_all_of_a_cluster_is_in_it_and_comes_back(
     cluster: tuple[ClusterMetadata, dict[str, tuple[int, ...]]],

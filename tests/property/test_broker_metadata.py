@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
@@ -186,7 +187,7 @@ def written(disk: SimDisk, wanted: list[tuple[Any, ...]]) -> list[tuple[int, Sta
 
 
 @given(changes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None:
     disk = new_disk()
     history = written(disk, wanted)
@@ -194,7 +195,7 @@ def test_a_restart_knows_what_was_changed(wanted: list[tuple[Any, ...]]) -> None
 
 
 @given(changes, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 def test_a_cut_anywhere_is_refused_and_loads_the_changes_before_it_on_request(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
@@ -215,7 +216,7 @@ def test_a_cut_anywhere_is_refused_and_loads_the_changes_before_it_on_request(
 
 
 @given(changes, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 def test_a_wrong_byte_anywhere_is_refused(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
@@ -254,7 +255,7 @@ def end_flush(job: FlushJob) -> None:
 
 
 @given(changes, st.integers(0, 2**32), st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=drawn(250))
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
@@ -307,7 +308,7 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
 
 
 @given(changes, st.integers(0, 2**32), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 def test_after_a_kill_a_cut_anywhere_loads_all_that_was_durable_or_is_refused(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from helpers.examples import drawn
 from helpers.storage_logs import NOW_MS, batch, new_log, reopened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def check(strip: Strip, model: Model, log: Log) -> None:
     assert at >= window.end_offset or window.end_offset == log.log_start_offset
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=drawn(60), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_strips_show_what_became_of_each_offset(seed: int) -> None:
     rng = random.Random(seed)

@@ -14,6 +14,7 @@ import uuid
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.examples import drawn
 from helpers.group_host import GroupHost, subscription
 from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
@@ -372,13 +373,13 @@ def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch)
     raise LookupError(f"nothing found of it: {defect}")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=drawn(25))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_at_each_change(steps: list[Step]) -> None:
     run(steps, 0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=drawn(25))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
     run(steps, INTERVAL_MS)

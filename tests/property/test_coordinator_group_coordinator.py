@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from helpers.examples import drawn
 from helpers.group_host import GroupHost
 from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
@@ -385,19 +386,19 @@ class World:
         assert set(states.values()) <= {"Empty"}, states
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_without_an_initial_delay(steps: list[Step]) -> None:
     World(GroupSettings()).run(steps)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=drawn(80))
 @given(st.lists(STEPS, min_size=10, max_size=60), st.integers(1, 4))
 def test_small_groups_with_an_initial_delay(steps: list[Step], max_size: int) -> None:
     World(GroupSettings(initial_rebalance_delay_ms=2_000, max_size=max_size)).run(steps)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=drawn(120))
 @given(
     st.lists(
         st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=5

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.examples import drawn
 from helpers.group_host import GroupHost
 from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
@@ -254,7 +255,7 @@ def run(interval_ms: int, steps: list[Step]) -> None:
     world.settle()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=drawn(120))
 @given(st.sampled_from((0, INTERVAL_MS)), st.lists(STEPS, max_size=60))
 def test_members_come_and_go(interval_ms: int, steps: list[Step]) -> None:
     run(interval_ms, steps)
@@ -334,7 +335,7 @@ def groups(draw: Any) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, range]
     return members, partitions
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300))
 @given(groups())
 def test_partitions_are_divided_evenly_and_stay_divided(
     group: tuple[dict[str, MemberToAssign], dict[uuid.UUID, range]],

@@ -14,6 +14,7 @@ import random
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.examples import drawn
 from helpers.group_host import GroupHost
 from helpers.strays import wrong_deadlines
 from hypothesis import given, settings
@@ -339,19 +340,19 @@ def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch)
     raise LookupError(f"nothing found of it: {defect}")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=drawn(20))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_at_each_change(steps: list[Step]) -> None:
     run(steps, 0, 0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=drawn(20))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
     run(steps, INTERVAL_MS, 1_000)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=drawn(20))
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_whose_assignments_are_made_in_slices(steps: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patched:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from helpers.examples import drawn
 from helpers.txn_host import TxnHost
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -405,9 +406,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
 TestTransactionCoordinator = TransactionCoordinatorMachine.TestCase
 TestTransactionCoordinator.settings = settings(
-    max_examples=60,
+    max_examples=drawn(60),
     stateful_step_count=40,
-    deadline=None,
     phases=(
         Phase.explicit,
         Phase.reuse,

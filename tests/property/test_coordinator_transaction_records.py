@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.coordinator.transactions.transaction_records import (
@@ -21,7 +21,6 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=True), max_size=5)
 
 
-@settings(deadline=None)
 @given(
     names,
     int64,
@@ -78,7 +77,6 @@ def test_what_is_written_is_read(
     assert decode_key(encode_key(name)) == name
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused_and_never_worse(value: bytes) -> None:
     for start in (b"", b"\0\0", b"\0\1"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.examples import drawn
 from helpers.txn_host import TxnHost
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -206,4 +207,4 @@ class Prepared(RuleBasedStateMachine):
 
 
 TestPrepared = Prepared.TestCase
-TestPrepared.settings = settings(max_examples=70, stateful_step_count=30, deadline=None)
+TestPrepared.settings = settings(max_examples=drawn(70), stateful_step_count=30)

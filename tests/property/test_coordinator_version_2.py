@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.examples import drawn
 from helpers.txn_host import TxnHost
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -191,4 +192,4 @@ class Versions(RuleBasedStateMachine):
 
 
 TestVersions = Versions.TestCase
-TestVersions.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestVersions.settings = settings(max_examples=drawn(150), stateful_step_count=25)

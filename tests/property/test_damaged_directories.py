@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.damaged_directories import KINDS, WAYS, Damage, check, files_of, original
+from helpers.examples import drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from barnabas.broker.rim.daemon.opening import JOURNAL
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=drawn(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(WAYS),
     pick=st.floats(0, 0.999),

@@ -20,6 +20,7 @@ from fuzz.making import Knowledge, Maker, mutated_batch
 from fuzz.reading import Verdict, read
 from fuzz.storm import Storm
 from helpers.admin_host import NOW_MS
+from helpers.examples import drawn
 from helpers.hard_state import hard_state
 from helpers.our_messages import read_request
 from helpers.scratch import scratch_directory
@@ -151,7 +152,7 @@ def assert_same(values: object, decoded: object) -> None:
         assert decoded == values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=200), st.sampled_from(VERSIONS))
 def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
     """The decoder takes them, or refuses with one of the errors that the core expects."""
@@ -172,7 +173,7 @@ def test_any_bytes_for_a_body(body: bytes, row: tuple[Api, int]) -> None:
         assert verdict in (Verdict.UNDERSTOOD, Verdict.EITHER)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200))
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_mutated_batch_is_a_batch_of_bytes(seed: int, small: bool) -> None:
     """The mutator itself: it never fails, and it does change something nearly always."""

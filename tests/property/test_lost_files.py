@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from helpers.examples import drawn
 from helpers.graduation import (
     DATA,
     KAFKAS_MARK,
@@ -395,7 +396,7 @@ def test_each_file_beside_the_logs_is_lost(world_name: str) -> None:
                     assert number < 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(
     world_name=st.sampled_from(sorted(WORLDS)),
     pick=st.floats(0, 0.999),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import kafka_messages
+from helpers.examples import drawn
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kafka.protocol.schemas.fields.codecs import BitField
@@ -24,7 +25,7 @@ from barnabas.protocol.primitives import MalformedMessageError
 
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXAMPLES = settings(
-    max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=drawn(12), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # shrinking a message takes minutes
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
 # kafka-python has them as sets of bits, all by one name

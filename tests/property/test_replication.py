@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.disk_broker import Producer
+from helpers.examples import drawn
 from helpers.standby_pair import Pair, replicated_files
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -204,7 +205,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
     return inventory
 
 
-@settings(max_examples=400)
+@settings(max_examples=drawn(400))
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @example([("append", "d/f", b"0")], None, [("move", "d", "e")])
 @example(  # a directory takes a name by which the copy has another one, which is not removed yet
@@ -238,7 +239,7 @@ CHANGES_OF_FEW = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(FULL, st.none() | FULL, st.lists(CHANGES_OF_FEW, min_size=2, max_size=12))
 def test_files_that_change_while_they_are_compared_are_copied(
     before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]
@@ -246,7 +247,7 @@ def test_files_that_change_while_they_are_compared_are_copied(
     check_copy(before, of_the_copy, meanwhile)
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(st.none() | st.lists(CUTS, max_size=4), st.lists(CUTS, min_size=4, max_size=12))
 def test_a_file_that_is_cut_and_grows_while_it_is_compared_is_copied(
     of_the_copy: list[Any] | None, meanwhile: list[Any]
@@ -290,7 +291,7 @@ def check_copy(before: list[Any], of_the_copy: list[Any] | None, meanwhile: list
     assert copy.content() == leader.content()
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(st.lists(ACTIONS, max_size=25), st.data())
 def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
     actions: list[tuple[str, object, object]], data: st.DataObject
@@ -319,7 +320,7 @@ SAID = st.one_of(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(st.lists(st.lists(SAID, max_size=4), max_size=5), st.integers(1, 50), st.randoms())
 def test_strangers_get_a_challenge_at_most_and_take_no_place(
     strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random

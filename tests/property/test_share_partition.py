@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from helpers.examples import drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -265,4 +266,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestSharePartition = Machine.TestCase
-TestSharePartition.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSharePartition.settings = settings(max_examples=drawn(150), stateful_step_count=40)

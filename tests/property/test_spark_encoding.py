@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch
+from helpers.examples import drawn
 from helpers.spark_encoding import ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,7 +166,7 @@ def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) ->
     return records
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(
     st.data(),
     rows_of(),

@@ -46,6 +46,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from helpers.examples import drawn
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
@@ -666,7 +667,7 @@ ONE_AFTER_THE_OTHER = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(actions=st.lists(ONE_AFTER_THE_OTHER, max_size=40), ways=WAYS, keeps=st.booleans())
 def test_one_driver_at_a_time_never_stops(
     actions: list[tuple[str, Any]], ways: tuple[int, ...], keeps: bool
@@ -870,7 +871,7 @@ def test_a_driver_whose_rows_are_few_aborts_what_an_earlier_run_left() -> None:
 FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=drawn(12))
 @given(
     lengths=st.tuples(*(st.integers(0, 14) for _ in range(5))),
     ways=st.sampled_from(WRITTEN),
@@ -918,9 +919,8 @@ def a_world(
 
 
 Lineages.TestCase.settings = settings(
-    max_examples=75,
+    max_examples=drawn(75),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestLineages = Lineages.TestCase

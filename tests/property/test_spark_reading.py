@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from helpers.examples import drawn
 from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,7 +161,7 @@ def restless(log: FakeLog, chance: random.Random) -> Iterator[list[FakeBroker]]:
         yield nodes
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(logs(), st.data(), st.integers(0, 2**32), st.sampled_from([1, 100, 300, 10_000]))
 def test_every_committed_record_of_a_range_once(
     written: Written, data: st.DataObject, seed: int, max_bytes: int

@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
+from helpers.examples import drawn
 from helpers.spark_decoding import timestamp_types
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -262,7 +263,7 @@ columns = st.fixed_dictionaries(
 part_bytes = st.sampled_from([1, 150, 1 << 19])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50))
 @given(logs(damage=False), columns, part_bytes, st.integers(0, 24), st.integers(0, 24))
 def test_loops_read_what_arrays_read(
     log: bytes, wanted: dict[str, bool], size: int, start: int, end: int
@@ -276,7 +277,7 @@ def test_loops_read_what_arrays_read(
                 assert outcome(buffer, loops, base + start, base + end, wanted) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(logs(damage=True), columns, part_bytes)
 def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: int) -> None:
     with parts_of(size):
@@ -286,7 +287,7 @@ def test_damage_has_the_same_words(log: bytes, wanted: dict[str, bool], size: in
             assert outcome(log, loops, 0, FAR, wanted) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(
     st.data(),
     st.binary(max_size=80)
@@ -331,7 +332,7 @@ def test_no_loop_looks_outside(data: st.DataObject, content: bytes) -> None:
 places = st.integers(-3, 20) | st.sampled_from([2**31, 2**62, -(2**63)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(
     st.binary(max_size=16), st.lists(places, min_size=1, max_size=4), st.integers(0, 20), st.data()
 )

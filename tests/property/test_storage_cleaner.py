@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from helpers.examples import drawn
 from helpers.storage_cleaning import COMPACTED, batches_of, compact, entries, markers
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, committed_values, values_of
 from hypothesis import example, given, settings
@@ -240,7 +241,7 @@ def run(history: History, script: list[tuple[object, ...]]) -> None:
                 history.now_ms += time_ms  # type: ignore[operator]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(
     st.lists(steps, max_size=40),
     st.sampled_from([400, 800, 2000]),
@@ -285,7 +286,7 @@ def test_a_cleaned_log_is_what_a_naive_reader_makes_of_its_history(
         assert wanted <= kept, "a tombstone went before its time"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
 def test_cleaning_what_is_clean_changes_nothing(
     script: list[tuple[object, ...]], segment_bytes: int
@@ -313,7 +314,7 @@ def untouched_producers(log: Log) -> dict[int, tuple[int, int, int]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(st.lists(steps, max_size=30), st.sampled_from([400, 900]))
 def test_the_producers_are_known_from_a_cleaned_log_alone(
     script: list[tuple[object, ...]], segment_bytes: int
@@ -382,7 +383,7 @@ def dirty_history(seed: int, disk: SimDisk) -> History:
     return history
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(st.integers(0, 2**32), st.integers(0, 400), st.booleans())
 def test_a_stop_at_any_step_of_a_cleaning_loses_nothing(seed: int, at: int, power: bool) -> None:
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from helpers.examples import drawn
 from helpers.storage_logs import (
     NOW_MS,
     TOPIC_ID,
@@ -111,7 +112,7 @@ def damage(file: Path, kind: str, where: float, value: int) -> int:
     return at
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=drawn(200), suppress_health_check=[HealthCheck.too_slow])
 @given(
     way=st.sampled_from(WAYS),
     pick=st.floats(0, 0.999),

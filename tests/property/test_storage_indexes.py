@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -212,7 +213,7 @@ def test_sequences_are_checked_as_a_naive_model_does(
             end += count
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=150), st.booleans(), st.integers(0, 149), st.integers(0, 255))
 def test_no_bytes_break_the_checks(noise: bytes, real: bool, at: int, value: int) -> None:
     sent = bytearray(noise)

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass, field
 
 import pytest
+from helpers.examples import drawn
 from helpers.storage_logs import (
     NOW_MS,
     batch,
@@ -261,9 +262,8 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=40,
+    max_examples=drawn(40),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from helpers.examples import drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -252,5 +253,5 @@ class PooledFiles(RuleBasedStateMachine):
             assert handle.pooled.size == handle.kept.size
 
 
-PooledFiles.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PooledFiles.TestCase.settings = settings(max_examples=drawn(60), stateful_step_count=40)
 TestPooledFiles = PooledFiles.TestCase

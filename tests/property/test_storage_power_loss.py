@@ -6,6 +6,7 @@ import logging
 import random
 
 import pytest
+from helpers.examples import drawn
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ def open_on(disk: SimDisk) -> LogManager:
     return manager
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(st.integers(0, 2**32), st.booleans())
 def test_what_was_flushed_survives(seed: int, power: bool) -> None:
     rng = random.Random(seed)

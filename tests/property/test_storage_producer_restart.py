@@ -8,6 +8,7 @@ import tempfile
 from typing import Any
 
 import pytest
+from helpers.examples import drawn
 from helpers.storage_logs import NOW_MS, batch, new_log, reopened
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ def verdicts(log: Log) -> dict[tuple[Any, ...], Verdict]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40))
 @given(all_steps=st.lists(steps, max_size=14))
 def test_a_restarted_log_judges_every_batch_as_the_live_one(
     clean: bool, all_steps: list[tuple[Any, ...]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from itertools import accumulate
 
+from helpers.examples import drawn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError
@@ -102,7 +103,7 @@ def bodies(draw: st.DrawFn) -> tuple[list[NewRecord], bytes]:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30))
 @given(bodies(), st.booleans())
 def test_good_records_pass_with_their_highest_time(
     made: tuple[list[NewRecord], bytes], in_memory: bool
@@ -117,7 +118,7 @@ def test_good_records_pass_with_their_highest_time(
     assert walked(body + b"\0", len(records)) is None
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=drawn(120))
 @given(bodies(), st.data())
 def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(
     made: tuple[list[NewRecord], bytes], data: st.DataObject
@@ -149,7 +150,7 @@ def test_what_is_changed_is_taken_only_if_it_still_is_what_it_says(
         assert max(timestamp for _, timestamp in read) == BASE_MS + expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300))
 @given(st.binary(max_size=120), st.integers(1, 30))
 @example(bytes.fromhex("0c0000000101"), 1)
 def test_noise_is_no_records(noise: bytes, count: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.examples import drawn
 from helpers.txn_host import TxnHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,7 +100,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
     return bool(code == Code.NONE)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300))
 @given(first=FIRST, steps=st.lists(STEPS, max_size=12))
 def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
     first: Any, steps: list[Any]

@@ -19,7 +19,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.disk_broker import DiskBroker
 from helpers.share_member import SHARED, ShareMember, begin_group
-from helpers.slowness import at_desk_s
+from helpers.slowness import least_desk_s
 
 from barnabas.broker.core import Broker
 from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
@@ -64,13 +64,9 @@ def best_of_attempts(attempt: Callable[[int], float]) -> float:
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        best = at_desk_s(attempt(0))
-        for number in range(1, ATTEMPTS):
-            if best > MOST_S:
-                best = min(best, at_desk_s(attempt(number)))
+        return least_desk_s(map(attempt, range(ATTEMPTS)), MOST_S)
     finally:
         gc.set_threshold(*thresholds)
-    return best
 
 
 # --- streams groups ------------------------------------------------------------------------------
@@ -151,7 +147,7 @@ def test_a_streams_group_s_timers_load_nothing_of_consumer_groups(tmp_path: Path
 import sys
 from pathlib import Path
 from helpers.core_host import CoreHost
-from helpers.slowness import at_desk_s
+from helpers.slowness import least_desk_s
 from unit.test_broker_long_calls import AT_ONCE, beat
 from barnabas.protocol.messages.streams_group_heartbeat import Subtopology, Topology
 host = CoreHost(Path({str(tmp_path)!r}), **AT_ONCE)

@@ -126,7 +126,6 @@ def host(tmp_path: Path) -> Iterator[TimedHost]:
     gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
     yield host
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 def expire(host: TimedHost) -> None:

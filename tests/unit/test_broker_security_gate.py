@@ -11,7 +11,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.our_messages import request_class
 from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
-from helpers.slowness import at_desk_s
+from helpers.slowness import least_desk_s
 
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code
@@ -199,15 +199,17 @@ def test_what_a_stranger_sends_takes_little_time(
     """The largest and the most repetitive requests, in CPU time, the best of some attempts."""
     has_shaken_hands, sent = LARGE_BEFORE_LOGIN[content]
     host = sasl_host(tmp_path)
-    longest = float("inf")
-    for connection in range(1, 5):
-        host.connect(connection)
-        if has_shaken_hands:
-            host.call(connection, SaslHandshakeRequest(mechanism), 1)
-        frame = memoryview(bytearray(sent))
-        before = time.thread_time()
-        host.broker.on_frame(connection, frame, host.event_ms())
-        longest = min(longest, at_desk_s(time.thread_time() - before))
-        host.broker.outbox.sends.clear()
+
+    def attempts() -> Iterator[float]:
+        for connection in range(1, 5):
+            host.connect(connection)
+            if has_shaken_hands:
+                host.call(connection, SaslHandshakeRequest(mechanism), 1)
+            frame = memoryview(bytearray(sent))
+            before = time.thread_time()
+            host.broker.on_frame(connection, frame, host.event_ms())
+            yield time.thread_time() - before
+            host.broker.outbox.sends.clear()
+
+    assert least_desk_s(attempts(), MOST_S) < MOST_S
     host.broker.on_closed(1)
-    assert longest < MOST_S

@@ -5,14 +5,14 @@ rest in the worker's thread. `thread_time` is CPU time, of the best of some atte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
-from helpers.slowness import at_desk_s
+from helpers.slowness import least_desk_s
 
 from barnabas.broker.logs.metadata import Acl
 from barnabas.coordinator.transactions import transaction_listing
@@ -144,12 +144,14 @@ def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
 )
 def test_no_pattern_keeps_the_core_for_long(pattern: str, code: Code, tmp_path: Path) -> None:
     host = host_with(tmp_path, "a", "b", "a" * 1000)
-    longest = float("inf")
-    for _ in range(4):
-        answer, spent = asked(host, transactional_id_pattern=pattern)
-        assert answer.error_code == code
-        longest = min(longest, at_desk_s(spent))
-    assert longest < MOST_S
+
+    def attempts() -> Iterator[float]:
+        for _ in range(4):
+            answer, spent_s = asked(host, transactional_id_pattern=pattern)
+            assert answer.error_code == code
+            yield spent_s
+
+    assert least_desk_s(attempts(), MOST_S) < MOST_S
 
 
 def test_a_pattern_that_takes_too_long_to_run_is_refused(
@@ -174,12 +176,12 @@ def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> N
         assert host.parts.access.authorizer is not None
         host.parts.access.authorizer.add({host.parts.ids.uuid(): DESCRIBE_IDS_OF_X})
     visible = {"without rights": 0, "of some": MANY // 4}.get(user, MANY)
-    longest = float("inf")
+    spent_s = []
     for pattern in (None, None, "[xy]-.*", "[xy]-[0-9]{1,6}"):
-        answer, spent = asked(host, transactional_id_pattern=pattern)
+        answer, one_s = asked(host, transactional_id_pattern=pattern)
         assert len(ids(answer)) == visible
-        longest = min(longest, at_desk_s(spent))
-    assert longest < MOST_S
+        spent_s.append(one_s)
+    assert least_desk_s(spent_s, MOST_S) < MOST_S
 
 
 def test_a_pattern_is_asked_of_no_id_that_the_client_may_not_see(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ def modules_of(root: Path) -> dict[str, Path]:
         for path in folder.rglob("*.py")
         if not any(one.is_symlink() for one in path.relative_to(folder).parents)
     }
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports, by its name."""
+    modules = modules_of(ROOT)
+    return {name: imports_of(name, path.read_text(), modules) for name, path in modules.items()}
 
 
 def imports_of(name: str, text: str, modules: Mapping[str, object]) -> set[str]:
@@ -73,11 +81,11 @@ def circles_in(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:
 
 
 def test_no_three_modules_import_each_other() -> None:
-    modules = modules_of(ROOT)
-    assert {"barnabas.broker.core", "barnabas.storage.log.log", "barnabas.version"} <= set(modules)
-    imports = {name: imports_of(name, path.read_text(), modules) for name, path in modules.items()}
-    assert sum(map(len, imports.values())) > 1000
-    large = [sorted(circle) for circle in circles_in(imports) if len(circle) > MOST_IN_A_CIRCLE]
+    assert {"barnabas.broker.core", "barnabas.storage.log.log", "barnabas.version"} <= set(
+        imports()
+    )
+    assert sum(map(len, imports().values())) > 1000
+    large = [sorted(circle) for circle in circles_in(imports()) if len(circle) > MOST_IN_A_CIRCLE]
     assert large == []
 
 
@@ -99,8 +107,8 @@ def test_no_three_modules_import_each_other() -> None:
 def test_imports_for_types_and_within_functions_count(
     texts: dict[str, str], circle: set[str] | None
 ) -> None:
-    imports = {name: imports_of(name, text, texts) for name, text in texts.items()}
-    assert list(circles_in(imports)) == ([] if circle is None else [circle])
+    of_texts = {name: imports_of(name, text, texts) for name, text in texts.items()}
+    assert list(circles_in(of_texts)) == ([] if circle is None else [circle])
 
 
 # --- who has the whole broker --------------------------------------------------------------------
@@ -130,10 +138,4 @@ HOLDERS = {  # of core.Broker; two modules make it and open its directory, two s
 def test_handlers_and_parts_take_what_they_name_and_not_the_broker(
     imported: str, holders: set[str]
 ) -> None:
-    modules = modules_of(ROOT)
-    importing = {
-        name
-        for name, path in modules.items()
-        if imported in imports_of(name, path.read_text(), modules)
-    }
-    assert importing == holders
+    assert {name for name, others in imports().items() if imported in others} == holders

@@ -8,6 +8,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -361,19 +362,31 @@ WHY_MANY = re.compile(r"a parameter for|parameters", re.IGNORECASE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def statements_in(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Each statement, with what it is in; nothing is looked for within expressions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield node, tree
+            yield from statements_in(node)
+
+
 def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
     """Each function, with what may give a reason for its length.
 
     That is its docstring; of a constructor the class's, too; the module's where it names it.
     """
     module_text = ast.get_docstring(tree) or ""
-    for parent in ast.walk(tree):
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, Function):
-                text = ast.get_docstring(node) or ""
-                if isinstance(parent, ast.ClassDef) and node.name == "__init__":
-                    text += ast.get_docstring(parent) or ""
-                yield node, text + (module_text if f"`{node.name}`" in module_text else "")
+    for node, parent in statements_in(tree):
+        if isinstance(node, Function):
+            text = ast.get_docstring(node) or ""
+            if isinstance(parent, ast.ClassDef) and node.name == "__init__":
+                text += ast.get_docstring(parent) or ""
+            yield node, text + (module_text if f"`{node.name}`" in module_text else "")
 
 
 def size_of(function: Function) -> tuple[int, int]:
@@ -428,7 +441,7 @@ def test_a_function_is_short_or_says_why_not() -> None:
     large = {
         path.relative_to(ROOT).as_posix(): names
         for path in modules
-        if (names := without_a_reason(ast.parse(path.read_text())))
+        if (names := without_a_reason(tree_of(path)))
     }
     assert large == {}
 
@@ -462,7 +475,7 @@ def test_a_class_has_one_subject_and_few_lines() -> None:
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
         if "messages" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node, _ in statements_in(tree_of(path))
         if isinstance(node, ast.ClassDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= MOST_LINES_OF_A_CLASS
@@ -503,7 +516,7 @@ def test_the_first_line_of_a_docstring_says_by_itself_what_the_thing_is() -> Non
         )
         for path in (ROOT / package).rglob("*.py")
         if "messages" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in (tree_of(path), *(one for one, _ in statements_in(tree_of(path))))
         if isinstance(node, Function | ast.ClassDef | ast.Module)
         and (text := ast.get_docstring(node)) is not None
         and WITHOUT_SUBJECT.match(text)

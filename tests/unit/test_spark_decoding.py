@@ -16,6 +16,7 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
+from helpers.examples import drawn
 from helpers.spark_decoding import timestamp_types
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -212,7 +213,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
     return bytes(out), aborted, offset
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150))
 @given(logs(), st.data())
 def test_columns_equal_the_records_one_by_one(
     log: tuple[bytes, list[AbortedTransaction], int], data: st.DataObject
@@ -225,7 +226,7 @@ def test_columns_equal_the_records_one_by_one(
         assert decoded(buffer, listed, start, end) == naive(buffer, listed, start, end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60))
 @given(
     st.lists(st.lists(records, min_size=1, max_size=30), min_size=1, max_size=4),
     st.sampled_from([1, 50, 1 << 19]),

@@ -10,6 +10,7 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
+from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
@@ -65,7 +66,7 @@ def test_keys_of_one_length(length: int, count: int, skipped: int, chance) -> No
     ]
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(
     st.lists(KEYS, min_size=FEW_KEYS, max_size=60),
     st.lists(st.binary(min_size=200, max_size=900), max_size=FEW_KEYS + 2),
