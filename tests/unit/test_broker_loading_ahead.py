@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from barnabas.broker.rim.daemon.loading_ahead import FIRST_APIS, LoadingAhead
-from barnabas.broker.settings.releases import _release_3_9
-from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.api_table import Api
 
 
 class FakeLoop:
@@ -32,15 +31,11 @@ class FakeLoop:
 class FakeServer:
     """It keeps the work. imported: the keys of the APIs whose modules are imported."""
 
-    def __init__(self, apis: dict[int, Api]) -> None:
+    def __init__(self) -> None:
         self.imported: list[int] = []
         self.is_closed = False
         self.work: list[Any] = []
-        self.broker = SimpleNamespace(
-            routes=self,
-            outbox=SimpleNamespace(work=self.work),
-            config=SimpleNamespace(release=SimpleNamespace(apis=apis)),
-        )
+        self.broker = SimpleNamespace(routes=self, outbox=SimpleNamespace(work=self.work))
 
     def waits_for_modules(self, api: Api) -> bool:
         return api.key not in self.imported
@@ -59,8 +54,8 @@ class FakeServer:
 
 
 class Setting:
-    def __init__(self, apis: dict[int, Api] | None = None) -> None:
-        self.loop, self.server = FakeLoop(), FakeServer(BY_KEY if apis is None else apis)
+    def __init__(self) -> None:
+        self.loop, self.server = FakeLoop(), FakeServer()
         self.cpu_s = 0.0
         self.ahead = LoadingAhead(self.server, self.loop, lambda: self.cpu_s)  # type: ignore[arg-type]
 
@@ -108,13 +103,3 @@ def test_after_the_end_nothing_more_is_imported() -> None:
     s.server.is_closed = True
     s.loop.fire()
     assert (s.server.work, s.loop.timer) == ([], None)
-
-
-def test_requests_that_an_emulated_release_lacks_are_left_out() -> None:
-    s = Setting(dict(_release_3_9().apis))
-    while s.loop.timer is not None:
-        s.loop.fire()
-        if s.server.work:
-            s.server.finish_work()
-    assert 78 not in s.server.imported
-    assert 0 in s.server.imported

@@ -19,7 +19,8 @@ from barnabas.protocol.api_table import BY_KEY
 if TYPE_CHECKING:
     from barnabas.broker.rim.server import Server
 
-# in the order of likelihood: a client's first requests, its records, groups, transactions
+# What most clients ask for, in their order. Transactions, share groups and the like are left to
+# those who use them: they are 4 MB.
 FIRST_APIS = (
     18,  # ApiVersions
     3,  # Metadata
@@ -33,15 +34,8 @@ FIRST_APIS = (
     9,  # OffsetFetch
     8,  # OffsetCommit
     13,  # LeaveGroup
-    68,  # ConsumerGroupHeartbeat
     22,  # InitProducerId
-    24,  # AddPartitionsToTxn
-    28,  # TxnOffsetCommit
-    26,  # EndTxn
     19,  # CreateTopics
-    76,  # ShareGroupHeartbeat
-    78,  # ShareFetch
-    79,  # ShareAcknowledge
 )
 WINDOW_S = 0.05
 IDLE_SHARE = 0.2  # of a window: a process that uses more CPU time is not idle
@@ -57,8 +51,7 @@ class LoadingAhead:
         cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
         self._server, self._loop, self._cpu_s = server, loop, cpu_s
-        supported = server.broker.config.release.apis
-        self._left = [BY_KEY[key] for key in FIRST_APIS if key in supported]
+        self._left = [BY_KEY[key] for key in FIRST_APIS]
         self._before_s = 0.0
         self._begin()
 
