@@ -44,6 +44,11 @@ LESSONS = (
         "both lost power, and with it the leader a directory of which nothing was flushed: its "
         "standby stopped over its own copy",
     ),
+    (
+        529,
+        "a power loss cut two indexes of a segment; once one was rebuilt the manifest had the "
+        "checksum of the other as it was, and look-ups by time skipped records",
+    ),
 )
 
 
