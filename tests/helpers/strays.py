@@ -67,6 +67,7 @@ GROWING = {
     ".topics._made_at": "when each topic was made, of those that are there",
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
     ".unwritten._lines": "lines of the last minute",
+    "._topic_partitions": "decoded keys of offsets, up to a bound",
     ".group_configs.made._parsed": "of groups that have settings, which outlive groups",
     ".counters._counts": "a number for each metric and its labels",
     ".share.counts": "a number for each kind of acknowledgement",
