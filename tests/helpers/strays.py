@@ -63,6 +63,7 @@ GROWING = {
     ".logs.cache._entries": "indexes in memory, within index_cache_bytes",
     "._disk._removed": "open files whose names are gone, a share of the descriptors",
     "._disk._files": "files of logs that are there",
+    "._disk.order": "open files, a share of the descriptors",
     ".fetch_sessions._sessions": "sessions outlive connections, within max.incremental.fetch...",
     ".topics._made_at": "when each topic was made, of those that are there",
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
