@@ -7,7 +7,8 @@ Steps, in this order; a file system keeps the order of renames in a directory:
        whose markers were removed)
     3  the manifest for the state after step 4 is written, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
-       again `.log` last
+       again `.log` last. Without space for a name the files keep the suffix `.swap` and are read
+       so, until `try_rename_rest` or a start renames them
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
 are removed, and it gets its final name. After step 3 the manifest lists these, since an emptied
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment, cleaned_path, discard
-from barnabas.storage.disk import NotWrittenError, not_written
+from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     CorruptCheckpoint,
@@ -163,7 +164,21 @@ def _replace(
         index_interval_bytes=log.config.index_interval_bytes,
         manifest=manifest,
     )
-    _rename_to_final(log.disk, log.directory, cleaned.base_offset)
+    try:
+        _rename_to_final(log.disk, log.directory, cleaned.base_offset)
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        new.batches.with_swap_name = tuple(
+            suffix
+            for suffix in _LOG_LAST
+            if log.disk.exists(_swap_path(log.directory, cleaned.base_offset, suffix))
+        )
+        logger.warning(
+            "%s serves readers under this name until there is space to rename it: %s",
+            new.batches.path(LOG_SUFFIX),
+            error,
+        )
     indexes = new.indexes
     indexes.max_timestamp, indexes.max_timestamp_offset = (
         cleaned.max_timestamp,
@@ -175,15 +190,43 @@ def _replace(
     log.turnover.replace(old, new)
 
 
+def has_swap_names(log: Log) -> bool:
+    """Whether files of the log wait for space to be renamed."""
+    return any(segment.batches.with_swap_name for segment in log.segments)
+
+
+def try_rename_rest(log: Log) -> bool:
+    """Rename the files that found no space for their final names. Gives: whether all have them."""
+    for segment in log.segments:
+        batches = segment.batches
+        while batches.with_swap_name:
+            suffix, *rest = batches.with_swap_name
+            swap = batches.path(suffix)
+            try:
+                log.disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+                return False
+            batches.with_swap_name = tuple(rest)
+            if not rest:
+                _remove_if_empty(log.disk, batches.path(TXN_SUFFIX))
+    return True
+
+
 def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
     """Rename the files that do not have their final names yet."""
     for suffix in _LOG_LAST:
         swap = _swap_path(directory, base_offset, suffix)
         if disk.exists(swap):
             disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
-    aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
+    _remove_if_empty(disk, f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}")
+
+
+def _remove_if_empty(disk: Disk, aborted: str) -> None:
+    """Remove an empty aborted index: the file exists only if a transaction was aborted."""
     if disk.exists(aborted) and not disk.size(aborted):
-        disk.unlink(aborted)  # the file exists only if a transaction was aborted
+        disk.unlink(aborted)
 
 
 def _note(
