@@ -419,6 +419,13 @@ class History:
             return None
         return epoch
 
+    def seen_epoch(self, seen: Read | Watermarks) -> int | None:
+        """How many power losses came before a reader's answer; None as for `answer_epoch`."""
+        epoch = self.power_epoch(seen.read_ms)
+        if self.answers_cross_losses and seen.asked_ms >= 0:
+            return epoch if self.power_epoch(seen.asked_ms) == epoch else None
+        return epoch
+
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
         """The life, by number, in which all fell that was sent after `from_ms` and answered before
         `to_ms`; None where that is not certain.
@@ -679,10 +686,13 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
     through them).
     """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
-    epoch_of, lives = history.power_epoch, history.lives
+    lives = history.lives
     for read in history.reads:
+        epoch = history.seen_epoch(read)
+        if epoch is None:
+            continue
         life = history.life_at(read.partition[0], read.read_ms, read.read_ms) if lives else 0
-        key = (read.partition, read.offset, epoch_of(read.read_ms), life)
+        key = (read.partition, read.offset, epoch, life)
         before = held.setdefault(key, read.value)
         if before != read.value:
             yield Finding(
@@ -718,7 +728,6 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
     """What a reader of committed records saw is there at the end: always that of transactions, the
     rest where no power loss came after.
     """
-    last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for read in history.reads:
         final = history.final.get(read.partition)
         if (
@@ -735,9 +744,8 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
             read.partition[0], read.read_ms, read.read_ms
         ) != history.last_life(read.partition[0]):
             continue
-        if read.read_ms <= last_loss_ms and (
-            write.transaction is None or index.may_be_lost(write.transaction)
-        ):
+        is_of_now = history.seen_epoch(read) == len(history.power_losses)
+        if not is_of_now and (write.transaction is None or index.may_be_lost(write.transaction)):
             continue
         if read.value not in index.committed[read.partition]:
             yield Finding(
@@ -785,7 +793,10 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
         life = (
             history.life_at(seen.partition[0], seen.read_ms, seen.read_ms) if history.lives else 0
         )
-        key = (seen.reader, seen.partition, history.power_epoch(seen.read_ms), life)
+        epoch = history.seen_epoch(seen)
+        if epoch is None:
+            continue
+        key = (seen.reader, seen.partition, epoch, life)
         before = last.get(key)
         if before is not None:
             for name in ("log_start_offset", "last_stable_offset", "high_watermark"):

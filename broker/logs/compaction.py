@@ -15,7 +15,7 @@ they are full.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
@@ -66,6 +66,7 @@ class Compaction:
     ) -> None:
         self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
         self._syncs, self._is_storing, self._store_error = syncs, False, ""
+        self._is_complete = False  # whether the last segments were all swapped in
         self._cleaned_to = self._load()
         self._under_way: Log | None = None
         self._job: CleanJob | None = None
@@ -76,6 +77,7 @@ class Compaction:
         self._is_enabled = config.log_cleaner_enable
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         self._warned_of: set[TopicPartition] = set()
+        self._with_swap_names: dict[TopicPartition, Log] = {}  # files wait for space for a rename
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next check; None while a job runs, or if no check is needed."""
@@ -92,6 +94,7 @@ class Compaction:
             self._swap(now_ms)
             return
         self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
+        self._rename_rest()
         logs = self._compactable(now_ms)
         if not logs:
             return  # the plan's module is imported with the first logs
@@ -132,7 +135,7 @@ class Compaction:
     def _swap(self, now_ms: int) -> None:
         """Swap in a few of the new segments; with the last one the cleaning is finished."""
         # the cleaner's thread has imported it: a start does without it
-        from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
+        from barnabas.storage.cleaning.segment_swap import discard_result
 
         log, job, result = self._under_way, self._job, self._result
         assert log is not None and job is not None and result is not None
@@ -150,17 +153,34 @@ class Compaction:
             self._syncs.run(self._storing(), now_ms, self._on_stored)
             return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
+        self._is_storing = True
+        self._syncs.run(self._swapping(log, first, now_ms), now_ms, self._on_swapped)
+
+    def _swapping(self, log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> SyncSteps:
+        from barnabas.storage.cleaning.segment_swap import swap_in
+
         try:
-            complete = swap_in(log, first, now_ms)
+            self._is_complete = yield from swap_in(
+                log, segments, now_ms, lambda: self._is_wanted(log)
+            )
         except NotWrittenError as error:
-            discard_result(log, self._rest)
-            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
-            self._end(now_ms)
+            self._store_error = str(error)
+
+    def _on_swapped(self, now_ms: int) -> None:
+        from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names
+
+        self._is_storing = False
+        log, result = self._under_way, self._result
+        assert log is not None and result is not None
+        if self._store_error or not self._is_wanted(log):
+            self._swap(now_ms)  # which drops the rest
             return
-        if complete and self._rest:
+        if has_swap_names(log):
+            self._with_swap_names[TopicPartition(log.topic, log.partition)] = log
+        if self._is_complete and self._rest:
             self._next_ms = now_ms
             return
-        if complete:
+        if self._is_complete:
             self._cleaned_to[log.topic, log.partition] = result.next_dirty_offset
             self._try_write()
         else:
@@ -169,6 +189,14 @@ class Compaction:
             "%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result)
         )
         self._end(now_ms)
+
+    def _rename_rest(self) -> None:
+        """Rename the files of compacted segments for which there was no space."""
+        for key, log in list(self._with_swap_names.items()):
+            from barnabas.storage.cleaning.segment_swap import try_rename_rest
+
+            if self._logs.logs.get(key) is not log or try_rename_rest(log):
+                del self._with_swap_names[key]
 
     def _storing(self) -> SyncSteps:
         """Store that the cleaned part is durable: gaps in it then do not count as damage."""
@@ -198,6 +226,7 @@ class Compaction:
         for key in keys:
             self._failures.pop(key, None)
             self._warned_of.discard(key)
+            self._with_swap_names.pop(key, None)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
             self._try_write()  # the offset is ignored if it belongs to another log
@@ -240,12 +269,14 @@ class Compaction:
         return best
 
     def _compactable(self, now_ms: int) -> list[Log]:
-        """The compacted logs without those whose cleaning failed and is not yet due again."""
+        """The compacted logs without those whose cleaning failed and is not yet due again, or whose
+        files wait to be renamed.
+        """
         waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
         return [
             log
             for key, log in self._logs.logs.items()
-            if log.config.is_compacted and key not in waiting
+            if log.config.is_compacted and key not in waiting and key not in self._with_swap_names
         ]
 
     def _cleaned_to_of(self, log: Log) -> int | None:

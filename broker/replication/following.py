@@ -151,7 +151,7 @@ class Following:
         self._frames = Frames()
         self._note = StandbyNote(disk, data_dir)
         self._replica = Replica(disk, data_dir)
-        self._lost = LostPartitions(disk, data_dir, is_copy=self._note.read() == FOLLOWING)
+        self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
         self._applied = -1  # no effect: operations during the catch-up have no position
         self.has_caught_up = False

@@ -7,10 +7,12 @@ lost the directory, and the copy's directory may be the last one. The exception 
 the mark of `replicated_disk`: the node that follows now made it while it led, and no standby got
 it, so that the present leader never had it.
 
-The first flush of the directory's files also writes the mark to the disk. A power loss before that
-may keep the directory and some of its records, but lose the mark. Such a directory does not keep
-the node from following again, and is not removed either: it is renamed, with the suffix
-`.<32 hex digits>-stray`.
+After a power loss of this node, a directory of which nothing was flushed may have survived on this
+disk alone, for one of two reasons. The first flush of a directory's files also writes the mark to
+the disk: the power loss may have kept the directory and lost the mark. Or the directory was
+received from the leader, and the leader lost power, too: no flush had made the leader's own
+directory durable. Such a directory does not keep the node from following again, and is not removed
+either: it is renamed, with the suffix `.<32 hex digits>-stray`.
 """
 
 from __future__ import annotations
@@ -53,13 +55,10 @@ _SHOWN = 10
 class LostPartitions:
     """The directories of the copy whose removal waits for the end of the catch-up."""
 
-    def __init__(self, disk: Disk, data_dir: str, *, is_copy: bool) -> None:
-        """Takes: is_copy, whether the whole directory was received from a leader."""
+    def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk, self._data_dir = disk, data_dir
-        self._marks_may_be_lost = (
-            not is_copy and RunNote(disk, data_dir).last_run() is LastRun.POWER_LOST
-        )
-        self._flushed = _recovery_points(disk, data_dir) if self._marks_may_be_lost else {}
+        self._has_lost_power = RunNote(disk, data_dir).last_run() is LastRun.POWER_LOST
+        self._flushed = _recovery_points(disk, data_dir) if self._has_lost_power else {}
         self._waiting: dict[str, None] = {}
 
     def holds_back(self, operation: Operation) -> bool:
@@ -90,7 +89,7 @@ class LostPartitions:
     def _remove_waiting(self) -> None:
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
-        for name in [name for name in lost if self._mark_may_be_lost(name)]:
+        for name in [name for name in lost if self._may_be_of_power_loss(name)]:
             lost.remove(name)
             del self._waiting[name]
             self._set_aside(name)
@@ -128,17 +127,19 @@ class LostPartitions:
             and self._topic_id(name) in (topic.topic_id, None)
         )
 
-    def _mark_may_be_lost(self, name: str) -> bool:
-        """Whether a power loss may have taken the mark: no flush had made it durable."""
+    def _may_be_of_power_loss(self, name: str) -> bool:
+        """Whether a power loss may have taken the mark, or the leader's directory: no flush had
+        made it durable.
+        """
         topic_name, _, number = name.rpartition("-")
-        return self._marks_may_be_lost and not self._flushed.get((topic_name, int(number)))
+        return self._has_lost_power and not self._flushed.get((topic_name, int(number)))
 
     def _set_aside(self, name: str) -> None:
         aside = free_stray_path(self._disk, self._data_dir, name)
         self._disk.rename(f"{self._data_dir}/{name}", aside)
         logger.warning(
-            "the leader does not have %s, of which nothing was flushed before the power loss, "
-            "and which the leader may never have had: the directory is set aside as %s",
+            "the leader does not have %s, of which nothing was flushed before the power loss: the "
+            "leader never had it, or lost it with its own power; the directory is set aside as %s",
             name,
             aside,
         )

@@ -2,7 +2,8 @@
 
 None as a code means that the request decides the transaction. In version 1 an EndTxn for a
 transaction that is not open may be a retry or a mistake. In version 2 each end raises the epoch, so
-that the producer's epoch distinguishes the two.
+that the producer's epoch distinguishes the two. A transaction that is ending is in neither table:
+whatever outcome a request asks for, it has to be repeated after the end.
 
 Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
 """
@@ -15,14 +16,12 @@ from barnabas.coordinator.transactions.transaction_state import TransactionState
 from barnabas.protocol.errors import Code
 
 _S = TransactionState
-_PF, _ITS, _CT = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
+_PF, _ITS = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 _NOW = None
 ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
     #  abort:             again,     now;  commit: again,     now
     _S.EMPTY: (_PF, _NOW, _PF, _ITS),
     _S.ONGOING: (_PF, _NOW, _PF, _NOW),
-    _S.PREPARE_ABORT: (_CT, _PF, _ITS, _PF),
-    _S.PREPARE_COMMIT: (_ITS, _PF, _CT, _PF),
     _S.COMPLETE_ABORT: (Code.NONE, _NOW, _ITS, _ITS),
     _S.COMPLETE_COMMIT: (_ITS, _NOW, Code.NONE, _ITS),
 }
@@ -42,8 +41,6 @@ def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
         return None
     if state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT):
         return Code.NONE
-    if state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT):
-        return Code.CONCURRENT_TRANSACTIONS
     return Code.INVALID_TXN_STATE
 
 

@@ -505,20 +505,19 @@ class TransactionCoordinator(TransactionDeadlines):
         name, commit = request.transactional_id, request.committed
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         found, current = self._transactions.get(name), NO_PRODUCER
+        is_ending = found is not None and self._table.is_ending(found)
+        code: Code | None = Code.CONCURRENT_TRANSACTIONS
         try:
             if context.api_version < END_GIVES_EPOCH:
                 transaction = fencing.require_current(found, name, producer)
-                code = code_of_version_1(transaction.state, commit)
-            else:
+                code = code if is_ending else code_of_version_1(transaction.state, commit)
+            elif not is_ending:  # else the producer may have the id or epoch of after the end
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
-                if code is Code.NONE:
-                    current = transaction.producer
+                current = transaction.producer if code is Code.NONE else NO_PRODUCER
             if code is None:
-                if not self._table.is_ending(transaction):
-                    epoch = self._coordinator_epoch(partition_for(name, self.partition_count))
-                    return Result(effects=[self._end(transaction, commit, context, epoch, now_ms)])
-                code = Code.CONCURRENT_TRANSACTIONS
+                epoch = self._coordinator_epoch(partition_for(name, self.partition_count))
+                return Result(effects=[self._end(transaction, commit, context, epoch, now_ms)])
         except KafkaError as error:
             code = fencing.code_for_version(error.code, context, _END_KNOWS_FENCED)
         reply = Reply(context.ticket, end_txn_response(code, current))

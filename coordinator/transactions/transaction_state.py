@@ -80,14 +80,10 @@ class TransactionState(KeyEnum):
     """
 
     PREPARE_COMMIT = "PrepareCommit"
-    """Decided; markers are being written. EndTxn(abort): INVALID_TXN_STATE. EndTxn(commit) and all
-    other requests: again.
-    """
+    """Decided; markers are being written. All requests: again."""
 
     PREPARE_ABORT = "PrepareAbort"
-    """Decided; markers are being written. EndTxn(commit): INVALID_TXN_STATE. EndTxn(abort) and all
-    other requests: again.
-    """
+    """Decided; markers are being written. All requests: again."""
 
     COMPLETE_COMMIT = "CompleteCommit"
     """As Empty, but EndTxn(commit), which must be a retry, is answered with NONE."""

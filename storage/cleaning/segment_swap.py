@@ -5,9 +5,11 @@ Steps, in this order; a file system keeps the order of renames in a directory:
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
     2  snapshots of producers within the cleaned part are removed (they may have open transactions
        whose markers were removed)
-    3  the manifest for the state after step 4 is written, and made durable with the directory
+    3  the manifest for the state after step 4 is written, and made durable with the directory;
+       again, if the log has written its own, or has deleted segments, while the disk was busy
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
-       again `.log` last
+       again `.log` last. Without space for a name the files keep the suffix `.swap` and are read
+       so, until `try_rename_rest` or a start renames them
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
 are removed, and it gets its final name. After step 3 the manifest lists these, since an emptied
@@ -23,13 +25,20 @@ later ones are dropped while the old segments exist, and otherwise the log is ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment, cleaned_path, discard
-from barnabas.storage.disk import NotWrittenError, not_written
+from barnabas.storage.disk import (
+    REPLACING_SUFFIX,
+    DirectorySync,
+    FileSync,
+    NotWrittenError,
+    is_out_of_resources,
+    not_written,
+)
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     CorruptCheckpoint,
@@ -51,7 +60,7 @@ from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.log.segment import Segment
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
+    from barnabas.storage.disk import Disk, Syncable
     from barnabas.storage.log.log import Log
 
 _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
@@ -59,18 +68,66 @@ _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 logger = logging.getLogger(__name__)
 
 
-def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
-    """Replace the old segments by the new ones.
+def swap_in(
+    log: Log,
+    segments: Sequence[CleanedSegment],
+    now_ms: int,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Generator[Sequence[Syncable], None, bool]:
+    """Replace the old segments by the new ones, in steps.
 
     Takes:  segments, all or the next few of a job of this log. Segments may have been rolled or
-            deleted since.
+            deleted since, and may be between the steps. is_wanted, whether the log still is, and is
+            compacted; asked after each wait.
     Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that has
             lost some of its segments meanwhile is dropped, and so are all later groups; a group
             that was deleted as a whole is skipped.
     Raises: NotWrittenError if steps 1 to 3 find no disk space: no segment is used, and the files
             are removed. OSError, which is fatal.
     """
+    complete, taken = _usable(log, segments)
+    try:
+        _rename_all(log, taken)
+        while taken:
+            log.snapshots.drop_below(_end_of(log, taken[-1]))
+            log.checkpoint()
+            path = f"{log.directory}/{MANIFEST_NAME}"
+            before = log.disk.read(path)
+            manifest = _manifest_after(log, before, taken)
+            after = manifest.encode()
+            log.disk.write_atomic(path + REPLACING_SUFFIX, after, sync=False)
+            yield [FileSync(log.disk, path + REPLACING_SUFFIX)]
+            if is_wanted() and log.disk.read(path) == before:
+                log.disk.rename(path + REPLACING_SUFFIX, path)
+                yield [DirectorySync(log.disk, log.directory)]
+            if not is_wanted():
+                discard_result(log, taken)
+                return False
+            is_whole, still = _usable(log, taken)
+            complete = complete and is_whole
+            if still == taken and log.disk.read(path) == after:
+                break
+            # the log has written another manifest since, or has deleted segments
+            taken = still
+            if not taken:
+                log.checkpoint()
+    except OSError as error:
+        if not isinstance(not_written(error), NotWrittenError):
+            raise
+        _undo(log, taken)
+        raise not_written(error) from error
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
+    for cleaned in taken:
+        old = [present[base_offset] for base_offset in cleaned.replaces]
+        _replace(log, cleaned, old, manifest, now_ms)
+    return complete
+
+
+def _usable(log: Log, segments: Sequence[CleanedSegment]) -> tuple[bool, list[CleanedSegment]]:
+    """Whether all of the job can be used, and the new segments that are used; the files of the
+    others are removed.
+    """
+    present = {segment.base_offset for segment in log.segments[:-1]}
     taken: list[CleanedSegment] = []
     complete = True
     for cleaned in segments:
@@ -78,35 +135,15 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
         complete = complete and left in (0, len(cleaned.replaces))
         if complete and left:
             taken.append(cleaned)
-        else:
-            discard(log.disk, log.directory, cleaned.base_offset)
-    if taken:
-        try:
-            _rename_all(log, taken)
-            log.snapshots.drop_below(_end_of(log, taken[-1]))
-            log.checkpoint()
-            manifest = _manifest_after(log, taken)
-        except OSError as error:
-            if not isinstance(not_written(error), NotWrittenError):
-                raise
-            _undo(log, taken)
-            raise not_written(error) from error
-        for cleaned in taken:
-            _replace(
-                log,
-                cleaned,
-                [present[base_offset] for base_offset in cleaned.replaces],
-                manifest,
-                now_ms,
-            )
-    return complete
+    for cleaned in reversed([one for one in segments if one not in taken]):
+        _remove_swap(log, cleaned)
+    return complete, taken
 
 
 def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
     """Remove the files of a job: its log was deleted, or is no longer compacted."""
     if log.disk.is_dir(log.directory):
-        for cleaned in segments:
-            discard(log.disk, log.directory, cleaned.base_offset)
+        _undo(log, segments)
 
 
 def _end_of(log: Log, cleaned: CleanedSegment) -> int:
@@ -131,21 +168,25 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
-    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: so a
-    kill leaves a state that step 1 may leave.
+    """Remove the files of step 1, the last group first: so a kill leaves a state that step 1 may
+    leave.
     """
+    log.disk.unlink(f"{log.directory}/{MANIFEST_NAME}{REPLACING_SUFFIX}")
     for cleaned in reversed(taken):
-        for suffix in reversed(_LOG_LAST):
-            log.disk.unlink(_swap_path(log.directory, cleaned.base_offset, suffix))
-        discard(log.disk, log.directory, cleaned.base_offset)
+        _remove_swap(log, cleaned)
 
 
-def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
-    path = f"{log.directory}/{MANIFEST_NAME}"
-    manifest = Manifest.decode(log.disk.read(path))
+def _remove_swap(log: Log, cleaned: CleanedSegment) -> None:
+    """Remove the files of one group, `.log.swap` before its indexes."""
+    for suffix in reversed(_LOG_LAST):
+        log.disk.unlink(_swap_path(log.directory, cleaned.base_offset, suffix))
+    discard(log.disk, log.directory, cleaned.base_offset)
+
+
+def _manifest_after(log: Log, before: bytes, taken: Sequence[CleanedSegment]) -> Manifest:
+    manifest = Manifest.decode(before)
     for cleaned in taken:
         _note(log.disk, log.directory, manifest, cleaned.base_offset, _end_of(log, cleaned))
-    log.disk.write_atomic(path, manifest.encode())
     return manifest
 
 
@@ -163,7 +204,21 @@ def _replace(
         index_interval_bytes=log.config.index_interval_bytes,
         manifest=manifest,
     )
-    _rename_to_final(log.disk, log.directory, cleaned.base_offset)
+    try:
+        _rename_to_final(log.disk, log.directory, cleaned.base_offset)
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        new.batches.with_swap_name = tuple(
+            suffix
+            for suffix in _LOG_LAST
+            if log.disk.exists(_swap_path(log.directory, cleaned.base_offset, suffix))
+        )
+        logger.warning(
+            "%s serves readers under this name until there is space to rename it: %s",
+            new.batches.path(LOG_SUFFIX),
+            error,
+        )
     indexes = new.indexes
     indexes.max_timestamp, indexes.max_timestamp_offset = (
         cleaned.max_timestamp,
@@ -175,15 +230,43 @@ def _replace(
     log.turnover.replace(old, new)
 
 
+def has_swap_names(log: Log) -> bool:
+    """Whether files of the log wait for space to be renamed."""
+    return any(segment.batches.with_swap_name for segment in log.segments)
+
+
+def try_rename_rest(log: Log) -> bool:
+    """Rename the files that found no space for their final names. Gives: whether all have them."""
+    for segment in log.segments:
+        batches = segment.batches
+        while batches.with_swap_name:
+            suffix, *rest = batches.with_swap_name
+            swap = batches.path(suffix)
+            try:
+                log.disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+                return False
+            batches.with_swap_name = tuple(rest)
+            if not rest:
+                _remove_if_empty(log.disk, batches.path(TXN_SUFFIX))
+    return True
+
+
 def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
     """Rename the files that do not have their final names yet."""
     for suffix in _LOG_LAST:
         swap = _swap_path(directory, base_offset, suffix)
         if disk.exists(swap):
             disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
-    aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
+    _remove_if_empty(disk, f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}")
+
+
+def _remove_if_empty(disk: Disk, aborted: str) -> None:
+    """Remove an empty aborted index: the file exists only if a transaction was aborted."""
     if disk.exists(aborted) and not disk.size(aborted):
-        disk.unlink(aborted)  # the file exists only if a transaction was aborted
+        disk.unlink(aborted)
 
 
 def _note(
@@ -237,7 +320,7 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
         )
         _complete(disk, directory, base_offset)
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    for name in swaps:
+    for name in (*swaps, MANIFEST_NAME + REPLACING_SUFFIX):
         disk.unlink(f"{directory}/{name}")
     if bases:
         disk.fsync_dir(directory)

@@ -18,7 +18,12 @@ from barnabas.protocol.records import (
     read_header,
 )
 from barnabas.storage.disk import Disk, File, FileSync, Syncable
-from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, CorruptLog
+from barnabas.storage.files.segment_files import (
+    HIGHEST_RELATIVE_OFFSET,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    CorruptLog,
+)
 
 SLICE_COST, READ_COST_BYTES = 2000, 2048  # bytes in one slice, see `index_builds`
 _CHUNK_BYTES = 64 * 1024
@@ -43,10 +48,12 @@ class IndexHole(Exception):
 class BatchFile:
     """The batches of one segment; `size` is the size of the file.
 
-    open_file: None until the file is needed, and after a close. `file` opens it.
+    open_file: None until the file is needed, and after a close. `file` opens it. with_swap_name:
+    the suffixes of the segment's files that keep the name of a swap file, since there was no space
+    to rename them.
     """
 
-    __slots__ = ("base_offset", "directory", "disk", "open_file", "size")
+    __slots__ = ("base_offset", "directory", "disk", "open_file", "size", "with_swap_name")
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
         self.disk = disk
@@ -54,9 +61,12 @@ class BatchFile:
         self.base_offset = base_offset
         self.size = size
         self.open_file: File | None = None
+        self.with_swap_name: tuple[str, ...] = ()
 
     def path(self, suffix: str) -> str:
-        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+        """The path of one of the segment's files."""
+        path = f"{self.directory}/{self.base_offset:020d}{suffix}"
+        return path + SWAP_SUFFIX if suffix in self.with_swap_name else path
 
     @property
     def file(self) -> File:

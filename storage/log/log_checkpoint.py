@@ -143,7 +143,9 @@ class LogCheckpoint:
             indexes.manifest = earlier.part(base_offset, names)
             return indexes.manifest
         end_offset = self._segments.end_of(segment)
-        if not (indexes.has_times and indexes.txn_trusted) or indexes.lacks_entries:
+        # no checksum of a file that this process neither wrote nor compared with a checksum
+        is_right = indexes.rebuilt and indexes.has_times and indexes.txn_trusted
+        if not is_right or indexes.lacks_entries:
             manifest.segments[base_offset] = SegmentNote(
                 base_offset, segment.batches.size, -1, base_offset, end_offset
             )

@@ -415,7 +415,9 @@ class SegmentIndexes:
                 self.batches.path(TXN_SUFFIX),
                 len(index),
             )
+            # what damaged the file may have damaged the other two
             self.manifest = None
+            self.has_times = self.rebuilt or self.loaded_times is not None
             self.files.sums.pop(TXN_SUFFIX, None)
             self.lacks_aborted = False
             if data:

@@ -262,14 +262,12 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
         state = self.host.state(txn)
-        done, doing = (
-            ("CompleteCommit", "PrepareCommit") if commit else ("CompleteAbort", "PrepareAbort")
-        )
+        done = "CompleteCommit" if commit else "CompleteAbort"
         expected = (
             0
             if state in ("Ongoing", done)
             else Code.CONCURRENT_TRANSACTIONS
-            if state == doing
+            if str(state).startswith("Prepare")
             else Code.INVALID_TXN_STATE
         )
 

@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from barnabas.storage.disk import FailedFsync
-from barnabas.storage.files.segment_files import SWAP_SUFFIX
 
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
@@ -470,8 +469,7 @@ class SimDisk:
         if self._aim is not None and new_name.endswith(self._aim[0]):
             (_, steps), self._aim = self._aim, None
             self.crash_in(steps)
-        if not name.endswith(SWAP_SUFFIX):  # it takes the place of a name that was just freed
-            self.allow("rename")
+        self.allow("rename")
         self.step()
         if new_parent is parent:
             parent.change((name, None), (new_name, node))

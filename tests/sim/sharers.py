@@ -71,7 +71,8 @@ class Batch(NamedTuple):
 
 class Hold(NamedTuple):
     """A record that a member certainly has from then to then, if neither the broker is started
-    again nor the member's connection breaks.
+    again nor the connection breaks over which the member's session began. The session goes on over
+    another one, until the broker hears of the break.
     """
 
     member: str
@@ -143,7 +144,7 @@ class Group:
         self.delivered[partition, value] = Delivered(count, now_ms, starts)
         self.first_seen_ms.setdefault(value, now_ms)
         self.values[place] = value
-        self.holds[place] = Hold(member, sharer.link, now_ms, asked_ms + LOCK_MS, starts)
+        self.holds[place] = Hold(member, sharer.session_link, now_ms, asked_ms + LOCK_MS, starts)
 
     def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
         """Whether no loss of power since then may have taken what was settled; or the record, which
@@ -255,12 +256,14 @@ def _code_of(answer: Any) -> int | None:
 
 
 class Sharer(Client):
-    """One member. epoch: of its session's next request; held: what it has not acknowledged."""
+    """One member. epoch: of its session's next request; session_link: over which it began. held:
+    what it has not acknowledged.
+    """
 
     def __init__(self, world: World, name: str, group: Group) -> None:
         super().__init__(world, name)
         self.group = group
-        self.epoch = 0
+        self.epoch, self.session_link = 0, self.link
         self.held: list[Batch] = []
 
     def run(self) -> Asking:
@@ -421,6 +424,8 @@ class Sharer(Client):
             return False
         if answer.error_code:
             raise Refused(f"{self.name}: a request of a session", answer.error_code)
+        if self.epoch == 0:
+            self.session_link = self.link
         self.epoch += 1
         return True
 

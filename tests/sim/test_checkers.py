@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
 from checkers import (
     KINDS,
     Access,
@@ -123,6 +124,23 @@ def test_a_power_loss_may_not_take_what_is_durable() -> None:
     history = transactional(Ending.COMMITTED, b"")
     history.power_losses.append(100)
     assert found(history) == ["lost"]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_answer_of_a_leader_that_was_replaced_is_of_the_time_before(*, is_late: bool) -> None:
+    """A connection may hold it back until after the take-over, which may have taken its records."""
+    history = plain()
+    history.power_losses.append(100)
+    history.answers_cross_losses = True
+    history.final[LOG] = final([(0, b"a"), (1, b"x"), (2, b"y")])
+    history.write(b"x", LOG, session="s").ok(1, 120, sent_ms=110)
+    history.write(b"y", LOG, session="s").ok(2, 120, sent_ms=110)
+    asked_ms = 90 if is_late else 110
+    history.read("r", LOG, 1, b"b", committed_only=True, now_ms=150, asked_ms=asked_ms)
+    for end, at_ms in ((3, asked_ms), (2, 160)):
+        history.watermarks.append(Watermarks("r", LOG, end, end, 0, 170, at_ms))
+    kinds = [] if is_late else ["lost", "moved", "watermark"]
+    assert sorted(set(found(history)) - {"contradicted"}) == kinds
 
 
 def test_what_was_acknowledged_after_the_power_loss_counts() -> None:

@@ -39,6 +39,16 @@ LESSONS = (
         "tell of them: the next claim began one that had been",
     ),
     (137, "of two leaders that lost power one after the other none ever led again"),
+    (
+        72,
+        "both lost power, and with it the leader a directory of which nothing was flushed: its "
+        "standby stopped over its own copy",
+    ),
+    (
+        529,
+        "a power loss cut two indexes of a segment; once one was rebuilt the manifest had the "
+        "checksum of the other as it was, and look-ups by time skipped records",
+    ),
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from helpers.leftovers import places_of
 from helpers.storage_cleaning import COMPACTED, entries, put
-from helpers.storage_logs import NOW_MS, TOPIC_ID, delete_log, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, delete_log, kill, open_manager
 
 from barnabas.broker.logs.compaction import (
     FIRST_RETRY_MS,
@@ -41,6 +41,7 @@ from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.time_lookup import offset_for_timestamp
 
 BACKOFF_MS = 100
 
@@ -333,6 +334,73 @@ def test_a_compaction_waits_for_room(
     assert host.checkpoint() == {("t", 0): 4}
 
 
+@pytest.mark.parametrize("way", ["goes on", "is killed", "stops", "is deleted"])
+@pytest.mark.parametrize("renamed", range(4))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    way: str,
+    renamed: int,
+    code: int,
+) -> None:
+    """The segments that they replace are gone by then, and the manifest has the new ones."""
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.tick()
+    left = [renamed]
+    rename = OsDisk.rename
+
+    def refuse(self: OsDisk, old: str, new: str) -> None:
+        if old.endswith(".swap"):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(code, os.strerror(code), old)
+        rename(self, old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsDisk, "rename", refuse)
+        if code == errno.EIO:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                host.clean()
+            return
+        host.clean()
+        assert "until there is space to rename it: " in caplog.text
+        assert [entry[0] for entry in entries(log)] == [2, 3]
+        put(log, b"other", b"x")
+        log.checkpoint()
+        for segment in log.segments:
+            segment.batches.close()
+            segment.indexes.drop()
+        fill(log, 3)
+        host.now_ms += BACKOFF_MS
+        host.tick()
+        assert host.outbox.cleanings == [], "one cleaning after the other"
+        assert [entry[0] for entry in entries(log)] == [2, 3, 4, 5, 6, 7]
+        first = offset_for_timestamp(log, 0)
+        assert first is not None and first.offset == 2
+    if way == "is deleted":
+        host.compaction.forget([TopicPartition("t", 0)])
+        delete_log(host.logs, "t", 0, host.now_ms)
+        host.tick()
+        return
+    if way == "goes on":
+        host.now_ms += BACKOFF_MS
+        host.tick()
+        host.clean()
+        assert [entry[0] for entry in entries(log)] == [4, 6, 7]
+    elif way == "stops":
+        host.logs.close(host.now_ms)
+    else:
+        kill(host.logs)
+    if way != "goes on":
+        log = open_manager(tmp_path, COMPACTED).logs["t", 0]
+        assert [entry[0] for entry in entries(log)] == [2, 3, 4, 5, 6, 7]
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".swap")]
+
+
 def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     host = Host(tmp_path)
     log = host.log(segment_bytes=200)
@@ -419,8 +487,9 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
             log.delete_old_segments(host.now_ms)
         elif meanwhile == "delete the topic":
             delete_log(host.logs, "t", 0, host.now_ms)
-        host.compaction.on_tick(host.now_ms)
-        host.compaction.on_tick(host.now_ms)
+        for _ in range(2):
+            host.compaction.on_tick(host.now_ms)
+            host.flush()
         if meanwhile != "delete the topic":
             assert [entry[0] for entry in entries(log)] == (
                 [39, 40, 41] if meanwhile == "append" else [39, 40]

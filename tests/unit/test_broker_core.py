@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,14 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import batches_in, decode_marker
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
@@ -75,6 +76,28 @@ def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
     files = walk.files(*PACKAGES)
     print(f"{files.total()} calls in {len(files)} files, {walk.changes} changes of file")
     assert files.total() <= 24 and len(files) <= 15 and walk.changes <= 15, walk.calls
+
+
+def test_a_part_has_a_ticket_of_its_own_and_gets_all_amendments_in_their_order(
+    host: CoreHost,
+) -> None:
+    requests, taken = host.broker.requests, []
+    tickets = [
+        requests.new_part(lambda answer, number=number: taken.append((number, answer.cluster_id)))
+        for number in range(2)
+    ]
+    assert len({*tickets, requests.next_ticket}) == 3
+
+    def append(text: str) -> Callable[[Any], None]:
+        return lambda answer: setattr(answer, "cluster_id", answer.cluster_id + text)
+
+    for text in "abc":
+        requests.amend(tickets[1], append(text))
+    requests.amend(tickets[0], append("x"))
+    for ticket in tickets:
+        context = RequestContext(ticket, 9, "client", "host", api_key=MetadataRequest.API_KEY)
+        requests.reply_to_part(context, MetadataResponse(cluster_id=""))
+    assert taken == [(0, "x"), (1, "abc")]
 
 
 # --- one at a time ------------------------------------------------------------------------------

@@ -228,9 +228,6 @@ TESTED_AS_A_PART = {
     "coordinator/groups/streams/topology.py": "unit/test_coordinator_topic_plan.py",
     "coordinator/groups/topic_directory.py": "unit/test_coordinator_consumer_group_change.py",
     "coordinator/internal_topics.py": "unit/test_broker_internal_topics.py",
-    "coordinator/transactions/end_txn_answers.py": (
-        "unit/test_coordinator_transaction_coordinator.py"
-    ),
     "coordinator/transactions/fencing.py": "unit/test_coordinator_transaction_coordinator.py",
     "coordinator/transactions/partition_additions.py": (
         "unit/test_coordinator_transaction_coordinator.py"

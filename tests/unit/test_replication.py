@@ -884,7 +884,7 @@ def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
     disk = new_disk()
     disk.mkdir("/x/t-0")
     disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")
-    lost, replica = LostPartitions(disk, "/x", is_copy=True), Replica(disk, "/x")
+    lost, replica = LostPartitions(disk, "/x"), Replica(disk, "/x")
     assert lost.holds_back(Operation(Kind.REMOVE_TREE, "t-0"))
     assert disk.is_dir("/x/t-0")
     for operation in made_again:
@@ -997,6 +997,46 @@ def test_a_directory_whose_mark_a_power_loss_took_does_not_stop_a_return(
         if not loses_power or is_flushed:
             with pytest.raises(LogDirectoryError, match="has lost the directories t-1, wh"):
                 pair.deliver_all()
+            return
+        pair.deliver_all()
+        (aside,) = [name for name in pair.standby_disk.list("/data") if name.endswith("-stray")]
+        assert pair.standby_disk.contents(f"/data/{aside}/00000000000000000000.log") == kept
+        pair.cut()
+    assert not pair.standby_disk.is_dir("/data/t-1")
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_standby(
+    *, loses_power: bool, is_flushed: bool
+) -> None:
+    """No flush had made the leader's directory durable, and its data are those that count. A
+    directory that was flushed survives a power loss of the leader: without it, it was lost
+    otherwise, and the copy may be the last one.
+    """
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.connect()
+    pair.deliver_all()
+    for index in (0, 1):
+        pair.leader.produce("t", (b"%d" % index,), partition=index)
+    if is_flushed:
+        log = pair.leader.broker.topics.partition("t", 1)
+        assert log is not None
+        log.flush()
+        pair.leader.broker.logs.write_checkpoints()
+    pair.deliver_all()
+    pair.cut()
+    kept = pair.standby_disk.contents("/data/t-1/00000000000000000000.log")
+    pair.leader.disk.rmtree("/data/t-1")
+    pair.leader.kill()
+    pair.standby_disk.boots += loses_power
+    for _ in range(2):
+        pair.connect()
+        if not loses_power or is_flushed:
+            with pytest.raises(LogDirectoryError, match="has lost the directories t-1, wh"):
+                pair.deliver_all()
+            assert pair.standby_disk.contents("/data/t-1/00000000000000000000.log") == kept
             return
         pair.deliver_all()
         (aside,) = [name for name in pair.standby_disk.list("/data") if name.endswith("-stray")]

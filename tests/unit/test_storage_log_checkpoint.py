@@ -12,7 +12,11 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
 from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
+from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.recovery import load_log
@@ -96,6 +100,49 @@ def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
         assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {
             f"{base:020d}" for base in (4, 6, 8)
         }
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_damaged(
+    tmp_path: Path, suffix: str
+) -> None:
+    """A power loss may damage all three. A reader of committed records looks at the third alone,
+    which is rebuilt then; look-ups by time would skip the records that the others lack.
+    """
+    config = LogConfig(segment_bytes=6 * len(batch()), index_interval_bytes=0)
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    for number in range(3):
+        log.append(
+            batch(pid=1, epoch=0, seq=number, transactional=True, timestamp=NOW_MS + number),
+            now_ms=NOW_MS,
+        )
+    append_marker(
+        log,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        commit=False,
+        now_ms=NOW_MS + 3,
+    )
+    for number in range(4, 16):
+        log.append(batch(timestamp=NOW_MS + number), now_ms=NOW_MS)
+    manager, log = reopened(manager, config, clean=True)
+    torn = Path(log.directory, f"{0:020d}{suffix}")
+    for path in (torn, torn.with_suffix(".txnindex")):
+        path.write_bytes(path.read_bytes()[:-5])
+    content = torn.read_bytes()
+    for _ in range(2):
+        manager, log = reopened(manager, config, clean=False)
+        data = log.read(
+            0, max_bytes=1 << 20, isolation=Isolation.READ_COMMITTED, min_one_batch=True
+        )
+        assert data.aborted == [AbortedTxn(1, 0)]
+        log.checkpoint()
+        assert not manifest_of(log).knows(torn.name, content)
+    for number in range(16):
+        found = offset_for_timestamp(log, NOW_MS + number)
+        assert found is not None and found.offset == number
 
 
 def written_by(disk: RecordingDisk) -> list[str]:

@@ -14,7 +14,7 @@ from helpers.storage_logs import TOPIC_ID, batch
 
 from barnabas.storage.disk import Data, File
 from barnabas.storage.files.checkpoints import Manifest, SegmentNote
-from barnabas.storage.files.segment_files import INDEX_SUFFIXES
+from barnabas.storage.files.segment_files import INDEX_SUFFIXES, CorruptLog
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 from barnabas.storage.index_cache import IndexCache
@@ -519,6 +519,24 @@ def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
     assert caplog.messages == [
         f"an index of {segment.batches.path('.log')} is missing: they are rebuilt from the log"
     ]
+
+
+def test_what_lies_before_damage_is_found_once_the_index_is_rebuilt(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """The build ends with an error; the indexes cover the batches up to there."""
+    whole = closed_segment(disk, tmp_path)
+    log_path = Path(whole.batches.path(".log"))
+    Path(whole.batches.path(".index")).unlink()
+    data = bytearray(log_path.read_bytes())
+    data[2 * ROW_BYTES + 16] ^= 1  # its magic
+    log_path.write_bytes(data)
+    segment = again(whole)
+    with pytest.raises(CorruptLog):
+        segment.find(whole.base_offset)
+    for number in range(2):
+        place = segment.find(whole.base_offset + number)
+        assert place is not None and place.base_offset == whole.base_offset + number
 
 
 def test_data_behind_the_last_entry_has_no_bound(disk: WatchedDisk, tmp_path: Path) -> None:
