@@ -331,8 +331,8 @@ def load_route(parts: Parts, api: Api) -> Route:
     if not parts.cluster.is_one:
         route = parts.edge.get().around(api, route)
     if parts.access.authorizer is not None:
-        from barnabas.broker.security.asks import GuardParts
         from barnabas.broker.security.authorization import authorized
+        from barnabas.broker.security.guard_steps import GuardParts
 
         of_guards = GuardParts(
             parts.access, parts.requests, parts.wide, parts.topics, parts.config.release

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.security import guards, share_guards, streams_guards
 from barnabas.broker.security.acls import Operation, ResourceType
-from barnabas.broker.security.asks import (
+from barnabas.broker.security.guard_steps import (
     Ask,
     Case,
     GuardParts,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
-from barnabas.broker.security.asks import NO_ID, NOT_ASKED, Case, each, parted, whole
+from barnabas.broker.security.guard_steps import NO_ID, NOT_ASKED, Case, each, parted, whole
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.outbox import Answer
 from barnabas.broker.security.acls import FAILED, Operation, ResourceType
-from barnabas.broker.security.asks import NO_ID, Case, parted
+from barnabas.broker.security.guard_steps import NO_ID, Case, parted
 from barnabas.protocol.messages import (
     alter_share_group_offsets,
     delete_share_group_offsets,

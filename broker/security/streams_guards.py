@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.outbox import Answer
 from barnabas.broker.security.acls import FAILED, Operation, ResourceType
-from barnabas.broker.security.asks import Case
+from barnabas.broker.security.guard_steps import Case
 from barnabas.broker.streams_topics import check_names, names_of
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import streams_group_describe
