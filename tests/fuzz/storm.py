@@ -29,7 +29,7 @@ from barnabas.broker.outbox import CloseReason
 from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
@@ -478,8 +478,8 @@ class Storm:
 
     def check_restarts(self, scratch: Path) -> None:
         """It starts again from a copy of its directory as it is now (a kill), and after a clean
-        stop, with equal state; but a start after a kill sets offsets back that a client has
-        committed beyond the end of a log.
+        stop, with equal state; but a start after a kill sets offsets and share groups back that a
+        client has moved beyond the end of a log.
         """
         self.take_back_offsets_beyond_logs()
         before = state_of(self.broker)
@@ -492,7 +492,7 @@ class Storm:
         differences("after a clean stop", before, state_of(self.broker))
 
     def take_back_offsets_beyond_logs(self) -> None:
-        """A client commits what each log has, where it had committed more."""
+        """A client commits what each log has, where it had committed more; share groups likewise."""
         groups, topics = self.broker.groups, self.broker.topics
 
         def log_end(topic: str, index: int) -> int | None:
@@ -503,6 +503,8 @@ class Storm:
         if rows:
             self.parts.group_runtime.run(groups.reset_offsets(rows), self.now_ms)
             self.flush()
+        if topics.logs_of(SHARE_STATE_TOPIC):
+            self.broker.shares.get().set_back(self.now_ms)
 
 
 def content(piece: Piece) -> bytes:

@@ -29,11 +29,14 @@ TAKEN = "FileAlreadyExistsException"
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session whose umask gives files another mode than Hadoop's chmod does, which is 0644."""
+    """A session whose Java has an umask that gives files another mode than Hadoop's chmod does,
+    which is 0644.
+    """
     try:
         prepare()
     except MissingRequirementError as error:
         pytest.skip(str(error))
+    _end_java()  # that of earlier tests has another umask
     before = os.umask(0o077)
     try:
         session = local_session(
@@ -45,6 +48,18 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
     finally:
         os.umask(before)
+        _end_java()
+
+
+def _end_java() -> None:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(60)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 class Files:
