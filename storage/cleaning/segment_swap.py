@@ -319,12 +319,16 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
             _swap_path(directory, base_offset, LOG_SUFFIX),
         )
         _complete(disk, directory, base_offset)
-    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-    for name in (*swaps, MANIFEST_NAME + REPLACING_SUFFIX):
+    left = [
+        name
+        for name in names
+        if name.endswith(SWAP_SUFFIX) or name == MANIFEST_NAME + REPLACING_SUFFIX
+    ]
+    for name in left:
         disk.unlink(f"{directory}/{name}")
     if bases:
         disk.fsync_dir(directory)
-    return disk.list(directory) if swaps else names
+    return disk.list(directory) if left else names
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
