@@ -15,7 +15,7 @@ they are full.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
@@ -66,7 +66,6 @@ class Compaction:
     ) -> None:
         self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
         self._syncs, self._is_storing, self._store_error = syncs, False, ""
-        self._is_complete = False  # whether the last segments were all swapped in
         self._cleaned_to = self._load()
         self._under_way: Log | None = None
         self._job: CleanJob | None = None
@@ -135,7 +134,7 @@ class Compaction:
     def _swap(self, now_ms: int) -> None:
         """Swap in a few of the new segments; with the last one the cleaning is finished."""
         # the cleaner's thread has imported it: a start does without it
-        from barnabas.storage.cleaning.segment_swap import discard_result
+        from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names, swap_in
 
         log, job, result = self._under_way, self._job, self._result
         assert log is not None and job is not None and result is not None
@@ -153,34 +152,19 @@ class Compaction:
             self._syncs.run(self._storing(), now_ms, self._on_stored)
             return
         first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
-        self._is_storing = True
-        self._syncs.run(self._swapping(log, first, now_ms), now_ms, self._on_swapped)
-
-    def _swapping(self, log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> SyncSteps:
-        from barnabas.storage.cleaning.segment_swap import swap_in
-
         try:
-            self._is_complete = yield from swap_in(
-                log, segments, now_ms, lambda: self._is_wanted(log)
-            )
+            complete = swap_in(log, first, now_ms)
         except NotWrittenError as error:
-            self._store_error = str(error)
-
-    def _on_swapped(self, now_ms: int) -> None:
-        from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names
-
-        self._is_storing = False
-        log, result = self._under_way, self._result
-        assert log is not None and result is not None
-        if self._store_error or not self._is_wanted(log):
-            self._swap(now_ms)  # which drops the rest
+            discard_result(log, self._rest)
+            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
+            self._end(now_ms)
             return
         if has_swap_names(log):
             self._with_swap_names[TopicPartition(log.topic, log.partition)] = log
-        if self._is_complete and self._rest:
+        if complete and self._rest:
             self._next_ms = now_ms
             return
-        if self._is_complete:
+        if complete:
             self._cleaned_to[log.topic, log.partition] = result.next_dirty_offset
             self._try_write()
         else:

@@ -5,8 +5,7 @@ Steps, in this order; a file system keeps the order of renames in a directory:
     1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
     2  snapshots of producers within the cleaned part are removed (they may have open transactions
        whose markers were removed)
-    3  the manifest for the state after step 4 is written, and made durable with the directory;
-       again, if the log has written its own, or has deleted segments, while the disk was busy
+    3  the manifest for the state after step 4 is written, and made durable with the directory
     4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
        again `.log` last. Without space for a name the files keep the suffix `.swap` and are read
        so, until `try_rename_rest` or a start renames them
@@ -25,20 +24,13 @@ later ones are dropped while the old segments exist, and otherwise the log is ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment, cleaned_path, discard
-from barnabas.storage.disk import (
-    REPLACING_SUFFIX,
-    DirectorySync,
-    FileSync,
-    NotWrittenError,
-    is_out_of_resources,
-    not_written,
-)
+from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     CorruptCheckpoint,
@@ -60,7 +52,7 @@ from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.log.segment import Segment
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, Syncable
+    from barnabas.storage.disk import Disk
     from barnabas.storage.log.log import Log
 
 _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
@@ -68,66 +60,18 @@ _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 logger = logging.getLogger(__name__)
 
 
-def swap_in(
-    log: Log,
-    segments: Sequence[CleanedSegment],
-    now_ms: int,
-    is_wanted: Callable[[], bool] = lambda: True,
-) -> Generator[Sequence[Syncable], None, bool]:
-    """Replace the old segments by the new ones, in steps.
+def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
+    """Replace the old segments by the new ones.
 
     Takes:  segments, all or the next few of a job of this log. Segments may have been rolled or
-            deleted since, and may be between the steps. is_wanted, whether the log still is, and is
-            compacted; asked after each wait.
+            deleted since.
     Gives:  whether all were used; otherwise the rest of the job has to be dropped. A group that has
             lost some of its segments meanwhile is dropped, and so are all later groups; a group
             that was deleted as a whole is skipped.
     Raises: NotWrittenError if steps 1 to 3 find no disk space: no segment is used, and the files
             are removed. OSError, which is fatal.
     """
-    complete, taken = _usable(log, segments)
-    try:
-        _rename_all(log, taken)
-        while taken:
-            log.snapshots.drop_below(_end_of(log, taken[-1]))
-            log.checkpoint()
-            path = f"{log.directory}/{MANIFEST_NAME}"
-            before = log.disk.read(path)
-            manifest = _manifest_after(log, before, taken)
-            after = manifest.encode()
-            log.disk.write_atomic(path + REPLACING_SUFFIX, after, sync=False)
-            yield [FileSync(log.disk, path + REPLACING_SUFFIX)]
-            if is_wanted() and log.disk.read(path) == before:
-                log.disk.rename(path + REPLACING_SUFFIX, path)
-                yield [DirectorySync(log.disk, log.directory)]
-            if not is_wanted():
-                discard_result(log, taken)
-                return False
-            is_whole, still = _usable(log, taken)
-            complete = complete and is_whole
-            if still == taken and log.disk.read(path) == after:
-                break
-            # the log has written another manifest since, or has deleted segments
-            taken = still
-            if not taken:
-                log.checkpoint()
-    except OSError as error:
-        if not isinstance(not_written(error), NotWrittenError):
-            raise
-        _undo(log, taken)
-        raise not_written(error) from error
     present = {segment.base_offset: segment for segment in log.segments[:-1]}
-    for cleaned in taken:
-        old = [present[base_offset] for base_offset in cleaned.replaces]
-        _replace(log, cleaned, old, manifest, now_ms)
-    return complete
-
-
-def _usable(log: Log, segments: Sequence[CleanedSegment]) -> tuple[bool, list[CleanedSegment]]:
-    """Whether all of the job can be used, and the new segments that are used; the files of the
-    others are removed.
-    """
-    present = {segment.base_offset for segment in log.segments[:-1]}
     taken: list[CleanedSegment] = []
     complete = True
     for cleaned in segments:
@@ -135,15 +79,35 @@ def _usable(log: Log, segments: Sequence[CleanedSegment]) -> tuple[bool, list[Cl
         complete = complete and left in (0, len(cleaned.replaces))
         if complete and left:
             taken.append(cleaned)
-    for cleaned in reversed([one for one in segments if one not in taken]):
-        _remove_swap(log, cleaned)
-    return complete, taken
+        else:
+            discard(log.disk, log.directory, cleaned.base_offset)
+    if taken:
+        try:
+            _rename_all(log, taken)
+            log.snapshots.drop_below(_end_of(log, taken[-1]))
+            log.checkpoint()
+            manifest = _manifest_after(log, taken)
+        except OSError as error:
+            if not isinstance(not_written(error), NotWrittenError):
+                raise
+            _undo(log, taken)
+            raise not_written(error) from error
+        for cleaned in taken:
+            _replace(
+                log,
+                cleaned,
+                [present[base_offset] for base_offset in cleaned.replaces],
+                manifest,
+                now_ms,
+            )
+    return complete
 
 
 def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
     """Remove the files of a job: its log was deleted, or is no longer compacted."""
     if log.disk.is_dir(log.directory):
-        _undo(log, segments)
+        for cleaned in segments:
+            discard(log.disk, log.directory, cleaned.base_offset)
 
 
 def _end_of(log: Log, cleaned: CleanedSegment) -> int:
@@ -168,25 +132,21 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
-    """Remove the files of step 1, the last group first: so a kill leaves a state that step 1 may
-    leave.
+    """Remove the files of step 1, each `.log.swap` before its indexes, the last group first: so a
+    kill leaves a state that step 1 may leave.
     """
-    log.disk.unlink(f"{log.directory}/{MANIFEST_NAME}{REPLACING_SUFFIX}")
     for cleaned in reversed(taken):
-        _remove_swap(log, cleaned)
+        for suffix in reversed(_LOG_LAST):
+            log.disk.unlink(_swap_path(log.directory, cleaned.base_offset, suffix))
+        discard(log.disk, log.directory, cleaned.base_offset)
 
 
-def _remove_swap(log: Log, cleaned: CleanedSegment) -> None:
-    """Remove the files of one group, `.log.swap` before its indexes."""
-    for suffix in reversed(_LOG_LAST):
-        log.disk.unlink(_swap_path(log.directory, cleaned.base_offset, suffix))
-    discard(log.disk, log.directory, cleaned.base_offset)
-
-
-def _manifest_after(log: Log, before: bytes, taken: Sequence[CleanedSegment]) -> Manifest:
-    manifest = Manifest.decode(before)
+def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
+    path = f"{log.directory}/{MANIFEST_NAME}"
+    manifest = Manifest.decode(log.disk.read(path))
     for cleaned in taken:
         _note(log.disk, log.directory, manifest, cleaned.base_offset, _end_of(log, cleaned))
+    log.disk.write_atomic(path, manifest.encode())
     return manifest
 
 
@@ -319,16 +279,12 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
             _swap_path(directory, base_offset, LOG_SUFFIX),
         )
         _complete(disk, directory, base_offset)
-    left = [
-        name
-        for name in names
-        if name.endswith(SWAP_SUFFIX) or name == MANIFEST_NAME + REPLACING_SUFFIX
-    ]
-    for name in left:
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for name in swaps:
         disk.unlink(f"{directory}/{name}")
     if bases:
         disk.fsync_dir(directory)
-    return disk.list(directory) if left else names
+    return disk.list(directory) if swaps else names
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:

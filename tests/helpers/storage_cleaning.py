@@ -4,13 +4,11 @@ found in a log then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from barnabas.protocol.records import BatchHeader, records_of
-from barnabas.storage.cleaning import segment_swap
-from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, plan
 from barnabas.storage.cleaning.cleaner import clean
+from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Disk
 from barnabas.storage.log.log import Log
@@ -62,18 +60,6 @@ def compact(
     if manager.lacks_recovery_point(log, job.end_offset):
         manager.write_checkpoints()
     return result.next_dirty_offset if swap_in(log, result.segments, now_ms) else cleaned_to
-
-
-def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
-    """All steps of a swap, with their fsyncs, in one call."""
-    steps = segment_swap.swap_in(log, segments, now_ms)
-    while True:
-        try:
-            files = next(steps)
-        except StopIteration as end:
-            return bool(end.value)
-        for file in files:
-            file.fsync()
 
 
 def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:

@@ -45,6 +45,8 @@ KNOWN_SYNCS = {
     # no other request sees a log's raised start before a power loss can no longer take it back
     ("storage/directory/offset_checkpoints.py", "write"): "log starts, which DeleteRecords or "
     "retention raised",
+    # the segments that it names get their names next, and those that they replace go
+    ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
     # no batch may have an epoch that a power loss lets a start give again
     (
         "storage/directory/log_manager.py",

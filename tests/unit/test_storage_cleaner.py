@@ -20,7 +20,6 @@ from helpers.storage_cleaning import (
     markers,
     put,
     put_many,
-    swap_in,
 )
 from helpers.storage_logs import (
     NOW_MS,
@@ -46,9 +45,9 @@ from barnabas.protocol.records import (
     encode_batch,
     records_of,
 )
-from barnabas.storage.cleaning import segment_swap
 from barnabas.storage.cleaning.clean_plan import assess, is_due
 from barnabas.storage.cleaning.cleaner import _places, clean
+from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
@@ -828,62 +827,6 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
         put(log, b"k", b"w")
     assert swap_in(log, result.segments, NOW_MS)
     assert offsets(log) == [2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("at", [0, 1])
-@pytest.mark.parametrize(
-    "meanwhile",
-    ["nothing", "a checkpoint", "a roll", "a deletion", "all deleted", "another policy"],
-)
-def test_what_is_done_with_a_log_while_a_swap_waits_for_the_disk_holds(
-    tmp_path: Path, meanwhile: str, at: int
-) -> None:
-    """The manifest that the old segments go by is the one on the disk, whoever wrote others."""
-    manager, log = compacted_log(tmp_path, segment_bytes=230)
-    for number in range(30):
-        put(log, b"%d" % (number % 3), b"v")
-    log.flush()
-    job = job_of(log)
-    assert job is not None
-    result = clean(manager.disk, job)
-    wanted = [True]
-    steps = segment_swap.swap_in(log, result.segments, NOW_MS, lambda: wanted[0])
-    waits = 0
-    while True:
-        try:
-            files = next(steps)
-        except StopIteration as end:
-            complete = end.value
-            break
-        for file in files:
-            file.fsync()
-        assert len(values_of(log)) >= 3, "it serves readers"
-        if waits == at:
-            if meanwhile == "a checkpoint":
-                log.checkpoint()
-            elif meanwhile == "a roll":
-                for _ in range(9):
-                    put(log, b"later", b"w")
-            elif "delet" in meanwhile:
-                end_offset = log.segments[-1].base_offset
-                log.delete_records_before(4 if meanwhile == "a deletion" else end_offset)
-                log.delete_old_segments(NOW_MS)
-            elif meanwhile == "another policy":
-                wanted[0] = False
-        waits += 1
-    is_again = meanwhile in ("a roll", "a deletion") or (meanwhile == "a checkpoint" and at)
-    assert (waits > 2) is bool(is_again)
-    assert not list(tmp_path.glob("t-0/*.cleaned")) + list(tmp_path.glob("t-0/*.swap"))
-    assert not list(tmp_path.glob("t-0/*.new"))
-    assert complete is (meanwhile != "another policy")
-    left = values_of(log)
-    if complete and meanwhile != "all deleted":
-        assert sorted(offset for offset in left if offset < job.end_offset) == list(
-            range(job.end_offset - 3, job.end_offset)
-        )
-    for is_clean in (False, True):
-        manager, log = reopened(manager, log.config, clean=is_clean)
-        assert values_of(log) == left
 
 
 @pytest.mark.parametrize("start", [3, 4, 7])

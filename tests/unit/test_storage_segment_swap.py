@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 from helpers.recording_disk import RecordingDisk
-from helpers.storage_cleaning import swap_in
 from helpers.storage_kafka_log import TXN_END, kafka_log
 from helpers.storage_logs import TOPIC_ID
 
 from barnabas.protocol.records import HEADER_SIZE, computed_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment
-from barnabas.storage.cleaning.segment_swap import complete_swaps, discard_result
+from barnabas.storage.cleaning.segment_swap import complete_swaps, discard_result, swap_in
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
 from barnabas.storage.files.segment_files import CorruptLog
