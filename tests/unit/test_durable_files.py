@@ -37,6 +37,7 @@ PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_co
 # where another test sees it: a start after a power loss, or the order of the steps
 SEEN_ELSEWHERE = {
     "broker/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
+    "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
     "storage/cleaning/segment_swap.py:_complete": "unit/test_storage_segment_swap.py",
     "storage/directory/offset_checkpoints.py:write": "unit/test_storage_offset_checkpoints.py",
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.storage_cleaning import COMPACTED, batches_of, job_of, swap_in
+from helpers.storage_cleaning import COMPACTED, batches_of, job_of
 from helpers.storage_logs import (
     NOW_MS,
     SECOND_MS,
@@ -21,6 +21,7 @@ from helpers.storage_logs import (
 )
 
 from barnabas.storage.cleaning.cleaner import clean
+from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
