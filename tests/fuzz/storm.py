@@ -492,7 +492,7 @@ class Storm:
         differences("after a clean stop", before, state_of(self.broker))
 
     def take_back_offsets_beyond_logs(self) -> None:
-        """A client commits what each log has, where it had committed more; share groups likewise."""
+        """A client commits what each log has, where it had more; share groups likewise."""
         groups, topics = self.broker.groups, self.broker.topics
 
         def log_end(topic: str, index: int) -> int | None:
