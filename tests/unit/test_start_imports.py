@@ -25,7 +25,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 916_000  # of source, in an empty directory
+MOST_BYTES_OF_OURS = 915_000  # of source, in an empty directory
 NOT_AT_START = (
     # the standard library: each took a hundredth of the start or more, or comes with one that did
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",

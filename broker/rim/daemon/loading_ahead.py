@@ -55,10 +55,6 @@ class LoadingAhead:
         self._before_s = 0.0
         self._begin()
 
-    @property
-    def is_done(self) -> bool:
-        return not self._left
-
     def _begin(self) -> None:
         """Watch whether the next window is idle."""
         self._before_s = self._cpu_s()

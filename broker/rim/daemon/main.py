@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
+        if arguments[:1] == ["start"]:
+            raise  # perhaps of another pipe or connection
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 1)  # the interpreter flushes there when it ends
         return CLOSED_OUTPUT

@@ -227,7 +227,7 @@ def _import_ahead(broker: Broker) -> None:
 
 
 def _load_ahead(server: Server, loop: asyncio.AbstractEventLoop) -> None:
-    """Begin to import for the first requests; the worker also imports the part that does it."""
+    """Begin to import for the first requests; the worker imports that module, too."""
 
     def begin(_: None, now_ms: int) -> None:
         from barnabas.broker.rim.daemon.loading_ahead import LoadingAhead
