@@ -510,7 +510,8 @@ class TransactionCoordinator(TransactionDeadlines):
         try:
             if context.api_version < END_GIVES_EPOCH:
                 transaction = fencing.require_current(found, name, producer)
-                code = code if is_ending else code_of_version_1(transaction.state, commit)
+                if not is_ending:
+                    code = code_of_version_1(transaction.state, commit)
             elif not is_ending:  # else the producer may have the id or epoch of after the end
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
