@@ -102,6 +102,9 @@ public class LocalCheckpointFileManager extends {BASE_CLASS} {{
 def use_quick_checkpoints(session: SparkSession) -> None:
     """Let a session write its checkpoints without processes, unless another manager is set.
 
+    Takes:  a session with a JVM of its own on this machine, not one of Spark Connect.
+    After:  its queries use LOCAL_CLASS, if the setting FILE_MANAGER was not set.
+
     If the class cannot be compiled or loaded, Spark's own default remains, which is slow and right.
     Spark's FileSystemBasedCheckpointFileManager is no substitute, although it is quicker: on a
     local disk it does not replace a file, as a repeated batch has to do with its state (Hive's
