@@ -87,10 +87,11 @@ def pytest_collection() -> Generator[None, object, object]:
     that no collection of garbage has to go through. Without it each takes a second.
     """
     gc.disable()
-    answer = yield
-    gc.freeze()
-    gc.enable()
-    return answer
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 loop_watchdog.start_watching()
