@@ -87,7 +87,7 @@ def shop() -> Iterator[Shop]:
 def browser() -> Iterator[Any]:
     """Chromium, without a window."""
     if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+        pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

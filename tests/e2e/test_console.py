@@ -1,7 +1,7 @@
 """The console in a real browser: what a person sees of transactions, by mouse, by keyboard and by a
 screen reader's rules; and who may ask its endpoint.
 
-It needs Debian's `chromium` (`.ci/run` installs it); nothing is downloaded.
+helpers/console_page.py says which browser it needs.
 """
 
 from __future__ import annotations

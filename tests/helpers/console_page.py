@@ -1,6 +1,7 @@
 """A broker with a console, its page in a real browser, and what went wrong in it.
 
-It needs Debian's `chromium` (`.ci/run` installs it); nothing is downloaded.
+It needs Debian's `chromium-headless-shell` (`.ci/run` installs it) or `chromium`; nothing is
+downloaded. Both draw alike; the first opens a page with a third of the second's CPU time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas import LocalBroker
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = (
+    shutil.which("chromium-headless-shell")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+)
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
