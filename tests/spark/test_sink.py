@@ -8,6 +8,7 @@ import datetime
 import re
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -302,6 +303,23 @@ def test_a_write_with_an_id_is_done_once(
     assert len(values_of(broker.bootstrap_servers, topic)) == 4
     write(frame.limit(0), broker.bootstrap_servers, topic)
     assert len(values_of(broker.bootstrap_servers, topic)) == 4
+
+
+def test_threads_of_a_program_write_once_the_session_is_active_in_them(
+    spark: SparkSession, broker: LocalBroker, topic: str
+) -> None:
+    """As docs/TROUBLESHOOTING.md has it."""
+    frames = [spark.createDataFrame([(name,)], "value string") for name in ("a", "b")]
+
+    def write_one(frame: DataFrame) -> None:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            write(frame, broker.bootstrap_servers, topic)
+        spark.createDataFrame([], "a int")
+        write(frame, broker.bootstrap_servers, topic)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write_one, frames))
+    assert sorted(values_of(broker.bootstrap_servers, topic)) == [b"a", b"b"]
 
 
 def test_writes_without_an_id_leave_no_group_and_no_file(
