@@ -40,12 +40,15 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.java_options())
 # each other. Single tests of the simulator are the last, so that all processes end at one time.
 ORDER = ("java", "e2e", "spark", "examples", "property", "unit", "sim")
 # They run Spark in the process of the tests, where Java starts once and is warm for all that come
-# after: one piece of work, not five.
+# after: one piece of work, not eight.
 ONE_JAVA = (
     "examples/test_guarantees_spark.py",
     "examples/test_page_views.py",
     "spark/test_batch_read.py",
     "spark/test_sink.py",
+    "spark/test_sink_by_tasks.py",
+    "spark/test_sink_identity.py",
+    "spark/test_stream_conditions.py",
     "spark/test_stream_read.py",
 )
 # Their tests have nothing in common, and are minutes together: each is a piece.
