@@ -115,6 +115,14 @@ class Publisher:
     ) -> None:
         self.close()
 
+    def renew(self, buffer_bytes: int) -> None:
+        """Close all connections but idle ones with buffers up to this size. Those to the
+        coordinators of the tasks' transactions are closed, too.
+        """
+        if self._producer is not None:
+            self._producer.keep_idle(buffer_bytes)
+        self._forget_coordinators()
+
     def close(self) -> None:
         """Close all connections; the publisher can be used again."""
         if self._producer is not None:

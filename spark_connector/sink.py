@@ -79,7 +79,11 @@ from barnabas.spark_connector.spool_directory import (
     private_directory,
 )
 from barnabas.spark_connector.task_parts import NO_RUN, TaskParts, run_token
-from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
+from barnabas.spark_connector.task_process import (
+    driver_publisher,
+    exempt_modules_from_collection,
+    task_client,
+)
 from barnabas.spark_connector.task_producer import TaskWriter, open_task_writer
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, TaskTransaction
 from barnabas.spark_connector.transactional_ids import TransactionalIds
@@ -376,10 +380,12 @@ class _Writer:
         Raises: SinkError.
         """
         write_id = self.write_id_of(messages)
+        driver_id = self.driver_id_of(write_id)
+        options = self.options
         try:
-            with Publisher(self.options.client, self.options.publish) as publisher:
+            with driver_publisher(options.client, options.publish, driver_id) as publisher:
                 done = publisher.commit_once(
-                    transactional_id=self.driver_id_of(write_id),
+                    transactional_id=driver_id,
                     group_id=self.group_name(write_id),
                     batch_id=batch_id,
                     metadata=note.to_text(),

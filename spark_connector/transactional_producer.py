@@ -713,6 +713,13 @@ class TransactionalProducer:
 
     # --- connections
 
+    def keep_idle(self, buffer_bytes: int) -> None:
+        """Close all connections but idle ones with buffers up to this size. Coordinators and
+        leaders stay known.
+        """
+        self._connections.after_fork()
+        self._connections.keep_idle(buffer_bytes)
+
     def forget_connections(self) -> None:
         """Close all connections, and look up leaders and coordinators again.
 

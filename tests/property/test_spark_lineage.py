@@ -414,6 +414,7 @@ class Lineages(RuleBasedStateMachine):
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
             (sink, "Publisher", lambda *_: self._publisher()),
+            (sink, "driver_publisher", lambda *_: self._publisher()),
             (sink, "Checkpoint", StepwiseCheckpoint),
             (sink, "_without_traceback", SinkError),
         ):

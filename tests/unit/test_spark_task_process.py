@@ -12,14 +12,24 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeCluster
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector import task_process
 from barnabas.spark_connector.connection import METADATA
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import Publication, PublishError, PublishSettings
 from barnabas.spark_connector.task_process import (
     FREEZES,
     MOST_CLIENTS,
+    MOST_PUBLISHERS,
+    driver_publisher,
     exempt_modules_from_collection,
     task_client,
 )
@@ -32,6 +42,8 @@ def collections_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for client in task_process._process.clients.values():
         client.close()
+    for publisher in task_process._process.publishers.values():
+        publisher.close()
 
 
 def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
@@ -117,3 +129,83 @@ def test_few_clients_are_kept() -> None:
                 client.partitions_of(["t"])
         kept = [options.client_id for options in task_process._process.clients]
         assert kept == [f"spark-{nth}" for nth in range(2, MOST_CLIENTS + 2)]
+
+
+# --- the driver's publisher
+
+
+def publish(cluster: FakeCluster, batch_id: int, name: str = "query") -> Publication:
+    """One micro-batch of one record."""
+    data = encode_batch([NewRecord(None, b"%d" % batch_id, 1)], transactional=True)
+    settings = PublishSettings(delivery_timeout_ms=600_000)
+    with driver_publisher(options_of(cluster), settings, name) as publisher:
+        return publisher.commit_once(
+            transactional_id=name,
+            group_id=name,
+            batch_id=batch_id,
+            metadata="m",
+            record_batches=lambda: [EncodedRecordBatch("t", 0, 1, data)],
+        )
+
+
+def test_a_batch_uses_the_connections_coordinators_and_leaders_of_the_one_before_it() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        publish(cluster, 0)
+        asked = [
+            cluster.asked(kind)
+            for kind in (ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest)
+        ]
+        for batch_id in (1, 2):
+            assert publish(cluster, batch_id).attempts == 1
+        assert asked == [
+            cluster.asked(kind)
+            for kind in (ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest)
+        ]
+        assert cluster.values("t", 0) == [b"0", b"1", b"2"] and cluster.offsets == {"query": 3}
+
+
+def test_each_batch_fences_the_drivers_before_it() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        for batch_id in range(3):
+            publish(cluster, batch_id)
+        assert cluster.asked(InitProducerIdRequest) == cluster.asked(EndTxnRequest) == 3
+
+
+def test_a_batch_looks_again_for_leaders_that_moved() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        publish(cluster, 0)
+        left = [Code.NOT_LEADER_OR_FOLLOWER]
+        cluster.disturb = lambda node, request: (
+            left.pop() if isinstance(request, ProduceRequest) and left else None
+        )
+        before = cluster.asked(MetadataRequest)
+        assert publish(cluster, 1).attempts == 2
+        assert cluster.asked(MetadataRequest) > before
+        assert cluster.values("t", 0) == [b"0", b"1"]
+
+
+def test_connections_that_the_broker_closed_between_batches_are_made_again() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        publish(cluster, 0)
+        cluster.hang_up()
+        assert publish(cluster, 1).attempts == 1
+        assert cluster.values("t", 0) == [b"0", b"1"]
+
+
+def test_nothing_is_kept_of_a_batch_that_failed() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        publish(cluster, 0)
+        cluster.disturb = lambda node, request: (
+            Code.TOPIC_AUTHORIZATION_FAILED if isinstance(request, ProduceRequest) else None
+        )
+        with pytest.raises(PublishError, match="TOPIC_AUTHORIZATION_FAILED"):
+            publish(cluster, 1)
+        assert task_process._process.publishers == {}
+
+
+def test_few_publishers_are_kept() -> None:
+    with FakeCluster({"t": 1}, nodes=1) as cluster:
+        for nth in range(MOST_PUBLISHERS + 2):
+            publish(cluster, 0, f"query-{nth}")
+        kept = [name for _, _, name in task_process._process.publishers]
+        assert kept == [f"query-{nth}" for nth in range(2, MOST_PUBLISHERS + 2)]
