@@ -1,4 +1,4 @@
-"""Keys and values that schemas decode for the console, by a process and a small registry."""
+"""Keys and values that the console decodes by schemas, in a process, with a small registry."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_each_kind_is_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
         wire_format.header(proto, (1,)) + b"\x0a\x03tea",
         wire_format.header(schema) + b'{"a": 1}',
     ]
-    # Each in a request of its own: a request's time is bounded, and the first of each kind loads a
-    # library.
+    # Each value has its own request: a request's time is bounded, and the first value of each kind
+    # loads a library.
     assert [decoder.decode([part])[0] for part in data] == [
         Decoded(avro, "AVRO", '{"id": 7, "item": "tea"}'),
         Decoded(proto, "PROTOBUF", '{"name": "tea"}'),

@@ -1,4 +1,4 @@
-"""Counts by the names of their metrics; which names may be counted says the table of metrics."""
+"""Counters by the names of their metrics; the table of metrics lists the valid names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_a_count_is_kept_by_its_labels() -> None:
 
 
 def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere() -> None:
-    """A count by a misspelt name would be shown nowhere, and a row without a count stays at 0."""
+    """A count under a misspelt name would be shown nowhere, and a row without a count
+    stays at 0.
+    """
     call = re.compile(r'counters\.add\(\s*"(\w+)"')
     counted = {name for path in BROKER.rglob("*.py") for name in call.findall(path.read_text())}
     counted |= {what.value[0] for what in Counted}  # which GroupRuntime adds
