@@ -353,8 +353,8 @@ def test_a_new_session_that_followed_keeps_its_epoch() -> None:
 
 
 def hanging() -> tuple[DiskBroker, Inode]:
-    """After a power loss that kept a batch, and not the record that its partition was added; and
-    the partition's file.
+    """A broker after a power loss that kept a batch but not the record that added its partition,
+    and the file of the partition.
     """
     b = DiskBroker()
     b.topic("t")
@@ -372,13 +372,17 @@ def hanging() -> tuple[DiskBroker, Inode]:
 
 
 def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
-    """Else another power loss would open it again, for the producer's next transaction."""
+    """Otherwise another power loss would open the transaction again, as part of the producer's next
+    one.
+    """
     _, inode = hanging()
     assert inode.synced == len(inode.data)
 
 
 def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """On several partitions, by several producers, beside what its coordinator knows."""
+    """Open transactions on several partitions, by several producers, beside a transaction that the
+    coordinator knows.
+    """
     b = DiskBroker()
     b.topic("t", 3)
     producers = [Producer(b, f"txn-{number}") for number in range(3)]
@@ -402,7 +406,7 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
     b = DiskBroker()
     b.topic("t")
     Producer(b, "txn").send("t", 0, b"a")
-    p = Producer(b, "txn")  # which aborts what is open
+    p = Producer(b, "txn")  # its InitProducerId aborts the open transaction
     assert p.add("t", 0) == 0
     log = b.broker.topics.partition("t", 0)
     assert log is not None
@@ -449,8 +453,8 @@ def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
 
 @pytest.mark.parametrize("commits", range(3, 13))
 def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
-    """Commits in a row with a turn-over every few: whenever the power goes, all that was answered
-    is there.
+    """Several commits, with a new journal every few: all answered commits survive a power loss at
+    any time.
     """
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
     assert p.end(True) == 0
@@ -470,7 +474,7 @@ def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> Non
 
 
 def test_damage_of_an_earlier_frame_ends_the_start() -> None:
-    """Four commits; the first frame of their journal is damaged; then the power goes."""
+    """Four commits; the first frame of their journal is damaged; then a power loss."""
     b, p = ready()
     for value in (b"b", b"c", b"d", b"e"):
         p.send("t", 0, value)
@@ -486,7 +490,7 @@ def test_a_commit_that_was_asked_for_in_time_does_not_time_out_behind_a_flush() 
     p = Producer(b, "late", timeout_ms=5000)
     p.send("t", 0, b"c")
     b.hold_flushes()
-    other.start_end(True)  # its flush is under way, and does not end yet
+    other.start_end(True)  # its flush is running and does not end yet
     b.tick(4999)
     p.start_end(True)
     b.tick(1)

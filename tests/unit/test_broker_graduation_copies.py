@@ -1,4 +1,6 @@
-"""A copy for Kafka: closed segments may be one file with two names; what is written to is not."""
+"""A copy for Kafka: a closed segment may be a hard link; files that are still written to are
+copied.
+"""
 
 from __future__ import annotations
 
