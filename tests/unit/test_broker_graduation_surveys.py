@@ -150,7 +150,9 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
 
 
 def test_a_standbys_copy_is_for_a_broker_to_go_on_from_first(disk: SimDisk) -> None:
-    """A start turns it into a broker's directory, since the leader may have acknowledged more."""
+    """The leader may have acknowledged more than the copy has; only a start of the broker then
+    fences producers and aborts open transactions.
+    """
     RunNote(disk, DATA).write()
     StandbyNote(disk, DATA).write_following(AnswersWait.NEVER)
     with pytest.raises(UncleanError, match="was a standby's"):

@@ -84,14 +84,14 @@ def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
         (r"RULE:CN=(\w+)/$1/", "adm\u0456n", None),
         (r"RULE:CN=(\w+)/$1/", "admin\xa0", None),
         ("RULE:CN=(.*)/$1/", "a\x85b", None),
-        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll finds the empty text at the end, too
+        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll also matches the empty text at the end
         ("RULE:(.*)/$1/", "ab", "CN=ab"),
         ("RULE:CN=a|CN=ab/x/", "ab", "xb"),
         ("RULE:CN=(.*?)/$1!/", "ab", "!ab"),
         ("RULE:CN=(.*)/$12/", "a", "a2"),
         ("RULE:CN=(.*)/$2/", "a", "$2"),
         ("RULE:CN=(.*)/$0/", "a", "CN=a"),
-        ("RULE:(.*?)//", "ab", "CN=ab"),  # behind an empty match one letter is passed over
+        ("RULE:(.*?)//", "ab", "CN=ab"),  # after an empty match one letter is skipped
         ("RULE:(.*?)/!/", "ab", "!C!N!=!a!b!"),
         ("RULE:([^,]*?)$/$1!/", "a\r", "CN=a!!\r!"),
         (r"RULE:(.*?)\Z(\r|\n)*/$1/", "a\r\n", "CN=a"),
@@ -114,14 +114,16 @@ def test_rules_make_the_names_that_java_makes(rule: str, name: str, made: str | 
 
 @pytest.mark.parametrize("replacement", ["$1", "$0$12", "$", "a$ b", "${n}", "$\u0661", "a\\"])
 def test_replacements_that_java_has_not_are_refused(replacement: str) -> None:
-    """Apache Kafka ends each connection that such a rule matches."""
+    """Apache Kafka closes each connection that such a rule matches."""
     with pytest.raises((MappingError, ValueError)):
         PrincipalMapper(f"RULE:.*/{replacement}/")
 
 
 @pytest.mark.parametrize("blank", UNICODE_BLANKS)
 def test_a_blank_that_is_not_ascii_is_a_part_of_a_name(blank: str) -> None:
-    """Wherever names of users are read: another blank makes another user, as with Kafka."""
+    """This holds for all settings with users' names: another blank makes another user, as
+    in Kafka.
+    """
     properties = {"super.users": f"User:admin{blank};User:b"}
     assert BrokerConfig.from_properties(properties).super_users == (f"User:admin{blank}", "User:b")
     assert parse_users(f"admin{blank}:pass{blank}\n") == {f"admin{blank}": f"pass{blank}"}
