@@ -1,4 +1,6 @@
-"""Keys and values that the console decodes by schemas, in a process, with a small registry."""
+"""Keys and values that the console decodes with schemas, in a separate process, from a small
+registry.
+"""
 
 from __future__ import annotations
 
@@ -213,7 +215,9 @@ def test_without_the_extra_the_page_says_what_to_install(
 
 
 def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:
-    """An answer that leads elsewhere is an error, and so is a reference that names an address."""
+    """An answer that leads to another address is an error, and so is a reference that names an
+    address.
+    """
     with fake_registry() as other:
         schema_id = add(
             registry, ORDER, references=[{"name": "x", "subject": f"{other.url}/", "version": 1}]

@@ -64,7 +64,9 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
-    """Each function call adds nearly one percent to the cost of such a request."""
+    """Each function call adds nearly one percent to the cost of such a request, so a further call
+    must be worth it.
+    """
     host.create("t")
     for _ in range(3):  # objects that are created at first use exist now
         assert error_of(host.call(1, produce("t"), 9)) == 0
@@ -645,7 +647,7 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
 def test_the_next_transaction_is_held_back_until_the_completion(
     journal_less_host: CoreHost,
 ) -> None:
-    """Its first request never gets CONCURRENT_TRANSACTIONS."""
+    """The first request of a transaction never gets CONCURRENT_TRANSACTIONS."""
     host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)

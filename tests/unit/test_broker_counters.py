@@ -26,9 +26,7 @@ def test_a_count_is_kept_by_its_labels() -> None:
 
 
 def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere() -> None:
-    """A count under a misspelt name would be shown nowhere, and a row without a count
-    stays at 0.
-    """
+    """A count by a misspelt name would be shown nowhere, and a row without a count stays at 0."""
     call = re.compile(r'counters\.add\(\s*"(\w+)"')
     counted = {name for path in BROKER.rglob("*.py") for name in call.findall(path.read_text())}
     counted |= {what.value[0] for what in Counted}  # which GroupRuntime adds

@@ -130,8 +130,8 @@ def test_without_the_flush_there_is_no_decision() -> None:
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """Its record and its markers are only in the page cache, and in the journal; the system may
-    write any of them back.
+    """Its record and its markers are durable only in the journal; the logs' own files have them in
+    the page cache, and the system may write any of them back.
     """
     b, p = ready()
     b.hold_flushes()
@@ -256,7 +256,7 @@ def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
 
 
 def begin_a_flush(b: DiskBroker) -> None:
-    """Start a flush of another topic that does not end yet."""
+    """Start a flush of another topic, and leave it running."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0
     log = b.broker.topics.partition("in", 0)
@@ -490,7 +490,7 @@ def test_a_commit_that_was_asked_for_in_time_does_not_time_out_behind_a_flush() 
     p = Producer(b, "late", timeout_ms=5000)
     p.send("t", 0, b"c")
     b.hold_flushes()
-    other.start_end(True)  # its flush is running and does not end yet
+    other.start_end(True)  # its flush is under way, and does not end yet
     b.tick(4999)
     p.start_end(True)
     b.tick(1)

@@ -51,7 +51,9 @@ SEGMENTS, MAX_TIMESTAMP = 8, -3
 
 @pytest.fixture
 def b() -> DiskBroker:
-    """A broker that can have one more file open than it has now, and a topic of many segments."""
+    """A broker with two file descriptors, for the file in use and one more, and a topic of many
+    segments.
+    """
     b = DiskBroker()
     b.disk.descriptors = 2
     b.kill()

@@ -46,7 +46,7 @@ def asking(count: int) -> Any:
 
 
 def wanting(name: str) -> MetadataRequest:
-    """A Metadata request that creates the topic."""
+    """A Metadata request that makes the topic."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
 
 
@@ -188,7 +188,7 @@ def test_a_first_request_of_a_version_to_come_is_refused_when_the_worker_is_done
 
 
 def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
-    """ApiVersions before a login is served once: a second one would end the connection."""
+    """ApiVersions before a login is served once: the second would end the connection."""
     host = CoreHost(
         tmp_path,
         users={"alice": "secret"},

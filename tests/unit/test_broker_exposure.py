@@ -81,8 +81,8 @@ Start = Callable[[str], list[str]]
 
 @pytest.fixture
 def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
-    """A function that gives the warnings about secrets of a start with these lines of
-    configuration.
+    """A function that starts with these lines of configuration, and gives the warnings about
+    secrets.
     """
     config = tmp_path / "broker.properties"
     config.touch(0o600)

@@ -373,7 +373,7 @@ def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) ->
     assert cluster.broker.topics.leader_epochs("t") == after
     cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
     latest = cluster.broker.topics.leader_epochs("t")
-    # the broker is killed: nothing is closed
+    # the copy is as after a kill: nothing was closed
     copy = tmp_path / "copy"
     copy.mkdir()
     import shutil
@@ -711,7 +711,7 @@ def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
     cluster.carry_out()
     assert set(cluster.closed) == {2, 21}
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 3]
-    cluster.broker.failover.take_away(2, cluster.now_ms)  # it is already gone
+    cluster.broker.failover.take_away(2, cluster.now_ms)  # it is gone already
     cluster.broker.failover.give_back(2, cluster.now_ms)
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 2, 3]
 

@@ -170,8 +170,8 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
 
 
 def test_all_slots_are_taken(host: CoreHost) -> None:
-    """A session may be evicted after two idle minutes. Until then a new client gets no session, and
-    all partitions in each answer.
+    """A session may be evicted after two idle minutes. Until then a new client gets no session:
+    each answer has all its partitions.
     """
     host.create("t")
     first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
@@ -221,8 +221,8 @@ def partitions(*indexes: int) -> dict[str, dict[int, int]]:
 
 
 def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
-    """A client for which there is no room gets all partitions in each answer. Sessions that were
-    idle for two minutes are evicted.
+    """A client for which there is no room gets no session: each answer has all its partitions.
+    Sessions that were idle for two minutes are evicted.
     """
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     none = ask(small, partitions(*range(5)), session=(0, 0))

@@ -15,7 +15,7 @@ from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
 class FakeLog:
-    """A log that counts appends; a flush covers the appends from before its begin."""
+    """A log that counts appends; a flush covers the appends that were made before it began."""
 
     def __init__(self) -> None:
         self.log_end_offset = 0
@@ -113,8 +113,8 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
 def test_who_waits_for_a_log_that_is_flushed_without_the_queue_goes_on(
     queue: Queue, log: FakeLog
 ) -> None:
-    """The Complete records are flushed so before a topic is deleted, perhaps while another flush
-    ends.
+    """For example, the Complete records are flushed directly before a topic is deleted, perhaps
+    while another flush ends.
     """
     other = FakeLog()
     other.append()
@@ -141,7 +141,7 @@ def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: 
 
 
 def test_a_continuation_may_wait_again(queue: Queue, log: FakeLog) -> None:
-    """EndTxn waits so: for the data, then for the decision."""
+    """EndTxn waits twice: for the data, then for the decision."""
     decisions = FakeLog()
 
     def decide(now_ms: int) -> None:
@@ -429,7 +429,7 @@ def test_what_follows_goes_with_the_next_frame_before_its_records() -> None:
 
 
 def test_beside_what_follows_in_its_own_file_a_frame_takes_no_record() -> None:
-    """A power loss may keep the frame and lose the file."""
+    """A power loss may keep the frame and not the file."""
     queue = JournaledQueue()
     decisions, data = logs_of(0, 1)
     queue.wait_for_frame("first", adds=decisions)

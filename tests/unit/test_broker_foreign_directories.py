@@ -199,7 +199,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     with pytest.raises(LogDirectoryError, match="bytes of whole changes, and had"):
         b.open()
     b.disk.kill()
-    del files[journal + SIZE_SUFFIX]  # the error says so: start with the changes that are whole
+    del files[journal + SIZE_SUFFIX]  # the error advises this, to start with the whole changes
     b.load({**files, journal: torn})
     for _ in range(3):
         with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):

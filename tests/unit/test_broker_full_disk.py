@@ -118,7 +118,7 @@ class Only:
                 return append(file, data)
             size = file.size
             append(file, bytes(data)[: len(data) // 2])
-            file.size = size  # `OsFile` leaves its size so too
+            file.size = size  # as `OsFile` does
             raise OSError(errno.ENOSPC, "no space")
 
         self._patch.setattr(SimFile, "append", refuse)
@@ -170,7 +170,7 @@ def test_an_end_is_refused_until_it_is_written(
         if without in ("barnabas-flush", "txnindex"):
             assert codes[0] == Code.NONE, "another way leads to the same end"
         elif without == "u-0/" and commit and durability == "flush":
-            # the answer comes before the markers, which must follow from the decision
+            # the answer comes before the markers, which must follow from the decision alone
             assert codes[0] == Code.NONE
             assert set(codes[1:]) == {Code.CONCURRENT_TRANSACTIONS}
         else:

@@ -1,6 +1,4 @@
-"""A copy for Kafka: a closed segment may be a hard link; files that are still written to are
-copied.
-"""
+"""A copy for Kafka: a closed segment may be a hard link; all other files are separate copies."""
 
 from __future__ import annotations
 

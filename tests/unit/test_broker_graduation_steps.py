@@ -110,8 +110,8 @@ def partition(index: int, topic_id: uuid.UUID, *, leader_epoch: int = 0) -> Kafk
 
 
 def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
-    """The disk after each crash during `what`, and whether there was a crash; the last one is after
-    its end.
+    """The disk after each crash during `what`, and whether there was a crash; the last one is the
+    disk after its end.
     """
     for steps in range(1000):
         copied = copy.deepcopy(disk)
@@ -261,7 +261,7 @@ def test_partitions_that_are_not_here_in_sync_do_not_come_back(
     if why is None:
         brought_back(disk)
         broker = opened(disk)
-        assert broker.logs.leader_epoch == 2  # a leader in the metadata begins epoch 1
+        assert broker.logs.leader_epoch == 2  # a leader in the record begins a new epoch, 1
         broker.close_logs(NOW_MS)
     else:
         with pytest.raises(GraduationError, match=why):

@@ -51,7 +51,7 @@ def test_what_is_found(disk: SimDisk) -> None:
     assert survey.node_id == NODE_ID
     assert [topic.name for topic in survey.topics] == ["__transaction_state", "events", "orders"]
     assert survey.partition_count == 5
-    assert survey.leader_epochs["orders"] == (3, 3)  # as clients were answered
+    assert survey.leader_epochs["orders"] == (3, 3)  # the epochs that clients have
     assert survey.next_producer_id > PRODUCER_ID
     (transaction,) = survey.open_transactions
     assert transaction[:4] == ("open-one", PRODUCER_ID, 5, "Ongoing")

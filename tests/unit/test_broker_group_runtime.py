@@ -152,7 +152,7 @@ class NoSpace:
                 return append(file, data)
             size = file.size
             append(file, bytes(data)[:20])
-            file.size = size  # `OsFile` leaves its size so too
+            file.size = size  # as `OsFile` does
             raise error
 
         self._patch.setattr(SimFile, "append", refuse)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas; the codes are Apache Kafka 3.9's."""
+"""DescribeClientQuotas and AlterClientQuotas; codes are those that Apache Kafka 3.9 answers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
-TOPIC_OPERATIONS_BITS = 3576  # as Apache Kafka 3.9 answers
+TOPIC_OPERATIONS_BITS = 3576  # what Apache Kafka 3.9 answers
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_partition_of_a_pair_lies_on_both_nodes(host: AdminHost) -> None:
         move = ReassignableTopic("t", [ReassignablePartition(0, replicas)])
         answer = host.call(AlterPartitionReassignmentsRequest(topics=[move]), 0)
         assert answer.responses[0].partitions[0].error_code == code
-    # a listener that the other node lacks
+    # a listener that the other node does not have
     answer = host.call(MetadataRequest(topics=[]), 0)
     assert [row.node_id for row in answer.brokers] == [NODE_ID]
 

@@ -207,7 +207,7 @@ def test_all_settings_are_told_where_none_is_named(host: AdminHost) -> None:
 
 @pytest.mark.parametrize("keys", [None, []])
 def test_no_names_and_null_stand_for_all_settings(host: AdminHost, keys: list[str] | None) -> None:
-    """Sarama and other clients send an empty list."""
+    """Sarama and others send an empty list."""
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))

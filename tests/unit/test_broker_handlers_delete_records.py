@@ -49,7 +49,7 @@ def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
 def test_all_partitions_of_a_request_are_stored_together(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop waits once for the disk, and processes no other request before."""
+    """The loop waits for the disk once, and no other request is processed before."""
     logs = host.create("t", 5)
     for log in logs:
         log.append(encode_batch([NewRecord(None, b"v", host.now_ms)]), now_ms=host.now_ms)

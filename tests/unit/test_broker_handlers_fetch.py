@@ -1,5 +1,5 @@
 """Waiting fetches of many partitions: the events that complete them, the number of reads, and that
-the short cut for idle partitions saves work.
+the short cut for idle partitions gives the same result as a read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
-    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # first batches are answered immediately
+    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # first batches are answered at once
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host

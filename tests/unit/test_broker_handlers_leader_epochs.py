@@ -413,8 +413,8 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
 def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
     again: Restart, durability: str
 ) -> None:
-    """WriteTxnMarkers accepts any coordinator epoch, as in Apache Kafka. Kafka's own coordinator
-    then stops writing markers, and the transaction hangs.
+    """WriteTxnMarkers accepts any coordinator epoch, as in Apache Kafka. Kafka's coordinator then
+    gives up on its own markers, and the transaction hangs.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     b.topic("t")

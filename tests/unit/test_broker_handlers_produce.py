@@ -60,7 +60,7 @@ def asking(
 def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
-    host.parts.files_ahead.get().most_by_request = 4  # first batches are answered immediately
+    host.parts.files_ahead.get().most_by_request = 4  # first batches are answered at once
     return host
 
 
@@ -176,7 +176,7 @@ def remake(host: CoreHost) -> None:
 def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """A request names its topic, which means the topic at the time of its arrival."""
+    """A request by name means the topic of that name at the time of its arrival."""
     one = host.connect(1)
     host.ask(one, asked, version)
     assert host.work, "it waits"
@@ -304,7 +304,7 @@ def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
 
 @pytest.mark.parametrize(("version", "code"), [(6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, 0)])
 def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> None:
-    """KIP-110. The other codecs are older."""
+    """KIP-110. Other codecs are older."""
     zstd, lz4 = (
         bytes(encode_batch([NewRecord(b"k", b"v", NOW_MS)], codec=codec)) for codec in (4, 3)
     )
@@ -609,7 +609,7 @@ def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_s
 
 
 def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
-    """message.timestamp.after.max.ms is compared with the wall clock."""
+    """message.timestamp.after.max.ms limits how far a record may be ahead of the wall clock."""
     host.broker.topics.set_topic_configs("t", {"message.timestamp.after.max.ms": "1000"})
     host.wall_ahead_ms = 3_600_000
     records = [NewRecord(b"k", bytes(4 << 20), NOW_MS + host.wall_ahead_ms)]
@@ -708,7 +708,7 @@ def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
 
 
 class Writer:
-    """A transactional producer of version 2, on its own connection."""
+    """A transactional producer of version 2, on a connection of its own."""
 
     def __init__(self, host: CoreHost, connection: int, name: str = "txn") -> None:
         self.host, self.connection, self.name = host, host.connect(connection), name

@@ -460,7 +460,7 @@ def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
     refused = {("u", 1): Code.UNKNOWN_SERVER_ERROR}
     first = one.fetch(("t", 0), ("u", 1))
     assert errors_of(first) == {("t", 0): Code.NONE, **refused}
-    for _ in range(2):  # a partition that is new in the session, then one without an error before
+    for _ in range(2):  # a partition that is new in the session, and one that had no error before
         assert errors_of(one.fetch()) == refused, "as long as it is there"
         begin_group(b, "g", "u")
         assert errors_of(one.fetch()) == {("u", 1): Code.NONE}

@@ -255,8 +255,8 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
 
 
 def test_an_end_of_a_change_that_finds_no_space_is_answered_and_written_later() -> None:
-    """The states are set, but there is no space for the group's record of it: the client may send
-    the request again.
+    """The states are set, but the group's record about it finds no space: the client may send the
+    request again.
     """
     b, _ = broker()
     join(b)

@@ -66,7 +66,7 @@ def heartbeat(
 
 
 class Streams(CoreHost):
-    """A broker with the topic "lines" of three partitions, and a client."""
+    """A broker with the topic "lines" of three partitions, and a client of it."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(directory, **{**AT_ONCE, **settings})

@@ -1,5 +1,5 @@
-"""Creating, finding, growing and deleting topics. Expected codes are Apache Kafka 3.9's unless a
-test says otherwise.
+"""Creating, finding, growing and deleting topics. Expected codes are those of Apache Kafka 3.9
+unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def test_a_missing_topic_is_made_by_asking_and_told_of_the_next_time(tmp_path: P
     assert host.metadata("t", auto=True)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     (row,) = host.metadata("t", auto=False)
     assert (row.error_code, len(row.partitions)) == (Code.NONE, 2)
-    host.metadata("old", version=3)  # versions before 4 always create topics
+    host.metadata("old", version=3)  # before version 4 the flag is always true
     assert host.metadata("old")[0].error_code == Code.NONE
     assert host.metadata("a/b", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     host.close()

@@ -207,9 +207,7 @@ def b() -> Iterator[DiskBroker]:
 
 
 def begun(b: DiskBroker) -> Producer:
-    """A producer with an open transaction over a partition and a group, so that both
-    topics exist.
-    """
+    """A producer in a transaction with a partition and a group, so that both topics exist."""
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -218,7 +216,7 @@ def begun(b: DiskBroker) -> Producer:
 
 
 def named_topics(api: str) -> bool:
-    """Whether a request contains a topic's name or id, by Kafka's schemas."""
+    """Whether a request has a topic's name or id in it, by Kafka's schemas."""
     text = json.dumps(load(f"{api}Request"))
     return re.search(r'"topicName"|"TopicId"', text) is not None
 

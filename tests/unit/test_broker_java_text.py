@@ -84,7 +84,7 @@ def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
         (r"RULE:CN=(\w+)/$1/", "adm\u0456n", None),
         (r"RULE:CN=(\w+)/$1/", "admin\xa0", None),
         ("RULE:CN=(.*)/$1/", "a\x85b", None),
-        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll also matches the empty text at the end
+        ("RULE:.*/x/", "ab", "xx"),  # String.replaceAll finds the empty text at the end, too
         ("RULE:(.*)/$1/", "ab", "CN=ab"),
         ("RULE:CN=a|CN=ab/x/", "ab", "xb"),
         ("RULE:CN=(.*?)/$1!/", "ab", "!ab"),

@@ -1,4 +1,4 @@
-"""Parts that are created at first use."""
+"""Parts that are made at first use."""
 
 from __future__ import annotations
 

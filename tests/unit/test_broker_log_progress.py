@@ -97,7 +97,7 @@ def test_readers_of_all_logs_of_a_request_are_told_and_only_hidden_data_are_flus
     """With flush.messages=1 readers see only flushed records."""
     (hidden,) = host.create("hidden", flush_messages="1")
     (plain,) = host.create("plain")
-    host.parts.files_ahead.get().most_by_request = 2  # first batches are appended immediately
+    host.parts.files_ahead.get().most_by_request = 2  # first batches are appended at once
     request = produce("hidden")
     request.topic_data += produce("plain").topic_data
     for connection, topic in ((1, "hidden"), (2, "plain")):

@@ -1,6 +1,4 @@
-"""Directories without their topic's id: a kill lost it, or the broker that created them
-wrote none.
-"""
+"""Directories without their topic's id: a kill lost it, or the broker that made them wrote none."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ A_LOGS_FILES = {
     LEADER_EPOCH_NAME,
     *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
 }
-LARGE = 60  # more than are created ahead here
+LARGE = 60  # more than are made ahead here
 
 
 class Directories:

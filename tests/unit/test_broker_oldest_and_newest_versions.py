@@ -20,7 +20,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
-BY_ID = 13  # the first version of Produce that names topics by id
+BY_ID = 13  # the first version of Produce that names topics by their ids
 
 
 @pytest.fixture

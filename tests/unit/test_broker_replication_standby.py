@@ -112,12 +112,12 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """Finish of the sync."""
+        """A method of the sync."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """Release of the lock."""
+        """A method of the lock."""
         self.note("release lock")
 
 
