@@ -23,7 +23,7 @@ ALL = Taker("m", 500, 500)
 
 
 def log(*lengths: int, first: int = 0) -> list[LogBatch]:
-    """Batches of the log that follow each other."""
+    """Consecutive batches of a log, with these lengths."""
     ends = itertools.accumulate(lengths, initial=first)
     return [LogBatch(begin, end - 1) for begin, end in itertools.pairwise(ends)]
 

@@ -218,8 +218,8 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
 def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
     tmp_path: Path, count: int
 ) -> None:
-    """That segment is not durable: a power loss would lose its records and keep the
-    cleaned ones.
+    """A segment from during the flush is not durable: a power loss would lose its records and keep
+    the cleaned ones.
     """
     host = Host(tmp_path)
     log = host.log()
@@ -345,7 +345,9 @@ def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
     renamed: int,
     code: int,
 ) -> None:
-    """By then the replaced segments are deleted, and the manifest lists the new ones."""
+    """When a rename fails, the replaced segments are already deleted, and the manifest lists the
+    compacted ones.
+    """
     host = Host(tmp_path)
     log = host.log()
     fill(log)

@@ -99,7 +99,7 @@ KAFKA_BROKER_DEFAULTS = {
     "connections.max.idle.ms": 600000,
 }
 
-# what ships with Apache Kafka 3.9 as config/kraft/server.properties, without its comments
+# the file config/kraft/server.properties of Apache Kafka 3.9, without its comments
 KRAFT_FILE = """
 process.roles=broker,controller
 node.id=1

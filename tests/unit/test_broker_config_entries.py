@@ -145,7 +145,7 @@ ALL_DYNAMIC = {
     )
     for name in names.split()
 }
-# Quotas that Kafka lists only once they are set, and that are set at run time alone.
+# Quotas that Kafka lists only once they are set, and that can be set only at run time.
 LISTED_WHERE_SET = {
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",

@@ -100,8 +100,8 @@ def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
 
 
 def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
-    """Connections that existed before the limits are counted too. Kept counts would grow without
-    bound, since connections come from any address.
+    """The count of an address is dropped with its last connection, since there is no bound on the
+    number of addresses. Connections from before the limits are counted too.
     """
     bound = limits(addresses=(HERE, HERE))
     for number in range(300):
@@ -194,7 +194,7 @@ def test_a_listener_has_a_number_of_its_own() -> None:
 
 
 def test_a_listener_has_a_rate_of_its_own_and_no_number_then() -> None:
-    """Its connections count only towards the broker's bound on their number."""
+    """The listener's connections count only towards the broker's bound on their number."""
     bound = listener_limits(max_connection_creation_rate="2")
     pauses = [bound.on_connected(0) for _ in range(10)]
     assert pauses == sorted(pauses)

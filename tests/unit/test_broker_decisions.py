@@ -130,8 +130,8 @@ def test_without_the_flush_there_is_no_decision() -> None:
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """Its record and its markers are durable only in the journal; the logs' own files have them in
-    the page cache, and the system may write any of them back.
+    """The commit's record and markers are durable only in the journal; the logs' own files have
+    them in the page cache, and the system may write any of them back.
     """
     b, p = ready()
     b.hold_flushes()

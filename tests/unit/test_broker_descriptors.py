@@ -1,4 +1,4 @@
-"""Only the requests that need a file descriptor are refused when there is none left."""
+"""When there is no file descriptor left, only the requests that need one are refused."""
 
 from __future__ import annotations
 

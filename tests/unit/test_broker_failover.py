@@ -457,8 +457,8 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
 
 
 def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path: Path) -> None:
-    """These write records: a leader's assignments, members that join and leave, and groups that are
-    deleted.
+    """Requests that may write a record: a leader's assignment, members that join or leave, and the
+    deletion of groups.
     """
     cluster = Cluster(
         tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",

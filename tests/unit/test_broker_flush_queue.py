@@ -389,7 +389,7 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
 
 
 def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:
-    """Their next requests are answered by the state after the decision."""
+    """The next requests of the other waiters are answered by the state after the decision."""
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
     queue.wait_for_frame("commit", data, adds=decisions)
@@ -654,7 +654,7 @@ def test_a_forgotten_log_is_not_checkpointed() -> None:
 
 
 def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_is() -> None:
-    """Otherwise a queue that is never idle would keep all its journals for ever."""
+    """Otherwise a queue that is never idle would keep all its journals forever."""
     queue, _ = journaled(journal_roll_ms=500)
     queue.queue.on_tick(501)
     (other,) = logs_of(1)

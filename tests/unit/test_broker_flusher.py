@@ -17,7 +17,7 @@ from barnabas.storage.disk import FailedFsync
 
 
 class File:
-    """Counts its fsyncs; fails where a test asks for it."""
+    """A file that counts its fsyncs, and fails with `error` if it is set."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error

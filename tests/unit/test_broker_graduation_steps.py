@@ -115,7 +115,7 @@ def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
     """
     for steps in range(1000):
         copied = copy.deepcopy(disk)
-        copied.losses = 0  # a power loss, not a copy of the disk
+        copied.losses = 0  # so that the crash is a power loss, not a copy of the disk
         copied.crash_in(steps)
         try:
             what(copied)  # type: ignore[operator]
@@ -328,7 +328,9 @@ def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
 def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """Topics and settings would be those of the hand-over: an older retention would apply."""
+    """Without that log, topics and settings would be those of the hand-over: an older retention
+    would apply.
+    """
     directory = f"{DATA}/__cluster_metadata-0"
     log = f"{directory}/{0:020}.log"
     whole = after_kafka.read(log)

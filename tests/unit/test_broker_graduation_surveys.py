@@ -1,4 +1,6 @@
-"""The survey of a stopped directory, and its refusals, by what Kafka needs for a start."""
+"""The survey of a stopped directory: its content, and the states that Kafka could not
+start from.
+"""
 
 from __future__ import annotations
 

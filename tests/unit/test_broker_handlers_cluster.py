@@ -38,7 +38,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
-TOPIC_OPERATIONS_BITS = 3576  # what Apache Kafka 3.9 answers
+TOPIC_OPERATIONS_BITS = 3576  # the value in Apache Kafka 3.9's answer
 
 
 @pytest.fixture

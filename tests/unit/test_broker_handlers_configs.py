@@ -70,7 +70,7 @@ def describe(
 def reported(
     host: AdminHost, name: str, *keys: str, kind: int = TOPIC
 ) -> dict[str, tuple[str, int]]:
-    """Value and source by name."""
+    """The value and source of each setting, by name."""
     return {
         row.name: (row.value, row.config_source)
         for row in describe(host, name, *keys, kind=kind).configs

@@ -38,7 +38,7 @@ BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 
 
 def large(codec: int = 4, **producer: Any) -> bytes:
-    """4 MiB of zeros: more than is decompressed while others wait, and less than the limit."""
+    """4 MiB of zeros: more than the loop decompresses itself, and less than the limit."""
     return bytes(encode_batch([NewRecord(b"k", bytes(4 << 20), NOW_MS)], codec=codec, **producer))
 
 
@@ -917,7 +917,9 @@ def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: Cor
 def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile(
     host_2: CoreHost, is_there: bool
 ) -> None:
-    """Such a batch would join the next transaction, so it is dropped, and its connection closed."""
+    """A batch over the old connection would join the next transaction, so it is dropped, and the
+    connection is closed.
+    """
     writer = Writer(host_2, 1)
     producer_id, epoch = writer.identity
     batch = large(

@@ -1,4 +1,4 @@
-"""Text as Java reads it. Expected values are those that Java's own String and Pattern gave (25)."""
+"""Text as Java reads it. Expected values are those of Java 25's own String and Pattern."""
 
 from __future__ import annotations
 

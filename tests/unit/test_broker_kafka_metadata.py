@@ -272,7 +272,9 @@ def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
 def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
-    """Its topics would have no settings, and the broker's default retention would apply to them."""
+    """The topics of such a checkpoint would have no settings, and the broker's default retention
+    would apply to them.
+    """
     directory = tmp_path / DIRECTORY
     values = [topic("a", A), config("a", "retention.ms", "-1")]
     path = write(directory, "00000000000000000002-0000000001.checkpoint", values)

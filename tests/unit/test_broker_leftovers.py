@@ -220,8 +220,8 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
 
 @pytest.mark.parametrize("way", ["forgotten", "ended", "hung up"])
 def test_nothing_is_kept_of_a_share_session_that_has_ended(way: str) -> None:
-    """Nothing is kept of a partition that the session gave up either, while another member's
-    session has it.
+    """A partition that the session gave up is not kept either, while another member's session has
+    it.
     """
     b = DiskBroker(**SHARED)
     b.topic("t")

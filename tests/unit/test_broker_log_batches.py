@@ -1,5 +1,5 @@
-"""The batches in a slice of a log: the ones that are found, and the few bytes that are read for
-them.
+"""The search for batches in a slice of a log: the batches that it finds, and the few bytes that it
+reads.
 """
 
 from __future__ import annotations

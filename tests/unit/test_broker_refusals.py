@@ -35,7 +35,7 @@ NAMING = (
     ("resource_name",),
     ("entity",),
 )
-# Answers that have no field for an error while they name no log directory.
+# Answers without a field for an error, unless they name a log directory.
 WITHOUT_A_PLACE = {("DescribeLogDirs", version) for version in range(3)}
 # Rows that have no name, or whose names come from several lists: they have tests of their own.
 OTHERWISE = {

@@ -676,7 +676,7 @@ def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
 def test_a_leader_that_is_deposed_ends_without_an_answer(
     new_bench: Callable[..., Bench], is_late: bool
 ) -> None:
-    """This holds also if another node leads before the daemon registers its callback."""
+    """Another node may lead even before the daemon registers its callback."""
     bench = new_bench(is_leased=True)
     calls: list[str] = []
     if not is_late:

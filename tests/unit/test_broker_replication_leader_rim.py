@@ -206,7 +206,7 @@ def test_a_leader_ends_when_another_leads_or_its_lease_cannot_be_kept() -> None:
 
 
 class Leased:
-    """The server of one connection. has_lease: the state of the keeper."""
+    """The server of one connection. has_lease: whether the node has the lease."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.has_lease = loop, True

@@ -344,7 +344,7 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
 
 
 def test_two_nodes_of_one_node_id_are_told_apart() -> None:
-    """Otherwise the second node would wait for ever, or claim the lease with an outdated
+    """Otherwise the second node would wait forever, or claim the lease with an outdated
     directory.
     """
     engine = Register()

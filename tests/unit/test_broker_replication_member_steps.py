@@ -130,8 +130,8 @@ def test_another_leader_is_tried_at_once() -> None:
 
 
 def test_a_member_hangs_up_as_soon_as_it_leads() -> None:
-    """Once its claim is in the record, a message on the connection does not come from a leader any
-    more.
+    """Once the member's claim is in the record, messages on the connection no longer come from a
+    leader.
     """
     one = Member()
     one.wait_for_connect()
@@ -159,7 +159,9 @@ def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
 def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError | None) -> None:
-    """This includes the last write of a connection: some operations of a message may be applied."""
+    """The last write of a connection is synced too: some operations of an incomplete message may be
+    applied.
+    """
     one = Member()
     one.wait_for_connect()
     one.steps.send(None)

@@ -229,7 +229,7 @@ def test_a_connection_reports_to_the_follower_and_the_lease_what_the_copy_has(no
         (2, False, "PLAINTEXT", ("db2", 9092)),
         (2, False, "OTHER", None),
         (3, False, "PLAINTEXT", None),  # an unknown node
-        (1, False, "PLAINTEXT", None),  # no lease yet: it would forward to itself for ever
+        (1, False, "PLAINTEXT", None),  # no lease yet: it would forward to itself forever
         (1, True, "PLAINTEXT", ("db1", 9092)),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_node_that_begins_again_has_its_signals_and_its_arguments(
 
 # --- the keeper of the lease ---------------------------------------------------------------------
 
-# These are read without the lock, in the loop's thread with each answer; each reads one attribute.
+# Read without the lock, in the loop's thread with each answer; each read is of one attribute.
 WITHOUT_LOCK = {"may_answer", "role", "record", "in_sync", "leader_epoch", "node_id", "timeout_ms"}
 
 
@@ -314,7 +314,9 @@ class Engine:
 
 
 class Kept:
-    """A keeper whose thread is the test. notified: the last change before each notification."""
+    """A keeper without its thread: the test makes the calls. notified: the last change before each
+    notification.
+    """
 
     def __init__(self) -> None:
         self.leadership: Any = Leadership()

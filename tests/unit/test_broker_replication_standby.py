@@ -36,7 +36,7 @@ from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOT
 
 
 class SignalledWhileWriting(io.StringIO):
-    """A log during whose writes a signal arrives."""
+    """A log stream in which each write raises a signal."""
 
     def write(self, text: str) -> int:
         signal.raise_signal(signal.SIGTERM)
@@ -112,12 +112,12 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """A method of the sync."""
+        """The sync's `finish`."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """A method of the lock."""
+        """The lock's `release`."""
         self.note("release lock")
 
 
