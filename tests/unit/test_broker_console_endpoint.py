@@ -1,5 +1,5 @@
-"""The cost of the console: shared snapshots, counting of requests that ends, and a bound on its
-clients. Its answers are tested with a browser (e2e/test_console.py).
+"""The cost of the console: shared snapshots, counts of requests that stop without clients, and a
+bound on clients. Its answers are tested with a browser (e2e/test_console.py).
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def refuse(b: DiskBroker) -> None:
 
 
 def list_offsets(b: DiskBroker, timestamp: int, version: int) -> tuple[int, int]:
-    """The error code and the offset."""
+    """The error code and the offset in a ListOffsets response."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     if not version:
         partition.max_num_offsets = 10

@@ -39,7 +39,7 @@ TRIED_ELSEWHERE = {
     79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
 }
 OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
-# The code of a repeated request whose first attempt is carried out once there is space.
+# The code of the second attempt, if the broker carries out the first one as soon as there is space.
 AGAIN = {
     13: Code.UNKNOWN_MEMBER_ID,
     20: Code.UNKNOWN_TOPIC_OR_PARTITION,

@@ -146,7 +146,7 @@ def topics_at_start(disk: SimDisk) -> list[str]:
 
 
 def check_files(disk: SimDisk) -> None:
-    """Check the files without which, or with a part of which, Kafka does not start."""
+    """Check the files that must be whole for a start of Kafka."""
     for name in ("orders-0", "events-0", "__transaction_state-0"):
         if disk.exists(f"{DATA}/{name}/leader-epoch-checkpoint"):
             decode_epochs(disk.read(f"{DATA}/{name}/leader-epoch-checkpoint"))

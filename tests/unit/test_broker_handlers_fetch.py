@@ -248,7 +248,7 @@ def of_unknown_epoch(request: Any, partition: int) -> None:
 
 
 def test_any_negative_epoch_is_none(host: CoreHost) -> None:
-    """Apache Kafka's Fetch has this rule. The fetch waits, and is read again once there is more."""
+    """As in Apache Kafka's Fetch. The fetch waits, and is read again once there is more."""
     host.create("t", 2)
     host.call(1, produce("t"), 9)
     request = fetch({"t": {0: 1, 1: 0}}, isolation=COMMITTED, max_wait_ms=1000)

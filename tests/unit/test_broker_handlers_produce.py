@@ -653,7 +653,7 @@ def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost)
 
 
 def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
-    """The other batch of the request is checked twice."""
+    """The refused batch is counted once, though another batch of the request is checked again."""
     host.create("u")
     errors = host.broker.requests.errors = ErrorCounts()
     request = asking(large())

@@ -88,7 +88,7 @@ def leave(b: DiskBroker, group: str = "g") -> None:
 
 
 def offsets(b: DiskBroker, topics: dict[str, list[int]] | None, group: str = "g") -> Any:
-    """(start, lag, code) by topic and partition."""
+    """The (start, lag, code) of each partition in the answer."""
     rows = (
         None
         if topics is None

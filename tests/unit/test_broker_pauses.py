@@ -1,6 +1,5 @@
 """No call into the core uses more CPU time than the watchdog of the event loop allows
-(helpers/loop_watchdog.py), also while it works on large state: another client is answered between
-any two calls.
+(helpers/loop_watchdog.py), even on large state: other clients are answered between any two calls.
 """
 
 from __future__ import annotations

@@ -112,12 +112,12 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """The sync's `finish`."""
+        """Called by the standby as the sync's `finish`."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """The lock's `release`."""
+        """Called by the standby as the lock's `release`."""
         self.note("release lock")
 
 
