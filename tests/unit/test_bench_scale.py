@@ -1,4 +1,4 @@
-"""bench/scale.py does what it says: of every case brokers of all sizes do the same work, and the
+"""bench/scale.py does what it says: in each case brokers of all sizes do the same work, and the
 table compares them with the smallest.
 """
 
@@ -64,7 +64,7 @@ def burn(ms: int) -> None:
 
 @contextmanager
 def watched_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The watch, taken away again at the end."""
+    """The recorded calls; the patch is undone at the end."""
     undo: list[Callable[[], None]] = []
     watch_thread = watched_daemon.watch_thread
     monkeypatch.setattr(

@@ -1,4 +1,6 @@
-"""What a start prints: commands that work as they stand, or what they need besides."""
+"""The commands that a start prints: they work as printed, or the text names the settings
+they need.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log's lines, and what becomes of them where they cannot be written."""
+"""The audit log's lines, and the report of lines that cannot be written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORD = AuditRecord(
 
 def test_a_line_for_each_decision_in_a_file_of_the_owners(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    for _ in range(2):  # a later start goes on in the same file
+    for _ in range(2):  # a later start appends to the same file
         log = AuditLog(str(path))
         log.write([RECORD, RECORD._replace(is_allowed=True)], 1_700_000_000_123)
         log.close()

@@ -1,4 +1,4 @@
-"""The cleaner's process: jobs done in it, its death, its end with the broker's."""
+"""The cleaner process: its jobs, its unexpected death, and its end together with the broker."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def job(tmp_path: Path) -> CleanJob:
 
 
 def process_id_of(cleaning: Any) -> int | None:
-    """The id of the process that cleans, while there is one."""
+    """The id of the cleaner process, or None while there is no process."""
     process = cleaning._process
     return None if process is None else process.pid
 
@@ -113,7 +113,7 @@ def test_jobs_are_done_in_a_process_of_low_priority(
     assert {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")} == made
     process.submit(job._replace(directory=str(tmp_path / "is-not-there")))
     assert "No such file" in done.get(timeout=PATIENCE_S)[2]
-    assert process_id_of(process) == process_id  # the same goes on
+    assert process_id_of(process) == process_id  # the same process is still in use
 
 
 def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
@@ -144,7 +144,7 @@ def test_it_ends_when_there_is_nothing_to_do(job: CleanJob, done: queue.SimpleQu
 
 
 def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue[Done]) -> None:
-    """The process is held up in the midst of it, so that there is no end to wait for."""
+    """The process is suspended during the job, so that the job does not end by itself."""
     process = CleanerProcess(lambda *ended: done.put(ended))
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
@@ -152,7 +152,7 @@ def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue
     assert process_id is not None
     os.kill(process_id, signal.SIGSTOP)
     process.submit(job)
-    wait_until(process._jobs.empty)  # it is in the process's pipe, or on the way there
+    wait_until(process._jobs.empty)  # the job is in the process's pipe, or about to be
     stopping = threading.Thread(target=process.stop, daemon=True)
     stopping.start()
     stopping.join(PATIENCE_S)
@@ -164,7 +164,7 @@ def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue
 
 
 def slow_job(path: Path) -> CleanJob:
-    """Of many small segments, each with its fsyncs."""
+    """A job with many small segments, each of which needs its own fsyncs."""
     manager: LogManager = open_manager(path / "slow", COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
     for number in range(500):
@@ -177,7 +177,7 @@ def slow_job(path: Path) -> CleanJob:
 
 
 def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
-    """The broker is killed in the midst of a job."""
+    """The broker is killed during a job."""
     job = slow_job(tmp_path)
     packed = tmp_path / "job"
     packed.write_bytes(_pack_job(job))

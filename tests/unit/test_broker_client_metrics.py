@@ -1,4 +1,4 @@
-"""What may be set on a subscription of clients' metrics (KIP-714)."""
+"""The configuration that a subscription of client metrics accepts (KIP-714)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""When logs are cleaned, in which order things take effect, and what a failure does: the core's
-side, without a process.
+"""Cleaning of logs as the core decides it, without a cleaner process: when a log is cleaned, the
+order of the effects, and failures.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BACKOFF_MS = 100
 
 
 class Host:
-    """A broker's compaction with its flushes, and a rim that does everything at once."""
+    """A broker's compaction and flush queue, with a rim that carries out everything immediately."""
 
     def __init__(self, path: Path, **settings: str) -> None:
         self.path, self.now_ms = path, NOW_MS
@@ -65,7 +65,7 @@ class Host:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACTED, **settings), NOW_MS)
 
     def tick(self) -> None:
-        """To the next deadline, and what is flushed for it."""
+        """Move the clock to the next deadline, and carry out the flushes that it starts."""
         deadline = self.compaction.next_deadline_ms()
         assert deadline is not None
         self.now_ms = max(self.now_ms, deadline)
@@ -80,7 +80,7 @@ class Host:
             (job.then or partial(self.flushes.on_flushed, job))(self.now_ms)
 
     def clean(self, error: str = "") -> str:
-        """Do the one job that is out; gives its directory's name."""
+        """Carry out the one pending job; gives the name of its directory."""
         (job,) = self.outbox.cleanings
         self.outbox.cleanings.clear()
         result: CleanResult | None = None if error else clean(OsDisk(), job)
@@ -108,7 +108,7 @@ def test_a_dirty_log_is_flushed_cleaned_and_noted(tmp_path: Path) -> None:
     assert not host.outbox.flushes
     host.now_ms = NOW_MS + BACKOFF_MS
     host.compaction.on_tick(host.now_ms)
-    assert host.outbox.flushes and not host.outbox.cleanings  # not before it is on the disk
+    assert host.outbox.flushes and not host.outbox.cleanings  # the flush comes before cleaning
     assert host.compaction.next_deadline_ms() is None
     host.flush()
     assert host.clean() == "t-0"
@@ -135,7 +135,7 @@ def test_the_dirtiest_log_goes_first_and_one_at_a_time(tmp_path: Path) -> None:
     order = [cleaned, host.clean()]
     host.tick()
     order.append(host.clean())
-    assert order == ["a-0", "b-0", "a-0"]  # b was all dirty then, a in part
+    assert order == ["a-0", "b-0", "a-0"]  # all of b was dirty then, and a part of a
     host.tick()
     assert not host.outbox.cleanings
 
@@ -153,9 +153,7 @@ def test_the_checkpoint_is_heeded_after_a_start(tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0")
     again = Host(tmp_path)
     again.tick()
-    assert (
-        again.outbox.cleanings[0].first_dirty_offset == 0
-    )  # what cannot be read counts for nothing
+    assert again.outbox.cleanings[0].first_dirty_offset == 0  # an unreadable checkpoint is ignored
 
 
 def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path) -> None:
@@ -174,7 +172,7 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     again.flush()
     result = clean(
         OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2)
-    )  # in a directory that is another's by now
+    )  # the directory belongs to the new log of that name now
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, "", host.now_ms)
     assert [entry[0] for entry in entries(again)] == list(range(10))
@@ -186,8 +184,8 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("error", ["", "its cleaner failed"])
 def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
-    """Of what was cleaned, failed, or could not be read: else the next one of the name, which has
-    the same batches, would be without its warning.
+    """The cleaned offset, a failure and the unreadable offsets are all dropped. Otherwise the next
+    log of that name, with an unreadable batch at the same offset, would cause no warning.
     """
     host = Host(tmp_path)
     fill(host.log("one-that-goes"))
@@ -196,7 +194,7 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, error, host.now_ms)
-    for flush in host.outbox.flushes:  # of the recovery point before the swap
+    for flush in host.outbox.flushes:  # the flush of the recovery point before the swap
         assert flush.then is not None
         flush.then(host.now_ms)
     delete_log(host.logs, "one-that-goes", 0, host.now_ms)
@@ -220,7 +218,9 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
 def test_a_job_takes_no_segment_that_came_while_its_log_was_flushed(
     tmp_path: Path, count: int
 ) -> None:
-    """It is not on the disk: a power loss would take its records, and leave the cleaned ones."""
+    """A segment from during the flush is not durable: a power loss would lose its records and keep
+    the cleaned ones.
+    """
     host = Host(tmp_path)
     log = host.log()
     fill(log)
@@ -252,7 +252,7 @@ def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: 
 def test_a_checkpoint_that_says_nothing_is_kafkas_and_no_fault(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, is_said: bool
 ) -> None:
-    """Kafka's broker makes the file when it starts, before there is anything to say."""
+    """A checkpoint without entries is valid: Kafka's broker creates the file when it starts."""
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(data)
     host = Host(tmp_path)
     log = host.log()
@@ -278,7 +278,7 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
     assert len(entries(log)) == 4
     fill(other)
     host.tick()
-    assert host.clean() == "other-0"  # others are cleaned meanwhile
+    assert host.clean() == "other-0"  # other logs are cleaned meanwhile
     while not host.outbox.cleanings:
         host.tick()
     assert began + FIRST_RETRY_MS <= host.now_ms < began + FIRST_RETRY_MS + 2 * BACKOFF_MS
@@ -296,8 +296,8 @@ def test_a_failure_is_logged_and_tried_again_later_and_later(
 def test_a_compaction_waits_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
-    """What it has to write down finds none: the broker goes on, and the log is cleaned later. A
-    disk that fails is another matter.
+    """A file that the cleaning writes does not fit on the disk: the broker continues, and the log
+    is cleaned later. Any other disk error (EIO) is raised.
     """
     host = Host(tmp_path)
     log = host.log()
@@ -345,7 +345,9 @@ def test_compacted_segments_that_find_no_space_for_their_names_serve_readers(
     renamed: int,
     code: int,
 ) -> None:
-    """The segments that they replace are gone by then, and the manifest has the new ones."""
+    """When a rename fails, the replaced segments are already deleted, and the manifest lists the
+    compacted ones.
+    """
     host = Host(tmp_path)
     log = host.log()
     fill(log)
@@ -421,7 +423,7 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
         False,
         None,
         None,
-    )  # so it has to be read to know what was aborted
+    )  # so the segment must be read to find its aborted transactions
     host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text
@@ -466,7 +468,7 @@ def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:
 
 
 def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
-    """And what happens between: the log goes on, loses its oldest segments, or is deleted."""
+    """Between the swaps the log may get appends, lose its oldest segments, or be deleted."""
     for meanwhile in ("nothing", "append", "delete the oldest", "delete the topic"):
         host = Host(tmp_path / meanwhile)
         log = host.log()
@@ -478,7 +480,7 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
         host.flush()
         left = [entry[0] for entry in entries(log)]
         assert left == list(range(SWAPPED_AT_ONCE, 41))
-        assert host.compaction.next_deadline_ms() == host.now_ms  # at once, but others come first
+        assert host.compaction.next_deadline_ms() == host.now_ms  # due now, after other events
         assert not (host.path / "cleaner-offset-checkpoint").exists()
         if meanwhile == "append":
             fill(log, 1)
@@ -505,7 +507,9 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 def internal_logs(host: Host, *names: str, **settings: Any) -> list[Log]:
-    """Of segments that do not become full. Each record of `fill` has 70 bytes and more there."""
+    """Logs whose segments do not become full. Each record of `fill` takes at least 70 bytes in
+    them.
+    """
     settings = {"segment_bytes": 1 << 20, "min_cleanable_dirty_ratio": 0.5, **settings}
     return [host.log(name, **settings) for name in names]
 
@@ -551,7 +555,7 @@ def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Pat
     ("count", "is_rolled"), [(1, False), (2, True)], ids=["a sliver", "a sixteenth"]
 )
 def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: bool) -> None:
-    """Many partitions with little each are left, though together they are above the bound."""
+    """Partitions with few dirty bytes each are not rolled, though their sum is above the bound."""
     host = Host(tmp_path)
     logs = internal_logs(host, OFFSETS_TOPIC)
     logs += [
@@ -587,7 +591,7 @@ def test_some_are_rolled_at_a_call(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> None:
-    """What was closed is not stable yet: more segments would not help."""
+    """The records of the closed segment are not stable yet: further segments would not help."""
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     fill(log)

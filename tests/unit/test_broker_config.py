@@ -99,7 +99,7 @@ KAFKA_BROKER_DEFAULTS = {
     "connections.max.idle.ms": 600000,
 }
 
-# what ships with Apache Kafka 3.9 as config/kraft/server.properties, without its comments
+# the file config/kraft/server.properties of Apache Kafka 3.9, without its comments
 KRAFT_FILE = """
 process.roles=broker,controller
 node.id=1
@@ -134,7 +134,7 @@ zookeeper.connection.timeout.ms=18000
 group.initial.rebalance.delay.ms=0
 """
 
-# further settings of Apache Kafka 3.9 that are found in people's files
+# further settings of Apache Kafka 3.9 that are common in configuration files
 OTHER_KAFKA_SETTINGS = """
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num auto.include.jmx.reporter
 auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms
@@ -196,8 +196,8 @@ def test_broker_defaults_are_those_of_kafka() -> None:
     assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
 
 
-# Of share groups: the defaults and bounds of Apache Kafka 4.3; None where there is no bound. The
-# replicas of __share_group_state are as many as those of other topics here.
+# Settings of share groups: the defaults and bounds of Apache Kafka 4.3; None where there is no
+# bound. __share_group_state has as many replicas here as other topics.
 KAFKA_SHARE_SETTINGS = {
     "group.share.assignment.interval.ms": (1000, 0, None),
     "group.share.assignors": (("simple",), None, None),
@@ -569,7 +569,7 @@ def test_a_bad_dynamic_value_changes_nothing() -> None:
 
 
 def test_what_kafka_lets_change_at_run_time_may_change() -> None:
-    """Of the reference's update mode column: read-only where it says so, for a sample of both."""
+    """A sample of dynamic and read-only settings, from the reference's update mode column."""
     dynamic = {
         "log.segment.bytes",
         "log.retention.ms",
@@ -645,7 +645,7 @@ TYPES = {
     Kind.DOUBLE: float,
     Kind.LIST: tuple,
 }
-# Read by names that are put together: of a group's bounds, of a listener's tokens.
+# Prefixes of settings that the code reads by composed names: a group's bounds, a listener's tokens.
 READ_BY_PREFIX = (
     "group.consumer.min.", "group.consumer.max.", "group.share.", "group.streams.",
     "sasl.oauthbearer.",
@@ -653,13 +653,13 @@ READ_BY_PREFIX = (
 
 
 def attributes_of(table: type) -> dict[str, Row[Any]]:
-    """The rows of a table by the attributes that they are."""
+    """The rows of a table by the names of their attributes."""
     parts = (vars(part) for part in table.__mro__)
     return {name: row for part in parts for name, row in part.items() if isinstance(row, Row)}
 
 
 def test_each_row_is_an_attribute_that_has_a_value_of_its_type() -> None:
-    """mypy checks the type: each row's function says it."""
+    """mypy knows the attribute's type from the row's function; this checks the value."""
     broker, topic = (
         BrokerConfig.from_properties({}),
         TopicConfig(BrokerConfig.from_properties({}), {}),
@@ -678,7 +678,9 @@ def test_each_row_is_an_attribute_that_has_a_value_of_its_type() -> None:
 
 
 def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
-    """By its attribute or its name; the default of a topic's setting is read with the topic's."""
+    """A setting is read by its attribute or its name. The default of a topic's setting is read
+    together with the topic's own.
+    """
     root = Path(__file__).parents[2]
     code = "\n".join(
         path.read_text()

@@ -78,7 +78,7 @@ def test_a_password_in_an_address_is_hidden(text: str, shown: str) -> None:
 
 
 def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
-    """Of each setting that takes any text, in every layer."""
+    """Each setting that accepts any text is set to one with a password, in every layer."""
     text = "https://ann:her-password@example.org/keys"
     for setting in broker_entries(BrokerConfig.from_properties({})):
         row = setting.setting
@@ -96,7 +96,7 @@ def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
 
 # --- what Kafka lets change at run time ---------------------------------------------------------
 
-# DynamicBrokerConfig.AllDynamicConfigs of Apache Kafka, by the set that each is of.
+# DynamicBrokerConfig.AllDynamicConfigs of Apache Kafka, by the set that each belongs to.
 SSL_RECONFIGURABLE = """ssl.keystore.type ssl.keystore.location ssl.keystore.password
     ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.truststore.type
     ssl.truststore.location ssl.truststore.password ssl.truststore.certificates"""
@@ -145,7 +145,7 @@ ALL_DYNAMIC = {
     )
     for name in names.split()
 }
-# Quotas that Kafka lists only once they are set, and that are set at run time alone.
+# Quotas that Kafka lists only once they are set, and that can be set only at run time.
 LISTED_WHERE_SET = {
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",

@@ -1,4 +1,4 @@
-"""Values that stand in files and in the environment, by Apache Kafka's references."""
+"""Values that are read from files and the environment by Apache Kafka's references."""
 
 from __future__ import annotations
 

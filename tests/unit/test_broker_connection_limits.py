@@ -63,7 +63,9 @@ def test_all_connections_are_counted() -> None:
 
 
 def test_what_comes_too_fast_from_an_address_is_closed_later() -> None:
-    """As recorded: with 1 a second ten were served, and ten more closed after a second each."""
+    """As recorded: at a rate of 1 a second ten connections were served, and ten more were closed
+    after a second each.
+    """
     bound = limits(quotas=rate_of(HERE, 1.0))
     assert [bound.on_connected(HERE, 3) for _ in range(10)] == [None] * 10
     why = f"{HERE} exceeds its connection_creation_rate"
@@ -98,7 +100,9 @@ def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
 
 
 def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
-    """Also of one that was connected before there were limits; hosts come from any address."""
+    """The count of an address is dropped with its last connection, since there is no bound on the
+    number of addresses. Connections from before the limits are counted too.
+    """
     bound = limits(addresses=(HERE, HERE))
     for number in range(300):
         assert bound.on_connected(f"198.51.100.{number}", 0) is None
@@ -190,9 +194,9 @@ def test_a_listener_has_a_number_of_its_own() -> None:
 
 
 def test_a_listener_has_a_rate_of_its_own_and_no_number_then() -> None:
-    """The number of all is counted with all."""
+    """The listener's connections count only towards the broker's bound on their number."""
     bound = listener_limits(max_connection_creation_rate="2")
     pauses = [bound.on_connected(0) for _ in range(10)]
     assert pauses == sorted(pauses)
-    assert pauses[0] < pauses[-1] == 1000  # a window at most
+    assert pauses[0] < pauses[-1] == 1000  # at most one window
     assert not bound.is_full

@@ -1,4 +1,6 @@
-"""Keys and values that schemas decode for the console, by a process and a small registry."""
+"""Keys and values that the console decodes with schemas, in a separate process, from a small
+registry.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,8 @@ def test_each_kind_is_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
         wire_format.header(proto, (1,)) + b"\x0a\x03tea",
         wire_format.header(schema) + b'{"a": 1}',
     ]
-    # Each in a request of its own: a request's time is bounded, and the first of each kind loads a
-    # library.
+    # Each value has its own request: a request's time is bounded, and the first value of each kind
+    # loads a library.
     assert [decoder.decode([part])[0] for part in data] == [
         Decoded(avro, "AVRO", '{"id": 7, "item": "tea"}'),
         Decoded(proto, "PROTOBUF", '{"name": "tea"}'),
@@ -213,7 +215,9 @@ def test_without_the_extra_the_page_says_what_to_install(
 
 
 def test_only_the_registry_s_own_address_is_asked(registry: FakeRegistry) -> None:
-    """An answer that leads elsewhere is an error, and so is a reference that names an address."""
+    """An answer that leads to another address is an error, and so is a reference that names an
+    address.
+    """
     with fake_registry() as other:
         schema_id = add(
             registry, ORDER, references=[{"name": "x", "subject": f"{other.url}/", "version": 1}]

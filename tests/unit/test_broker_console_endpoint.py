@@ -1,5 +1,5 @@
-"""What the console costs: looks that are shared, counting that ends, and a bound on who looks. What
-it answers is tested with a browser (e2e/test_console.py).
+"""The cost of the console: shared snapshots, counts of requests that stop without clients, and a
+bound on clients. Its answers are tested with a browser (e2e/test_console.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def until(is_so: Any) -> None:
 
 
 class Watched:
-    """A console whose server is the test: a loop in a thread, and a broker of its own."""
+    """A console with a fake server: a loop in a thread, and its own broker."""
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(directory)
@@ -48,7 +48,7 @@ class Watched:
             loop=self.loop,
             on_frame=lambda connection_id, frame, now_ms: self.frames.append(connection_id),
             now_ms=self.host.event_ms,
-            steady_ms=lambda: 0,  # so that no sample is due but the first
+            steady_ms=lambda: 0,  # no sample is due after the first
             addresses=[("127.0.0.1", 9092)],
             acceptor=SimpleNamespace(listeners=[]),
         )

@@ -1,4 +1,6 @@
-"""The language of the page's filter: what fulfils it, and which place an error names."""
+"""The language of the page's filter: the records that match, and the position that an
+error names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Groups as the page shows them: progress in a word, and what a share group has in flight."""
+"""Groups as the page shows them: their progress as a word, and a share group's records in
+flight.
+"""
 
 from __future__ import annotations
 

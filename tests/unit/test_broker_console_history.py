@@ -1,4 +1,4 @@
-"""The samples of the last hour: rates of topics, lags of groups, and what they take."""
+"""The samples of the last hour: rates of topics, lags of groups, and the memory that they need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def group(name: str, offset: int, lag: int) -> GroupState:
 
 
 def sampled(history: History, *rows: PartitionState | GroupState, at: int) -> None:
-    """A sample in the interval of that number."""
+    """Take a sample in the interval with the number `at`."""
     partitions = [row for row in rows if isinstance(row, PartitionState)]
     groups = [row for row in rows if isinstance(row, GroupState)]
     for _ in history.add(partitions, groups, at * INTERVAL_MS):

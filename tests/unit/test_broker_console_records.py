@@ -1,4 +1,4 @@
-"""Records that are looked into: which, how much of them, and what cannot be read."""
+"""Records as the page shows them: their range, the bounds on their size, and unreadable batches."""
 
 from __future__ import annotations
 

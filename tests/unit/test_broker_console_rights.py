@@ -1,4 +1,4 @@
-"""What a user with restricted rights sees of the broker."""
+"""The part of the broker that a user with restricted rights sees."""
 
 from __future__ import annotations
 

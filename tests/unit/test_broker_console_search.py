@@ -1,4 +1,6 @@
-"""The search of a topic's records: their order, a request's bounds, and where the next goes on."""
+"""The search of a topic's records: their order, a request's bounds, and the position from which the
+next request continues.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from barnabas.storage.log_config import LogConfig
 
 
 class Topic:
-    """The logs of a topic with three partitions. windows: how many were taken of them."""
+    """The logs of a topic with three partitions. windows: the number of windows taken from them."""
 
     def __init__(self, directory: Path) -> None:
         config = LogConfig(segment_bytes=3000, index_interval_bytes=200)
@@ -76,7 +78,7 @@ def times(result: Result) -> list[int]:
 
 
 def all_of(topic: Topic, text: str, count: int, is_over: object = never) -> list[tuple[int, int]]:
-    """The partition and offset of each record, by as many requests as it takes."""
+    """The partition and offset of each match, found by as many requests as needed."""
     rows: list[tuple[int, int]] = []
     cursor: str | None = None
     for _ in range(10_000):

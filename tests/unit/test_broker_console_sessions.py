@@ -1,4 +1,4 @@
-"""Sessions of the page's users: when they end, how many there are, and how often one may try."""
+"""Sessions of the page's users: their end, their number, and the bound on failed logins."""
 
 from __future__ import annotations
 

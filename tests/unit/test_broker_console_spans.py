@@ -1,4 +1,4 @@
-"""Strips of particular logs; that they show what became of each offset is a property test."""
+"""Strips of particular logs. A property test checks that a strip shows the state of each offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows, made of looks at the broker."""
+"""The page's content, computed from snapshots of the broker."""
 
 from __future__ import annotations
 
@@ -159,7 +159,9 @@ def test_groups_that_wait_come_first_with_whom_they_wait_for() -> None:
 
 
 def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:
-    """As `barnabas txn why-stuck` has it: it reads what is not committed."""
+    """A group at such a position reads uncommitted records; `barnabas txn why-stuck` has the same
+    rule.
+    """
     ahead = group("ahead", CommittedOffsetState("orders", 1, 41, 59))
     assert views.candidates(broker((HELD,), (), (ahead,)), (ahead,)) == []
 

@@ -8,7 +8,7 @@ from barnabas.broker.control.rim.clock import ControlledClock
 
 
 class Machine:
-    """The machine's clocks, in the test's hand."""
+    """A machine whose clocks the test sets."""
 
     steady, wall = 1_000, 5_000_000
 

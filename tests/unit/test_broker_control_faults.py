@@ -1,4 +1,6 @@
-"""Which requests meet a fault, what is wrong with one, and the answers that bear an error."""
+"""Faults: the requests that they apply to, invalid rules, and the answers with an
+injected error.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 
 
 def seen(request: Message, version: int, client_id: str = "client") -> ObservedRequest:
-    """A request as the control sees it."""
+    """A request as the test control observes it."""
     observed = observe(memoryview(encode_request(request, version, 7, client_id))[4:])
     assert observed is not None
     return observed

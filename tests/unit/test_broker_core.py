@@ -1,5 +1,5 @@
-"""The core as a value: one request a connection at a time, parked ones, acks=0, hang-ups, and the
-order in which a commit becomes durable.
+"""The core as a value: one request at a time per connection, parked requests, acks=0, closed
+connections, and the order in which a commit becomes durable.
 """
 
 from __future__ import annotations
@@ -64,9 +64,11 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def test_the_way_of_one_small_produce_is_short(host: CoreHost) -> None:
-    """Each call costs such a request nearly one percent: a further one has to be worth that."""
+    """Each function call adds nearly one percent to the cost of such a request, so a further call
+    must be worth it.
+    """
     host.create("t")
-    for _ in range(3):  # what is made at first use is made
+    for _ in range(3):  # objects that are created at first use exist now
         assert error_of(host.call(1, produce("t"), 9)) == 0
     frame = memoryview(bytearray(request_frame(produce("t"), 9, 1)))
     with Walk() as walk:
@@ -133,7 +135,7 @@ def test_a_request_that_is_not_understood_ends_its_connection_and_nothing_else(
 
 
 def test_tickets_are_not_used_twice(host: CoreHost) -> None:
-    """An answer for a connection that is gone does not reach the one that took its number."""
+    """An answer for a closed connection does not reach the next connection with its number."""
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
     host.broker.on_closed(1)
@@ -155,7 +157,7 @@ def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
 
 
 def test_what_waits_for_answers_to_be_sent_is_done_before_what_comes_next(host: CoreHost) -> None:
-    """Whatever it is: a tick, or the end of a flush."""
+    """The next event may be a tick or the end of a flush."""
     host.create("t", flush_messages="1")
     host.ask(1, produce("t", b"x"), 9)
     done: list[int] = []
@@ -356,8 +358,8 @@ def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
 
 
 class Transaction:
-    """A producer on connection 1, with a transaction on two partitions, whose session is on the
-    disk.
+    """A producer on connection 1 with a transaction on two partitions; its producer id and epoch
+    are durable.
     """
 
     def __init__(self, host: CoreHost, *, transactional_id: str = "id", topic: str = "t") -> None:
@@ -406,7 +408,7 @@ class Transaction:
         self.host.ask(1, EndTxnRequest(committed=commit, **self.names()), 3)
 
     def markers(self) -> list[list[bool]]:
-        """Of each partition: the outcomes of its markers."""
+        """The outcomes of the markers of each partition."""
         return [
             [
                 decode_marker(batch).commit
@@ -420,7 +422,7 @@ class Transaction:
         return self.host.broker.transactions.snapshot()[self.transactional_id].state.name
 
     def flushed(self) -> list[str]:
-        """Let the flush under way end; the logs that it was of."""
+        """Complete the running flush; gives the topics of its logs."""
         return sorted(log.topic for log, _ in self.host.flush().tokens)
 
     def begin(self) -> None:
@@ -445,7 +447,7 @@ def begun(host: CoreHost) -> Transaction:
 
 @pytest.fixture
 def journal_less_host(tmp_path: Path) -> Iterator[CoreHost]:
-    """Without a flush journal."""
+    """A host without a flush journal."""
     host = CoreHost(tmp_path, barnabas_flush_journal_logs="0")
     for connection in (1, 2):
         host.connect(connection)
@@ -505,8 +507,8 @@ def test_markers_come_to_the_disk_soon_without_anybody_waiting(host: CoreHost) -
 
 
 def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: CoreHost) -> None:
-    """Who decides may have read what they commit: it must not be gone after a power loss when the
-    decision is there.
+    """The producer that commits may have read the earlier commit's records: a power loss that keeps
+    its decision must keep them too.
     """
     other = Transaction(host, transactional_id="other", topic="u")
     other.begin()
@@ -555,7 +557,9 @@ def test_what_comes_while_the_decision_is_under_way_is_held_back(host: CoreHost)
 def test_a_batch_of_transactions_is_told_to_come_again_while_a_decision_is_under_way(
     host: CoreHost,
 ) -> None:
-    """Version 4 of AddPartitionsToTxn names several and is not held back for one of them."""
+    """Version 4 of AddPartitionsToTxn names several transactions and is not held back for one of
+    them.
+    """
     transaction = while_deciding(host)
     producer_id, producer_epoch = transaction.identity
     answer = host.call(
@@ -643,7 +647,7 @@ def test_a_commit_goes_data_decision_markers_answer_completion(journal_less_host
 def test_the_next_transaction_is_held_back_until_the_completion(
     journal_less_host: CoreHost,
 ) -> None:
-    """It never meets CONCURRENT_TRANSACTIONS."""
+    """The first request of a transaction never gets CONCURRENT_TRANSACTIONS."""
     host = journal_less_host
     transaction = begun(host)
     transaction.end(commit=True)
@@ -663,7 +667,7 @@ def test_the_next_transaction_is_held_back_until_the_completion(
 
 
 def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
-    """What it waits for may never come, and its connection would be kept for as long."""
+    """The records it waits for may never come, and its connection would be kept all that time."""
     host.create("idle")
     host.ask(host.connect(7), fetch({"idle": {0: 0}}, max_wait_ms=60_000), 12)
     purgatory = host.broker.purgatory
@@ -731,7 +735,7 @@ def test_with_durability_os_no_step_waits(tmp_path: Path) -> None:
 
 
 def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
-    """Group commit: those that come while a flush runs share the next."""
+    """Group commit: all commits that arrive during a flush share the next one."""
     host.create("t")
     for number in range(100):
         connection = host.connect(1000 + number)
@@ -802,8 +806,8 @@ def test_deltas_transaction_is_open_and_ends_when_its_time_is_up(tmp_path: Path)
 
 
 def test_producer_ids_begin_above_those_that_kafka_gave_out(tmp_path: Path) -> None:
-    """Given out again, a producer's first batch would pass for one that the earlier producer
-    repeats: acknowledged, and not written.
+    """If an id were given out twice, the first batch of the new producer would look like a retry of
+    the earlier producer's: acknowledged, and not written.
     """
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
@@ -860,7 +864,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
 def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transaction(
     tmp_path: Path,
 ) -> None:
-    """No producer can have it, and it would fence the producer id for good."""
+    """No producer can have that epoch, and it would fence the producer id for good."""
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -909,7 +913,7 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
 
 
 def test_what_was_due_is_not_due_again_at_the_same_time() -> None:
-    """Else the rim would come back at once, for ever."""
+    """Otherwise the rim would call the core again immediately, in an endless loop."""
     b = DiskBroker(log_flush_offset_checkpoint_interval_ms="1000")
     b.topic("t", 2, flush_ms="300")
     p = Producer(b, "txn", timeout_ms=5000)

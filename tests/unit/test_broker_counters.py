@@ -1,4 +1,4 @@
-"""Counts by the names of their metrics; which names may be counted says the table of metrics."""
+"""Counters by the names of their metrics; the table of metrics lists the valid names."""
 
 from __future__ import annotations
 

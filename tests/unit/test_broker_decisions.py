@@ -1,5 +1,5 @@
-"""A commit's decision in the flush journal: what a kill or a power loss at any step leaves of the
-transaction.
+"""A commit's decision in the flush journal: the state of the transaction after a kill or a power
+loss at any step.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TRANSACTIONS = "__transaction_state"
 
 
 def ready(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A producer that has committed once, so that no file is flushed for the first time, and has
-    written again.
+    """A producer that has committed once, so that each file was flushed before, and has written
+    again.
     """
     b = DiskBroker(**settings)
     b.topic("in")
@@ -36,7 +36,7 @@ def ready(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def is_committed(b: DiskBroker) -> bool:
-    """Whether readers have the second transaction whole; fails where they have a part of it."""
+    """Whether readers see the whole second transaction; fails where they see a part of it."""
     found = [b.read("t", index, committed=True) for index in (0, 1)]
     assert found in ([[b"a"], [b"a"]], [[b"a", b"b"], [b"a", b"b"]]), found
     is_whole = found[0] == [b"a", b"b"]
@@ -45,7 +45,7 @@ def is_committed(b: DiskBroker) -> bool:
 
 
 def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
-    """The frame of the journal is durable, and the core is not notified."""
+    """A broker whose journal has the durable frame, and whose core is not notified yet."""
     b, p = ready(**settings)
     b.hold_flushes()
     p.start_end(True)
@@ -80,7 +80,7 @@ def test_who_asks_again_after_a_kill_is_told_that_it_is_committed() -> None:
 
 
 def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_start() -> None:
-    """The journal stays until all that follows from the decision is in the logs' own files."""
+    """The journal is kept until all effects of the decision are in the logs' own files."""
     b, _ = with_decision_on_the_disk()
     b.disk.kill()
     b.holds_flushes = True
@@ -93,7 +93,7 @@ def test_a_decision_that_is_found_is_found_again_after_a_power_loss_during_the_s
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_a_start_that_is_cut_short_at_any_step_finds_it_again(way: str) -> None:
-    """One step on the disk later each time."""
+    """Each start crashes one disk operation later than the one before."""
     b, _ = with_decision_on_the_disk()
     b.holds_flushes = False
     cuts = 0
@@ -130,8 +130,8 @@ def test_without_the_flush_there_is_no_decision() -> None:
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """Neither its record nor its markers are on the disk by themselves; the system may write any of
-    them back.
+    """The commit's record and markers are durable only in the journal; the logs' own files have
+    them in the page cache, and the system may write any of them back.
     """
     b, p = ready()
     b.hold_flushes()
@@ -163,9 +163,10 @@ def test_the_transaction_after_it_is_not_committed_with_it(kept: str) -> None:
 
 @pytest.mark.parametrize("kept", [DATA_DIR, "/t-0/"])
 def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: str) -> None:
-    """DeleteRecords takes the marker; what is open there began after the decision all the same.
+    """DeleteRecords removed the marker, and the transaction that is open there began after the
+    decision.
 
-    Where that is the partition's alone to keep, the decision itself is carried out again.
+    If only the partition's files survive, the decision itself is carried out again.
     """
     b, p = ready(log_segment_bytes="300")
     assert p.end(True) == 0
@@ -196,7 +197,7 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
 
 
 def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
-    """It went before the decision, and one of its name came after it."""
+    """The topic was deleted before the decision, and one of its name was created after it."""
     b, p = ready()
     b.topic("gone")
     p.send("gone", 0, b"x")
@@ -214,8 +215,8 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
 
 
 def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
-    """The records have been in the logs' own files since before the decision: of these the journal
-    shows nothing.
+    """The records were flushed to the logs' own files before the decision, so the journal does not
+    have them.
     """
     b, p = ready()
     for log in b.broker.topics.logs_of("t"):
@@ -235,7 +236,9 @@ def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_g
 def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
     is_decided: bool,
 ) -> None:
-    """Readers are to see what follows from it. What is open is of no such use, and waits."""
+    """The effects of a decision are visible to readers, so it must be durable. Records of an open
+    transaction need no flush.
+    """
     b, p = ready(barnabas_flush_journal_logs="0")
     b.hold_flushes()
     if is_decided:
@@ -253,7 +256,7 @@ def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
 
 
 def begin_a_flush(b: DiskBroker) -> None:
-    """Anybody's, that stays under way."""
+    """Start a flush of another topic, and leave it running."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0
     log = b.broker.topics.partition("in", 0)
@@ -263,8 +266,8 @@ def begin_a_flush(b: DiskBroker) -> None:
 
 @pytest.mark.parametrize("when", ["when all is over", "while it is decided"])
 def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
-    """It comes over a connection that the producer has given up, and waits for a flush while the
-    next transaction begins.
+    """The late EndTxn arrives over a connection that the producer has given up, and waits for a
+    flush while the next transaction begins.
     """
     b, p = ready()
     old = p.reconnect()
@@ -286,7 +289,7 @@ def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
 
 
 def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> None:
-    """The system has what was written; a power loss alone makes a decision doubtful."""
+    """The page cache survives a kill: a decision is doubtful only after a power loss."""
     outcomes = set()
     for steps in range(8):
         b, p = ready(barnabas_transaction_durability="os")
@@ -303,7 +306,7 @@ def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> No
 
 
 def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
-    """The frame was in the page cache alone: it is made durable before it is believed."""
+    """The frame was only in the page cache: the start flushes it before it applies the decision."""
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -324,7 +327,9 @@ def test_an_id_that_has_expired_does_not_come_back() -> None:
 
 
 def test_an_abort_that_followed_is_not_undone() -> None:
-    """The decision on an earlier transaction is in the journal, and older than the log."""
+    """The journal still has the decision on an earlier transaction, which is older than the log's
+    end.
+    """
     b, p = ready()
     assert p.end(True) == 0
     p.send("t", 0, b"c")
@@ -348,8 +353,8 @@ def test_a_new_session_that_followed_keeps_its_epoch() -> None:
 
 
 def hanging() -> tuple[DiskBroker, Inode]:
-    """After a power loss that kept a batch, and not the record that its partition was added; and
-    the partition's file.
+    """A broker after a power loss that kept a batch but not the record that added its partition,
+    and the file of the partition.
     """
     b = DiskBroker()
     b.topic("t")
@@ -367,13 +372,17 @@ def hanging() -> tuple[DiskBroker, Inode]:
 
 
 def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
-    """Else another power loss would open it again, for the producer's next transaction."""
+    """Otherwise another power loss would open the transaction again, as part of the producer's next
+    one.
+    """
     _, inode = hanging()
     assert inode.synced == len(inode.data)
 
 
 def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """On several partitions, by several producers, beside what its coordinator knows."""
+    """Open transactions on several partitions, by several producers, beside a transaction that the
+    coordinator knows.
+    """
     b = DiskBroker()
     b.topic("t", 3)
     producers = [Producer(b, f"txn-{number}") for number in range(3)]
@@ -397,7 +406,7 @@ def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> Non
     b = DiskBroker()
     b.topic("t")
     Producer(b, "txn").send("t", 0, b"a")
-    p = Producer(b, "txn")  # which aborts what is open
+    p = Producer(b, "txn")  # its InitProducerId aborts the open transaction
     assert p.add("t", 0) == 0
     log = b.broker.topics.partition("t", 0)
     assert log is not None
@@ -444,8 +453,8 @@ def test_room_that_comes_back_lets_the_journal_begin_again() -> None:
 
 @pytest.mark.parametrize("commits", range(3, 13))
 def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> None:
-    """Commits in a row with a turn-over every few: whenever the power goes, all that was answered
-    is there.
+    """Several commits, with a new journal every few: all answered commits survive a power loss at
+    any time.
     """
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
     assert p.end(True) == 0
@@ -465,7 +474,7 @@ def test_journals_go_when_all_that_they_tell_is_in_the_logs(commits: int) -> Non
 
 
 def test_damage_of_an_earlier_frame_ends_the_start() -> None:
-    """Four commits; the first frame of their journal is damaged; then the power goes."""
+    """Four commits; the first frame of their journal is damaged; then a power loss."""
     b, p = ready()
     for value in (b"b", b"c", b"d", b"e"):
         p.send("t", 0, value)

@@ -1,4 +1,4 @@
-"""Where descriptors are wanting, what needs one is refused, and nothing else."""
+"""When there is no file descriptor left, only the requests that need one are refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ SEGMENTS, MAX_TIMESTAMP = 8, -3
 
 @pytest.fixture
 def b() -> DiskBroker:
-    """A broker that may have one file open beside the one in use, and a topic of many segments."""
+    """A broker with two file descriptors, for the file in use and one more, and a topic of many
+    segments.
+    """
     b = DiskBroker()
     b.disk.descriptors = 2
     b.kill()
@@ -76,14 +78,14 @@ def close_file(segment: Segment) -> None:
 
 
 def refuse(b: DiskBroker) -> None:
-    """Others have every descriptor of the system."""
+    """Close the topic's files, and let every open fail: the system has no descriptor left."""
     for segment in list(log_of(b).segments):
         close_file(segment)
     b.disk.refuse(Refusal(frozenset(["open"]), errno.ENFILE))
 
 
 def list_offsets(b: DiskBroker, timestamp: int, version: int) -> tuple[int, int]:
-    """Gives the code of the error, and the offset."""
+    """The error code and the offset in a ListOffsets response."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     if not version:
         partition.max_num_offsets = 10
@@ -121,7 +123,7 @@ def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
     if is_in_slices:
         monkeypatch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", 0)
     expected = list_offsets(b, timestamp, version)
-    b.kill()  # no times are in memory
+    b.kill()  # the time indexes are not in memory
     for path, _ in list(b.disk.files()):
         if path.endswith((".timeindex", ".manifest")) and "/t-0/" in path:
             b.disk.unlink(path)

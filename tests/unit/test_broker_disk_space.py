@@ -1,4 +1,6 @@
-"""A disk that is full in the midst of a producer's pipeline leaves no hole in its order."""
+"""A disk that becomes full during a producer's pipeline causes no gap in the order of its
+batches.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from barnabas.protocol.errors import Code
 
 
 def test_a_batch_that_found_no_room_is_not_overtaken() -> None:
-    """The first batches of a producer, five under way: the disk is full for the first, and has room
+    """Five batches of a new producer are in flight: the disk is full for the first, and has space
     for the second.
     """
     b = DiskBroker()
@@ -66,7 +68,9 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
 
 
 def test_a_full_disk_is_no_refusal_of_the_log(tmp_path: Path) -> None:
-    """Kafka's log_start_offset in an error: that of the log that refused, -1 before any log."""
+    """log_start_offset in a Produce error, as in Kafka: that of the log if the log refused the
+    batch, otherwise -1.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     (log,) = host.create("t")

@@ -1,5 +1,5 @@
-"""Requests with very many elements are decoded elsewhere, and handled as if they came only now. And
-the table of what answers each request.
+"""Requests with very many elements are decoded in the worker, and handled as if they had arrived
+after that. The table of requests names the handler of each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PING_VERSION = METADATA_VERSION = 4
 
 
 def asking(count: int) -> Any:
-    """A Metadata request for so many topics that do not exist, and for "t"."""
+    """A Metadata request for "t" and `count` topics that do not exist."""
     names = [f"missing-{number:05}" for number in range(count)]
     return MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in [*names, "t"]],
@@ -112,7 +112,7 @@ def test_an_error_of_ours_in_a_long_request_ends_its_connection_alone(
 
 @pytest.fixture
 def importing(host: CoreHost) -> CoreHost:
-    """A broker whose rim has a worker, as the daemon's, and which had no request yet."""
+    """A broker whose rim has a worker, as the daemon's does, before its first request."""
     host.broker.routes.imports.are_elsewhere = True
     return host
 
@@ -203,7 +203,7 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
 def test_a_first_topic_is_made_once_the_worker_has_imported_what_logs_need(
     importing: CoreHost,
 ) -> None:
-    """Metadata does not load it: most requests of that API make no topic."""
+    """Metadata alone does not import it: most requests of that API create no topic."""
     host = importing
     first, second, other = host.connect(1), host.connect(2), host.connect(3)
     host.ask(other, MetadataRequest(), METADATA_VERSION)
@@ -233,7 +233,7 @@ def test_a_stop_makes_a_topic_whose_imports_were_under_way(importing: CoreHost) 
 
 
 def test_what_the_worker_imports_exists() -> None:
-    """A module that a row names, and that is gone, would fail with the first request alone."""
+    """If a row named a module that no longer exists, only the first request would fail."""
     import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:
         import_modules(api, is_one=False)
@@ -251,7 +251,7 @@ def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
 def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
     table_host: CoreHost, api: Api
 ) -> None:
-    """A row names parts by text, which no check of types sees."""
+    """A row names parts by text, which a type checker does not see."""
     host = table_host
     route = host.broker.routes.load(api)
     assert route.name == api.name
@@ -266,7 +266,7 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         if function.__module__.startswith("barnabas.broker.handlers."):
             made_by = type(handler.__self__).__init__
             taken = parameters_of(made_by)[1:]
-            if [name for name, _ in taken] == ["parts"]:  # they have a type of their own
+            if [name for name, _ in taken] == ["parts"]:  # the parts have a type of their own
                 holder = handler.__self__._parts
                 taken = [
                     (name, one.__forward_arg__) for name, one in holder.__annotations__.items()
@@ -276,10 +276,10 @@ def test_a_row_names_what_its_handler_takes_and_the_handler_its_request(
         parameters = parameters[1:]
     at = next((at for at, (name, _) in enumerate(parameters) if name == "request"), None)
     if at is None:
-        return  # made by a coordinator's row
+        return  # a coordinator's row makes this handler
     taken += parameters[:at]
     of_parts = {field.name: field.type for field in fields(Parts)}
-    of_parts |= {  # those of the coordinators
+    of_parts |= {  # the parts that belong to coordinators
         name: signature(one.fget).return_annotation
         for name, one in vars(Parts).items()
         if isinstance(one, property) and one.fget is not None

@@ -1,4 +1,4 @@
-"""Errors are counted where they are answered, each partition's by itself."""
+"""Errors are counted when they are answered, once for each partition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_errors_are_counted_where_they_are_answered(tmp_path: Path) -> None:
 
 
 def test_what_the_worker_has_counted_is_added_to_what_there_is() -> None:
-    """It counts in the long answers that it encodes."""
+    """The worker counts the errors in the long answers that it encodes."""
     here, there = ErrorCounts(), ErrorCounts()
     for counts, codes in ((here, (3, 3, 6)), (there, (3, 7))):
         for code in codes:

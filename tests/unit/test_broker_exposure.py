@@ -1,4 +1,4 @@
-"""What a start warns of, and what it does not."""
+"""Warnings of a start about secrets and directories that others may read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ Start = Callable[[str], list[str]]
 
 @pytest.fixture
 def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
-    """What a start with those lines in its configuration warns of, as to secrets."""
+    """A function that starts with these lines of configuration, and gives the warnings about
+    secrets.
+    """
     config = tmp_path / "broker.properties"
     config.touch(0o600)
 
@@ -138,7 +140,7 @@ def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
 
 
 def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
-    """A group may be meant to: of Kafka's users some share one."""
+    """Read access for the group is no fault: some users of Kafka share a group."""
     for mode, is_open in ((0o755, True), (0o705, True), (0o750, False), (0o700, False)):
         tmp_path.chmod(mode)
         assert ("holds all records" in warnings(log_dirs=str(tmp_path))) is is_open

@@ -1,4 +1,5 @@
-"""Several brokers as clients meet them: who answers, who refuses, and what a move of leaders does.
+"""Several brokers as clients meet them: the broker that answers, those that refuse, and the effects
+of a change of leaders.
 
 Codes and hints: KIP-101, KIP-320, KIP-951; the protocol's guide on NOT_LEADER_OR_FOLLOWER,
 NOT_COORDINATOR and NOT_ENOUGH_REPLICAS.
@@ -100,7 +101,7 @@ PORTS = {1: 9092, 2: 9193, 3: 9294}
 
 
 class Cluster(CoreHost):
-    """Three brokers; connection N leads to broker N. `t` lies on (1, 2) and (2, 3)."""
+    """Three brokers; connection N leads to broker N. `t` has the replicas (1, 2) and (2, 3)."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         super().__init__(
@@ -123,7 +124,7 @@ class Cluster(CoreHost):
         return self.call(connection, MetadataRequest(topics=None), 12)
 
     def rows(self, topic: str = "t") -> list[tuple[int, list[int], list[int], list[int]]]:
-        """Leader, replicas, in-sync and off-line replicas as Metadata has them."""
+        """Leader, replicas, in-sync and off-line replicas in a Metadata response."""
         (found,) = (one for one in self.metadata(3).topics if one.name == topic)
         return [
             (row.leader_id, row.replica_nodes, row.isr_nodes, row.offline_replicas)
@@ -206,7 +207,9 @@ def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
 
 
 def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
-    """A client gets those of the listener that it came by, in each answer that has any."""
+    """A client gets the ports of the listener that it is connected to, in each answer
+    with ports.
+    """
     cluster = Cluster(
         tmp_path,
         listeners="PLAINTEXT://:9092,OTHER://:1000",
@@ -281,8 +284,8 @@ def test_a_produce_of_nothing_that_comes_to_another_broker_is_refused_as_any(
 
 
 def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) -> None:
-    """A log takes the first batch of a producer that it does not know with any sequence: what was
-    sent to a broker that leads no more would be out of order for good.
+    """A log accepts any sequence in the first batch of an unknown producer: the batch that the
+    former leader refused would then be out of order for good.
     """
 
     def send(node_id: int, sequence: int) -> int:
@@ -319,7 +322,7 @@ def test_a_refusal_says_who_leads(cluster: Cluster) -> None:
 
 
 def partition_errors(cluster: Cluster, connection: int) -> dict[str, int]:
-    """What each request about t-0 is answered."""
+    """The error code of each request about t-0."""
     offsets = ListOffsetsRequest(
         topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
     )
@@ -366,11 +369,11 @@ def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) ->
     assert after[0] > before[0]
     assert after[1] == before[1]
     assert error_of(cluster.call(2, produce("t"), 8)) == 0
-    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)  # it leads: no change
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)  # it is the leader: no change
     assert cluster.broker.topics.leader_epochs("t") == after
     cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
     latest = cluster.broker.topics.leader_epochs("t")
-    # the machine is killed: nothing is closed
+    # the copy is as after a kill: nothing was closed
     copy = tmp_path / "copy"
     copy.mkdir()
     import shutil
@@ -454,7 +457,9 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
 
 
 def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path: Path) -> None:
-    """The assignments of a leader, members that come and go, and groups that are deleted."""
+    """Requests that may write a record: a leader's assignment, members that join or leave, and the
+    deletion of groups.
+    """
     cluster = Cluster(
         tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
         min_insync_replicas="3", group_initial_rebalance_delay_ms="0",
@@ -638,7 +643,7 @@ def test_heartbeats_of_streams_groups_go_to_their_coordinator_which_wants_enough
 def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinators(
     tmp_path: Path,
 ) -> None:
-    """Version 12 of Produce writes the record of its partition by itself (KIP-890)."""
+    """Version 12 of Produce implicitly writes the record that adds its partition (KIP-890)."""
     cluster = Cluster(
         tmp_path, transaction_state_log_replication_factor="3",
         transaction_state_log_min_isr="3",
@@ -766,7 +771,7 @@ def test_replicas_by_hand(cluster: Cluster, assigned: list[list[int]], code: int
 
 
 def test_replicas_by_hand_are_those_of_the_partition_that_they_name(cluster: Cluster) -> None:
-    """In whatever order a request has them."""
+    """The order of the rows in a request does not matter."""
     rows = [CreatableReplicaAssignment(index, [node]) for index, node in ((2, 1), (0, 3), (1, 2))]
     assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == 0
     assert [row[1] for row in cluster.rows("by-hand")] == [[3], [2], [1]]
@@ -894,7 +899,7 @@ def test_a_broker_lists_what_it_coordinates(cluster: Cluster) -> None:
 
 
 def join(cluster: Cluster, group: str) -> int:
-    """A member's JoinGroup, which waits for others. Gives the coordinator."""
+    """Send a member's JoinGroup, which waits for others. Gives the coordinator."""
     node_id = cluster.coordinator(0, group)
     cluster.connect(30, node_id)
     assert cluster.call(30, joining(group), 3).error_code == 0
@@ -935,7 +940,7 @@ def test_an_open_transaction_goes_on_at_another_coordinator(cluster: Cluster) ->
     log = cluster.broker.topics.partitions_of("t")[0]
     assert log is not None
     assert log.last_stable_offset == log.log_end_offset == 2
-    # the marker bears the epoch of the coordinator that it was moved to
+    # the marker has the epoch of its new coordinator
     owner = cluster.broker.cluster.coordinator_partition("__transaction_state", "shop")
     assert log.producer_state.coordinator_epoch_of(
         producer_id

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227). The two long tests are what Apache Kafka 3.9 answered to
+"""Incremental fetch sessions (KIP-227). The two long tests have the answers of Apache Kafka 3.9 to
 the same requests.
 """
 
@@ -106,7 +106,9 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
 
 @pytest.mark.parametrize("high_watermark", [-1, 5])
 def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
-    """A client that was given an error waits for the partition until it gets it again."""
+    """A client that got an error for a partition waits until the partition is in an
+    answer again.
+    """
     target = FetchTarget("t", FetchPartition(partition=0))
     assert target.has_news(0, 5, 0, 0)
     assert not target.has_news(0, 5, 0, 0)
@@ -151,7 +153,7 @@ def test_one_with_nothing_in_it_ends(host: CoreHost) -> None:
 
 
 def test_a_session_that_is_begun_again_goes(host: CoreHost) -> None:
-    """Epoch 0 with a session's id: that one is gone."""
+    """Epoch 0 with a session's id closes that session and creates another."""
     host.create("t")
     first = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
     second = ask(host, {"t": {0: 0}}, session=(first, 0)).session_id
@@ -168,8 +170,8 @@ def test_epochs_wrap_to_one(host: CoreHost) -> None:
 
 
 def test_all_slots_are_taken(host: CoreHost) -> None:
-    """A session gives way when it rested for two minutes; until then a new client gets none, and
-    all it asks for each time.
+    """A session may be evicted after two idle minutes. Until then a new client gets no session:
+    each answer has all its partitions.
     """
     host.create("t")
     first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
@@ -186,7 +188,9 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
 
 
 def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None:
-    """Though that is in use: of those that are two minutes old the one with the fewest."""
+    """The old session may be in use: of the sessions older than two minutes, the one with the
+    fewest partitions is evicted.
+    """
     host.create("t", 3)
     many = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id
     few = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
@@ -206,7 +210,7 @@ def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None
 
 @pytest.fixture
 def small(host: CoreHost) -> CoreHost:
-    """It has room for ten partitions, of whatever sessions."""
+    """A broker whose sessions may have ten partitions together."""
     host.create("t", 20)
     host.broker.cluster.nodes[1].fetch_sessions._most_partitions = 10
     return host
@@ -217,7 +221,9 @@ def partitions(*indexes: int) -> dict[str, dict[int, int]]:
 
 
 def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
-    """Who finds no room gets all he asks for each time, and what rested for two minutes goes."""
+    """A client for which there is no room gets no session: each answer has all its partitions.
+    Sessions that were idle for two minutes are evicted.
+    """
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     none = ask(small, partitions(*range(5)), session=(0, 0))
     assert (none.session_id, len(reported(none))) == (0, 5)
@@ -272,7 +278,7 @@ def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
 
 
 def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
-    """So that with a small max_bytes none starves."""
+    """Otherwise, with a small max_bytes, the last partitions would never be read."""
     host.create("t", 3)
     for partition in range(3):
         host.call(1, produce("t", b"x" * 500, partition=partition), 9)

@@ -1,4 +1,4 @@
-"""Where a share group begins that has read nothing: by time, a few look-ups in one event."""
+"""The first offsets of a new share group: found by time, a few look-ups in one event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ HOUR_MS = 3_600_000
 
 
 def aged(partitions: int = 1) -> DiskBroker:
-    """A topic with an old record and a new one, and a group that begins an hour ago."""
+    """A topic with an old and a new record, and a group that starts with records of the
+    last hour.
+    """
     b = DiskBroker(**SHARED)
     b.broker.wall.feed(NOW_MS, NOW_MS)
     b.topic("t", partitions, message_timestamp_type="LogAppendTime")
@@ -32,7 +34,7 @@ def aged(partitions: int = 1) -> DiskBroker:
 
 
 def take(m: ShareMember, *places: tuple[str, int]) -> list[tuple[int, int, int]]:
-    """What a fetch gets that waits until the first offsets are stored."""
+    """The records that a fetch gets after it has waited until the first offsets are stored."""
     m.send_fetch(*places, max_wait_ms=1000)
     return acquired(m.answer())
 

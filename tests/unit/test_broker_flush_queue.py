@@ -1,4 +1,6 @@
-"""Group commit: one flush at a time, and all who come while it runs are served by the next."""
+"""Group commit: one flush runs at a time, and the next one serves all waiters that came
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
 class FakeLog:
-    """Appends are counted; a flush covers what was appended when it began."""
+    """A log that counts appends; a flush covers the appends that were made before it began."""
 
     def __init__(self) -> None:
         self.log_end_offset = 0
@@ -87,8 +89,8 @@ def test_waiters_during_a_flush_are_served_together_by_the_next(queue: Queue, lo
 
 
 def test_a_flush_takes_what_was_appended_before_it_began(queue: Queue, log: FakeLog) -> None:
-    """Two waiters of two logs: the second log's data came before the flush that serves the second
-    waiter.
+    """Two waiters for two logs: the second log's data was appended before the flush that serves the
+    second waiter.
     """
     other = FakeLog()
     queue.wait("first", log)
@@ -111,7 +113,9 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
 def test_who_waits_for_a_log_that_is_flushed_without_the_queue_goes_on(
     queue: Queue, log: FakeLog
 ) -> None:
-    """As the Complete records are, before a topic goes: perhaps while another flush ends."""
+    """For example, the Complete records are flushed directly before a topic is deleted, perhaps
+    while another flush ends.
+    """
     other = FakeLog()
     other.append()
 
@@ -137,7 +141,7 @@ def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: 
 
 
 def test_a_continuation_may_wait_again(queue: Queue, log: FakeLog) -> None:
-    """As EndTxn does: data, then the decision."""
+    """EndTxn waits twice: for the data, then for the decision."""
     decisions = FakeLog()
 
     def decide(now_ms: int) -> None:
@@ -177,8 +181,8 @@ def test_a_flush_that_is_not_under_way_must_not_end(queue: Queue, log: FakeLog) 
 
 
 class JournaledLog(FakeLog):
-    """A log that counts bytes for offsets. is_closed: an earlier segment of it is not durable, so
-    that it goes to its own files.
+    """A log whose offsets count bytes. is_closed: an earlier segment is not durable, so its flush
+    goes to the log's own files.
     """
 
     def __init__(self, name: str, appended: int = 1) -> None:
@@ -213,7 +217,7 @@ class JournaledLog(FakeLog):
 
 
 class FakeEntry(NamedTuple):
-    """What a log has for the journal; its bytes do not count."""
+    """A log's entry for the journal; its bytes do not count."""
 
     name: str
     end: int
@@ -222,7 +226,9 @@ class FakeEntry(NamedTuple):
 
 
 class FakeJournal:
-    """frames: (entries, records) of each, of this journal and those before it."""
+    """A journal that notes its calls. frames: (entries, records) of each frame, of all journals so
+    far.
+    """
 
     def __init__(self, *, has_older: bool = False) -> None:
         self.size_bytes, self.has_older = 0, has_older
@@ -264,7 +270,7 @@ class JournaledQueue(Queue):
     def wait_for_frame(
         self, name: str, *logs: FakeLog, adds: JournaledLog | None = None, now_ms: int = 1
     ) -> None:
-        """adds: the log of a record that is taken along, and is appended once it is durable."""
+        """adds: the log of a record in the frame, which is appended once the frame is durable."""
 
         def then(frame: Any, then_ms: int) -> None:
             self.done.append((name if frame else f"{name} without", then_ms))
@@ -286,7 +292,7 @@ class JournaledQueue(Queue):
         return follow
 
     def files(self) -> list[Any]:
-        """Of the flush that is under way."""
+        """The files of the running flush."""
         (job,) = self.outbox.flushes
         return list(job.files)
 
@@ -326,9 +332,9 @@ def test_without_the_journal_logs_go_to_their_own_files(settings: dict[str, int]
 @pytest.mark.parametrize(
     ("sizes", "in_place"),
     [
-        ((1, (1 << 19)), []),  # half of a flush is a log's share
+        ((1, (1 << 19)), []),  # a log's share is half of a flush
         ((1, (1 << 19) + 1), ["log 1"]),
-        ((1,) * 40 + (32 << 10,), []),  # the least that a log may have
+        ((1,) * 40 + (32 << 10,), []),  # the smallest share of a log
         ((1,) * 40 + ((32 << 10) + 1,), ["log 40"]),
     ],
 )
@@ -383,7 +389,7 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
 
 
 def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:
-    """What they ask next is answered by what was decided, not by what was before it."""
+    """The next requests of the other waiters are answered by the state after the decision."""
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
     queue.wait_for_frame("commit", data, adds=decisions)
@@ -475,7 +481,7 @@ def test_without_room_who_waits_for_a_frame_goes_on_once_the_files_are_there() -
 
 
 def journaled(**settings: Any) -> tuple[JournaledQueue, list[JournaledLog]]:
-    """Two logs whose data the journal holds alone since 2."""
+    """A queue and two logs whose data is only in the journal, since 2 ms."""
     queue = JournaledQueue(**settings)
     logs = logs_of(1, 1)
     queue.wait("a", *logs)
@@ -648,7 +654,7 @@ def test_a_forgotten_log_is_not_checkpointed() -> None:
 
 
 def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_is() -> None:
-    """Else a queue that is never idle keeps all journals that there ever were."""
+    """Otherwise a queue that is never idle would keep all its journals forever."""
     queue, _ = journaled(journal_roll_ms=500)
     queue.queue.on_tick(501)
     (other,) = logs_of(1)

@@ -1,4 +1,6 @@
-"""The fsync thread: every file of a job once, an error reported, jobs in order."""
+"""The fsync thread: it syncs every file of a job once, reports errors, and keeps the
+order of jobs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from barnabas.storage.disk import FailedFsync
 
 
 class File:
-    """Counts its fsyncs; fails where a test asks for it."""
+    """A file that counts its fsyncs, and fails with `error` if it is set."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error
@@ -60,7 +62,7 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
 
 
 class Closed(File):
-    """Opened for its fsync, which finds no descriptor a few times."""
+    """A file that is opened for its fsync; the first few times there is no descriptor for it."""
 
     def __init__(self, error: OSError, times: int) -> None:
         super().__init__(error)
@@ -116,7 +118,7 @@ def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
-    """All shares are under way together: each waits for the others here, and would wait for ever
+    """All shares run at the same time: each fsync waits for the others, so the test would hang
     otherwise.
     """
     together = threading.Barrier(PARALLEL_FILES, timeout=PATIENCE_S)

@@ -1,5 +1,5 @@
-"""A partition's directory that is of another topic, by the id in it: it was restored from an
-earlier topic of that name, or copied from another one. It is not served, and nothing in it changes.
+"""A partition's directory with another topic's id: it was restored from an earlier topic of that
+name, or copied from another topic. It is not served, and nothing in it changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from barnabas.storage.files.checkpoints import (
 
 
 def two_topics() -> DiskBroker:
-    """Topics t, with records in both partitions, and u, with others."""
+    """Topics t and u, with different records in both partitions."""
     b = DiskBroker()
     b.topic("t", 2)
     b.topic("u", 2)
@@ -39,8 +39,8 @@ def two_topics() -> DiskBroker:
 
 
 def put(b: DiskBroker, source: str, target: str) -> dict[str, bytes]:
-    """The broker is stopped, and the directory of one partition put in the place of another; gives
-    its files.
+    """Stop the broker, and put the directory of one partition in the place of another; gives its
+    files.
     """
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
@@ -102,7 +102,7 @@ def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
 
 
 def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
-    """As the error says: where its records are wanted, the two files go."""
+    """The error names this repair: to use its records, remove the two files with the id."""
     b = two_topics()
     put(b, "u-1", "t-1")
     for name in (PARTITION_METADATA_NAME, MANIFEST_NAME):
@@ -163,7 +163,9 @@ def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> 
 
 
 def test_a_topic_made_again_whose_old_directories_a_kill_left_is_served() -> None:
-    """Its deletion is in the journal: what is left of it goes, and is not taken for foreign."""
+    """The journal has the deletion: the start deletes the old directories, and does not treat them
+    as foreign.
+    """
     b = two_topics()
     b.broker.metadata.delete_topics(["t"])
     b.kill()
@@ -179,7 +181,7 @@ def delete(b: DiskBroker, name: str) -> None:
 
 
 def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() -> None:
-    """The change that is torn is left for the next start, until one has found all directories."""
+    """The torn change stays in the journal until a start has found all directories."""
     b = DiskBroker()
     b.topic("u", 1)
     b.produce("u", (b"u0",))
@@ -197,7 +199,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     with pytest.raises(LogDirectoryError, match="bytes of whole changes, and had"):
         b.open()
     b.disk.kill()
-    del files[journal + SIZE_SUFFIX]  # as the error says, to start with what there is
+    del files[journal + SIZE_SUFFIX]  # the error advises this, to start with the whole changes
     b.load({**files, journal: torn})
     for _ in range(3):
         with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
@@ -210,7 +212,9 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_without_the_journal_no_topic_goes_by_a_foreign_directory(place: int) -> None:
-    """One of u is in the place of one of t: u is served as it was, and t by the id of most."""
+    """A directory of u is in the place of one of t3: u is served as before, and t3 by the id that
+    most of its directories have.
+    """
     b = two_topics()
     b.topic("t3", 3)
     for index in range(3):

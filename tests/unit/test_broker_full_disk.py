@@ -1,4 +1,4 @@
-"""A wholly full disk refuses what writes and ends nothing: no request, no timer."""
+"""A full disk: writing requests are refused, and no request or timer ends the broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRIED_ELSEWHERE = {
     79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
 }
 OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
-# What the second request is answered where the first one is carried out when there is space.
+# The code of the second attempt, if the broker carries out the first one as soon as there is space.
 AGAIN = {
     13: Code.UNKNOWN_MEMBER_ID,
     20: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,7 +50,7 @@ AGAIN = {
 @pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: BY_KEY[key].name)
 def test_a_request_without_space_is_refused_and_may_be_sent_again(key: int) -> None:
     full = FullDisk(**(OF_ADMINISTRATORS if key in (30, 31) else {}))
-    if key == 92:  # it deletes what this one sets
+    if key == 92:  # it deletes the value that this request sets
         assert codes(full.call(*REQUESTS[91](full))) == {Code.NONE}
     request, version = REQUESTS[key](full)
     before = full.state()
@@ -105,7 +105,7 @@ def test_a_coordinator_without_its_topic_is_not_available() -> None:
 
 
 class Only:
-    """No space for what is written to some files; all others have some."""
+    """The disk is full for some files, and has space for all others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
         self._patch, self._parts = monkeypatch, parts
@@ -118,7 +118,7 @@ class Only:
                 return append(file, data)
             size = file.size
             append(file, bytes(data)[: len(data) // 2])
-            file.size = size  # as `OsFile` has it
+            file.size = size  # as `OsFile` does
             raise OSError(errno.ENOSPC, "no space")
 
         self._patch.setattr(SimFile, "append", refuse)
@@ -144,7 +144,7 @@ def b() -> DiskBroker:
 
 
 def again(b: DiskBroker) -> None:
-    """The time comes when what waits for space is tried again."""
+    """Advance the clock to the next retry of the writes that wait for space."""
     b.tick(1_000)
 
 
@@ -154,8 +154,8 @@ def again(b: DiskBroker) -> None:
 def test_an_end_is_refused_until_it_is_written(
     monkeypatch: pytest.MonkeyPatch, without: str, commit: bool, durability: str
 ) -> None:
-    """Whatever of it finds no space: the decision, a marker, the Complete record. After its EndTxn
-    is refused its producer sends it again, and gets the outcome that it asked for.
+    """The decision, a marker or the Complete record finds no space. After a refused EndTxn the
+    producer sends it again, and gets the outcome that it requested.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     for topic in ("t", "u"):
@@ -170,7 +170,7 @@ def test_an_end_is_refused_until_it_is_written(
         if without in ("barnabas-flush", "txnindex"):
             assert codes[0] == Code.NONE, "another way leads to the same end"
         elif without == "u-0/" and commit and durability == "flush":
-            # the answer comes before the markers, which have to come from the decision alone
+            # the answer comes before the markers, which must follow from the decision alone
             assert codes[0] == Code.NONE
             assert set(codes[1:]) == {Code.CONCURRENT_TRANSACTIONS}
         else:
@@ -197,7 +197,7 @@ def test_an_end_is_refused_until_it_is_written(
 def test_the_next_transaction_waits_for_the_end_of_the_last(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests of a transactional id whose end waits for space get Kafka's own answer."""
+    """Requests of a transactional id whose end waits for space get Kafka's own code."""
     producer = transaction(b)
     with Only(monkeypatch, "u-0/"):
         assert producer.end(True) == Code.NONE
@@ -216,8 +216,8 @@ def test_the_next_transaction_waits_for_the_end_of_the_last(
 def test_nothing_is_added_to_a_transaction_whose_markers_wait(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was ended by a request of version 1, which keeps the epoch; then a batch of version 2, or
-    offsets, come to a partition in which it is still open. There is space for them already.
+    """A request of version 1, which keeps the epoch, ended the transaction. Then a batch of version
+    2, or offsets, arrive for a partition in which it is still open, although there is space now.
     """
     producer = transaction(b)
     producer.send_offset("g", "t", 1)
@@ -298,8 +298,8 @@ def test_many_markers_go_on_where_they_found_no_space(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("seconds", range(100, 110))
 def test_members_are_not_removed_before_they_can_send_a_heartbeat(seconds: int) -> None:
-    """While a Result waits for space, no session ends; when there is space a member has some
-    seconds, however near the deadline was to which its session's end was moved last.
+    """While a Result waits for space, no session ends; once there is space a member has some
+    seconds for a heartbeat, even if its last deadline was near.
     """
     full = FullDisk()
     b = full.b
@@ -345,8 +345,8 @@ MEMBERS: dict[str, tuple[Any, Any, int]] = {
 
 @pytest.mark.parametrize("group", MEMBERS)
 def test_a_member_whose_removal_waits_for_space_is_not_answered_as_one(group: str) -> None:
-    """Its session is over, and its removal decided. Were its heartbeats answered meanwhile, it
-    would be removed amid its next session.
+    """The session is over, and the removal is decided. If heartbeats were answered meanwhile, the
+    member would be removed during its next session.
     """
     b = DiskBroker(**SHARED, group_streams_initial_rebalance_delay_ms="0")
     for name in ("s", "t"):
@@ -422,7 +422,7 @@ def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
 
 @pytest.mark.parametrize("key", [0, 8, 14, 19, 22, 26])
 def test_a_failed_disk_ends_the_broker(key: int) -> None:
-    """As before: what is not a lack of space may have lost pages."""
+    """Any error except a lack of space may have lost pages, so it ends the broker."""
     full = FullDisk()
     with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):
         full.call(*REQUESTS[key](full))

@@ -24,7 +24,7 @@ def kill(b: DiskBroker) -> None:
 
 
 def stop(b: DiskBroker) -> None:
-    """A clean stop while there was space."""
+    """A clean stop with space; the start after it has none."""
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
     b.disk.refuse(NO_SPACE)
@@ -32,7 +32,7 @@ def stop(b: DiskBroker) -> None:
 
 
 def stop_and_boot(b: DiskBroker) -> None:
-    """... and the machine was restarted since."""
+    """A clean stop with space, and a restart of the machine; the start after it has no space."""
     b.broker.close_logs(b.now_ms)
     b.disk.sync_all()
     b.disk.lose_power()
@@ -41,7 +41,7 @@ def stop_and_boot(b: DiskBroker) -> None:
 
 
 def stop_without_space(b: DiskBroker) -> None:
-    """It cannot write what a clean start reads."""
+    """A stop that cannot write the files that a clean start reads."""
     b.disk.refuse(NO_SPACE)
     with pytest.raises(OSError, match="No space left"):
         b.broker.close_logs(b.now_ms)
@@ -56,8 +56,8 @@ ENDS = (kill, stop, stop_and_boot, stop_without_space)
 def test_a_start_without_space_serves_reads_and_refuses_writes(
     end: Callable[[DiskBroker], None],
 ) -> None:
-    """It ends no broker, whatever time passes. When there is space again all goes on, and a kill
-    then is no power loss.
+    """The broker stays up for any length of time. Once there is space it continues, and a later
+    kill is not treated as a power loss.
     """
     full = FullDisk()
     b, before = full.b, full.state()
@@ -83,7 +83,9 @@ def test_a_start_without_space_serves_reads_and_refuses_writes(
 
 
 def test_an_epoch_of_a_move_without_space_is_not_given_again() -> None:
-    """Clients have it by Metadata; after a restart another broker leads, in a later epoch."""
+    """Clients know the epoch from Metadata; after a restart another broker leads, in a
+    later epoch.
+    """
     b = DiskBroker(barnabas_brokers="3")
     b.topic("t")
     b.produce("t", (b"0",))
@@ -103,7 +105,7 @@ def test_an_epoch_of_a_move_without_space_is_not_given_again() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5, 9, 14, 30])
 def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
-    """Whichever of its files it could write, and of the next one a part."""
+    """The stop writes some of its files, and a part of the next one."""
     full = FullDisk()
     b, before = full.b, full.state()
     b.disk.rng = random.Random(after)
@@ -126,8 +128,8 @@ def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
 def test_the_end_of_a_transaction_is_whole_over_starts_without_space(
     durability: str, commit: bool
 ) -> None:
-    """Wherever the disk was full when the broker was killed. A start that has to write a decision
-    before it serves ends; one that has only markers to write serves, and writes them later.
+    """The broker is killed after the disk became full at any point. A start that must write a
+    decision before it serves fails; one that must only write markers serves, and writes them later.
     """
     refused, served, rows = 0, 0, [b"a"] if commit else []
     for after in range(24):

@@ -1,4 +1,4 @@
-"""A copy for Kafka: closed segments may be one file with two names; what is written to is not."""
+"""A copy for Kafka: a closed segment may be a hard link; all other files are separate copies."""
 
 from __future__ import annotations
 

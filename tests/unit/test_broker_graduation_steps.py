@@ -1,5 +1,5 @@
-"""A hand-over and a way back that are killed, or lose power, at every step: the directory is either
-ours, and starts as it was, or Kafka's, with all that it needs.
+"""A hand-over and its reversal with a kill or a power loss at every step: the directory is either
+ours, and starts as before, or Kafka's, with all that Kafka needs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TOPICS = ["__transaction_state", "events", "orders"]
 
 @pytest.fixture(scope="module")
 def stopped() -> SimDisk:
-    """A directory of ours, stopped; what Kafka left there when it ran before is in it."""
+    """A directory of ours after a clean stop; it contains files from an earlier run of Kafka."""
     disk = new_disk()
     fill(disk)
     disk.mkdir(f"{DATA}/__cluster_metadata-0")
@@ -73,7 +73,9 @@ def stopped() -> SimDisk:
 
 @pytest.fixture(scope="module")
 def after_kafka(stopped: SimDisk) -> SimDisk:
-    """The same, handed over, after Kafka made a topic, deleted one and changed a setting."""
+    """The same directory after the hand-over, and after Kafka created a topic, deleted one and
+    changed a setting.
+    """
     disk = copy.deepcopy(stopped)
     graduate(disk)
     orders = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint").topic_ids["orders"]
@@ -108,10 +110,12 @@ def partition(index: int, topic_id: uuid.UUID, *, leader_epoch: int = 0) -> Kafk
 
 
 def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
-    """The disk after each crash amid `what`, and whether it came; the last is after its end."""
+    """The disk after each crash during `what`, and whether there was a crash; the last one is the
+    disk after its end.
+    """
     for steps in range(1000):
         copied = copy.deepcopy(disk)
-        copied.losses = 0  # the machine's power, not a copy of the disk
+        copied.losses = 0  # so that the crash is a power loss, not a copy of the disk
         copied.crash_in(steps)
         try:
             what(copied)  # type: ignore[operator]
@@ -142,7 +146,7 @@ def topics_at_start(disk: SimDisk) -> list[str]:
 
 
 def check_files(disk: SimDisk) -> None:
-    """Files that Kafka does not start without, or not with half of them."""
+    """Check the files that must be whole for a start of Kafka."""
     for name in ("orders-0", "events-0", "__transaction_state-0"):
         if disk.exists(f"{DATA}/{name}/leader-epoch-checkpoint"):
             decode_epochs(disk.read(f"{DATA}/{name}/leader-epoch-checkpoint"))
@@ -170,7 +174,7 @@ def test_a_hand_over_that_is_cut_short(stopped: SimDisk, lose_power: bool) -> No
         else:
             assert not is_done
             assert topics_at_start(disk) == TOPICS
-            planned(disk)  # it may be handed over now
+            planned(disk)  # the hand-over is allowed now
     assert states[0] is False and states[-1] is True
     assert len(states) > 8
 
@@ -199,10 +203,10 @@ def test_what_was_done_under_kafka_is_there(after_kafka: SimDisk) -> None:
     assert broker.metadata.topics["new"].configs == {"retention.ms": "1000"}
     assert broker.metadata.topics["new"].topic_id == NEW_ID
     assert broker.metadata.topics["events"].configs == {
-        "segment.bytes": "100000", "message.downconversion.enable": "false",  # as it was here
+        "segment.bytes": "100000", "message.downconversion.enable": "false",  # the value before
     }  # fmt: skip
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
-    assert broker.logs.leader_epoch == 41  # above all that Kafka gave its clients
+    assert broker.logs.leader_epoch == 41  # above all epochs that Kafka gave to clients
     broker.close_logs(NOW_MS)
 
 
@@ -221,13 +225,13 @@ def test_kafka_that_never_started_leaves_all_as_it_was(stopped: SimDisk) -> None
 @pytest.mark.parametrize(
     ("ours", "given", "now", "expected"),
     [
-        ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}),  # changed under Kafka
-        ({"a": 1}, {"a": 9}, {"a": 9}, {"a": 1}),  # changed for Kafka alone
-        ({"a": 1}, {"a": 1}, {}, {}),  # removed under Kafka
+        ({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}),  # changed while Kafka ran
+        ({"a": 1}, {"a": 9}, {"a": 9}, {"a": 1}),  # changed only for Kafka
+        ({"a": 1}, {"a": 1}, {}, {}),  # removed while Kafka ran
         ({"a": 1}, {}, {}, {"a": 1}),  # unknown to Kafka
-        ({}, {"a": 1}, {"a": 1}, {}),  # given to Kafka alone
-        ({}, {}, {"a": 1}, {"a": 1}),  # made under Kafka
-        ({"a": 1}, None, {"b": 2}, {"b": 2}),  # what was given is not known
+        ({}, {"a": 1}, {"a": 1}, {}),  # added only for Kafka
+        ({}, {}, {"a": 1}, {"a": 1}),  # created while Kafka ran
+        ({"a": 1}, None, {"b": 2}, {"b": 2}),  # the values given to Kafka are unknown
     ],
 )
 def test_what_comes_back_is_what_was_changed(
@@ -257,7 +261,7 @@ def test_partitions_that_are_not_here_in_sync_do_not_come_back(
     if why is None:
         brought_back(disk)
         broker = opened(disk)
-        assert broker.logs.leader_epoch == 2  # a leader that is named begins an epoch: 1
+        assert broker.logs.leader_epoch == 2  # a leader in the record begins a new epoch, 1
         broker.close_logs(NOW_MS)
     else:
         with pytest.raises(GraduationError, match=why):
@@ -278,8 +282,9 @@ def test_a_partition_without_its_directory_does_not_come_back(after_kafka: SimDi
 def test_kafka_that_was_killed_before_it_took_its_bootstrap_leaves_all_as_it_was(
     stopped: SimDisk,
 ) -> None:
-    """As Apache Kafka 4.3 left it with a heap too small, and killed some seconds after its start:
-    its first log is empty; or it has a transaction that began and did not end, or was aborted.
+    """Apache Kafka 4.3 left such logs when its heap was too small, and when it was killed some
+    seconds after its start: the first log is empty, or has a transaction without an end, or an
+    aborted one.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -323,7 +328,9 @@ def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
 def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """Its topics and settings would be those of the hand-over: an older retention would hold."""
+    """Without that log, topics and settings would be those of the hand-over: an older retention
+    would apply.
+    """
     directory = f"{DATA}/__cluster_metadata-0"
     log = f"{directory}/{0:020}.log"
     whole = after_kafka.read(log)
@@ -346,7 +353,7 @@ def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
 def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """A kill tears its end, and a clean stop does not."""
+    """A kill may tear the log's end; a clean stop never does."""
     log = f"{DATA}/__cluster_metadata-0/{0:020}.log"
     torn = after_kafka.read(log) + b"\0\0\0\0"
     disk = copy.deepcopy(after_kafka)
@@ -395,7 +402,7 @@ def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: Si
 
 
 def planned_without(disk: SimDisk, name: str) -> HandOver:
-    """What Kafka has after that topic was deleted there, for a checkpoint of its log."""
+    """The hand-over as it is after Kafka deleted that topic, for a checkpoint of its log."""
     copied = copy.deepcopy(disk)
     for file in (MARK_NAME, BOOTSTRAP_NAME):
         copied.unlink(f"{DATA}/{file}")
@@ -406,7 +413,7 @@ def planned_without(disk: SimDisk, name: str) -> HandOver:
 
 
 def test_a_lost_mark_does_not_make_kafkas_directory_ours(after_kafka: SimDisk) -> None:
-    """The journal knows nothing of what Kafka did: an old retention would hold for its topics."""
+    """The journal does not have Kafka's changes: an old retention would apply to its topics."""
     disk = copy.deepcopy(after_kafka)
     disk.unlink(f"{DATA}/{MARK_NAME}")
     with pytest.raises(LogDirectoryError, match="barnabas take-over /data"):
@@ -433,7 +440,7 @@ def test_a_directory_without_its_topics_id_comes_back(
 
 
 def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
-    """By Apache Kafka 4.3, when it was stopped that had the only replica, on node 1."""
+    """Apache Kafka 4.3 wrote it when node 1, with the only replica, was stopped."""
     value = bytes.fromhex(
         "010502000000270d6ad74e32bb40099519b299bc5ebba1"
         "040001010104ffffffff0605020000000107050200000001"
@@ -452,10 +459,10 @@ def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
     ("replicas", "eligible", "last_known", "why"),
     [
         ([NODE_ID], [NODE_ID], [NODE_ID], None),  # a clean stop of the only replica
-        ([NODE_ID], [], [], None),  # the only one there is
+        ([NODE_ID], [], [], None),  # the only replica
         ([9, NODE_ID], [NODE_ID], [], None),
         ([9, NODE_ID], [9, NODE_ID], [9], None),
-        ([9, NODE_ID], [], [NODE_ID], None),  # the last leader, where none is eligible
+        ([9, NODE_ID], [], [NODE_ID], None),  # the last leader, since no replica is eligible
         ([9, NODE_ID], [9], [NODE_ID], r"in sync on no broker, and may be led by \(9,\), not by 3"),
         ([9, NODE_ID], [], [9], r"may be led by \(9,\), not by 3"),
         ([9, NODE_ID], [], [], "may be led by none, not by 3"),

@@ -1,4 +1,6 @@
-"""What is found in a stopped directory, and what is refused: by what Kafka needs to start there."""
+"""The survey of a stopped directory: its content, and the states that Kafka could not
+start from.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def test_what_is_found(disk: SimDisk) -> None:
     assert survey.node_id == NODE_ID
     assert [topic.name for topic in survey.topics] == ["__transaction_state", "events", "orders"]
     assert survey.partition_count == 5
-    assert survey.leader_epochs["orders"] == (3, 3)  # as clients got it
+    assert survey.leader_epochs["orders"] == (3, 3)  # the epochs that clients have
     assert survey.next_producer_id > PRODUCER_ID
     (transaction,) = survey.open_transactions
     assert transaction[:4] == ("open-one", PRODUCER_ID, 5, "Ongoing")
@@ -77,7 +79,7 @@ def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> No
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_another_system_decides_on_is_not_handed_over(disk: SimDisk, is_kept: bool) -> None:
-    check_decided(take_survey(disk, DATA))  # what is open there has a timeout
+    check_decided(take_survey(disk, DATA))  # the open transaction has a timeout
     broker = opened(disk)
     if is_kept:
         begin_transaction(broker, "prepared", next_producer_id=PRODUCER_ID, next_producer_epoch=6)
@@ -150,7 +152,9 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
 
 
 def test_a_standbys_copy_is_for_a_broker_to_go_on_from_first(disk: SimDisk) -> None:
-    """A start makes of it what follows where the leader may have answered more."""
+    """The leader may have acknowledged more than the copy has; only a start of the broker then
+    fences producers and aborts open transactions.
+    """
     RunNote(disk, DATA).write()
     StandbyNote(disk, DATA).write_following(AnswersWait.NEVER)
     with pytest.raises(UncleanError, match="was a standby's"):

@@ -28,10 +28,10 @@ def disk() -> SimDisk:
 
 
 def store(disk: SimDisk, *records: CoordinatorRecord, partition: int = 1) -> None:
-    """A run of the broker that writes these records, stopped cleanly."""
+    """Run a broker that writes these records, and stop it cleanly."""
     ids = CountedIds()
     for _ in range(100):
-        ids.uuid()  # those of the first run
+        ids.uuid()  # skip the ids of the first run
     broker = open_broker(config_of(), ids, disk=disk, now_ms=NOW_MS)
     log = broker.topics.internal_log(OFFSETS_TOPIC, partition, NOW_MS)
     append_records(log, list(records), NOW_MS)

@@ -1,4 +1,4 @@
-"""Settings of groups (KIP-848), by what Apache Kafka 4.3 answered (`groups_have_settings`), and the
+"""Settings of groups (KIP-848) compared with Apache Kafka 4.3 (`groups_have_settings`), and the
 topics that consumer groups see.
 """
 
@@ -132,7 +132,7 @@ def share_settings(host: AdminHost) -> dict[str, tuple[str, int]]:
 
 
 def test_settings_of_share_groups_by_what_apache_kafka_answered(tmp_path: Path) -> None:
-    """`settings_of_share_groups` of the oracle, from Apache Kafka 4.3."""
+    """The expected answers are Apache Kafka 4.3's (`settings_of_share_groups`)."""
     host = AdminHost(
         tmp_path,
         group_share_min_record_lock_duration_ms="1000",

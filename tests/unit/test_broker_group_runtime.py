@@ -1,4 +1,6 @@
-"""What coordinators decide is appended, replayed with its offsets, and answered, in that order."""
+"""Records that coordinators decide on are appended, replayed with their offsets, and answered, in
+that order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def records(group: str, *partitions: int) -> list[CoordinatorRecord]:
 def test_each_record_is_replayed_with_its_offset(
     host: CoreHost, replayed: list[tuple[int, int, bytes]]
 ) -> None:
-    """By it the later one of a plain commit and one in a transaction is known."""
+    """The offset decides which is later: a plain commit or one in a transaction."""
     first, second = records("g", 0, 1, 2), records("g", 3, 4)
     for batch in (first, second):
         host.parts.group_runtime.run(Result(partition=1, records=list(batch)), host.now_ms)
@@ -109,7 +111,7 @@ def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> 
 def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What others wrote to the same partition is nothing to a refusal."""
+    """A refusal does not wait for records that other requests wrote to the same partition."""
     answered: list[int] = []
     monkeypatch.setattr(
         host.broker.requests, "reply", lambda ticket, response: answered.append(ticket)
@@ -137,7 +139,7 @@ def b(monkeypatch: pytest.MonkeyPatch) -> DiskBroker:
 
 
 class NoSpace:
-    """While it is used, the disk takes only a part of what is written to __consumer_offsets."""
+    """A context in which the disk takes only a part of each write to __consumer_offsets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
         self._error, self._patch = error, monkeypatch
@@ -150,7 +152,7 @@ class NoSpace:
                 return append(file, data)
             size = file.size
             append(file, bytes(data)[:20])
-            file.size = size  # as `OsFile` has it
+            file.size = size  # as `OsFile` does
             raise error
 
         self._patch.setattr(SimFile, "append", refuse)

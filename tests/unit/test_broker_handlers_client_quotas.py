@@ -191,8 +191,8 @@ LETTERS = {
     "r": "request_percentage",
     "m": "controller_mutation_rate",
 }
-# By Kafka's ClientQuotaDelta with Java's own HashMap: what requests set ("pc") and remove ("-c"),
-# and in which order it is listed then.
+# Computed by Kafka's ClientQuotaDelta with Java's own HashMap: the types that requests set ("pc")
+# and remove ("-c"), and the order in which they are listed then.
 ORDERS = [
     ("p", "p"), ("c", "c"), ("r", "r"), ("m", "m"), ("pc", "cp"), ("pr", "rp"), ("cr", "cr"),
     ("pcr", "crp"), ("pm", "mp"), ("cm", "cm"), ("pcm", "cmp"), ("rm", "mr"), ("prm", "mrp"),

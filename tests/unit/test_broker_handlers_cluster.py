@@ -1,5 +1,5 @@
-"""The cluster of one: described, its leaders and replicas where they are, its log directory, its
-topics page by page.
+"""A cluster of one node: its description, leaders and replicas, its log directory, and its topics
+page by page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
-TOPIC_OPERATIONS_BITS = 3576  # what Apache Kafka 3.9 answers
+TOPIC_OPERATIONS_BITS = 3576  # the value in Apache Kafka 3.9's answer
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_topics_come_sorted_with_all_that_is_known_of_their_partitions(host: Adm
     assert (row.error_code, row.leader_id, row.leader_epoch) == (Code.NONE, NODE_ID, 0)
     assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([NODE_ID], [NODE_ID], [])
     assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
-    assert shape(page(host)) == shape(answer)  # no names: all
+    assert shape(page(host)) == shape(answer)  # no names means all topics
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 2, 3, 4, 5, 6])

@@ -1,5 +1,5 @@
-"""Settings of topics and of the broker: shown, set, appended to, replaced. Expected codes and
-sources are those of Apache Kafka 3.9.
+"""Settings of topics and of the broker: describing, setting, appending, replacing. Expected codes
+and sources are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def describe(
 def reported(
     host: AdminHost, name: str, *keys: str, kind: int = TOPIC
 ) -> dict[str, tuple[str, int]]:
-    """Value and source by name."""
+    """The value and source of each setting, by name."""
     return {
         row.name: (row.value, row.config_source)
         for row in describe(host, name, *keys, kind=kind).configs
@@ -287,7 +287,7 @@ def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
         assert alter(host, "t", ("cleanup.policy", operation, value)) == 0
         return reported(host, "t", "cleanup.policy")["cleanup.policy"][0]
 
-    assert policy(APPEND, "compact") == "delete,compact"  # to the default
+    assert policy(APPEND, "compact") == "delete,compact"  # appended to the default
     assert policy(APPEND, "compact") == "delete,compact"
     assert policy(SUBTRACT, "delete") == "compact"
     assert policy(SUBTRACT, "delete") == "compact"
@@ -395,7 +395,7 @@ def test_the_brokers_dynamic_settings_hold_for_its_topics_at_once_and_after_a_re
 def test_what_a_broker_may_not_be_told_while_it_runs(
     host: AdminHost, name: str, value: str
 ) -> None:
-    """INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
+    """The code is INVALID_REQUEST, not INVALID_CONFIG: see KAFKA-13609."""
     before = reported(host, ME, kind=BROKER)
     assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(host, ME, {name: value}, kind=BROKER) == Code.INVALID_REQUEST
@@ -414,7 +414,7 @@ def test_the_brokers_lists_are_appended_to(host: AdminHost) -> None:
 
 
 def test_what_is_set_for_every_broker_holds_below_the_brokers_own(host: AdminHost) -> None:
-    """KIP-226: dynamic, dynamic default, what the broker was started with, default."""
+    """The order of KIP-226: dynamic, dynamic default, the broker's properties file, default."""
     key = "log.segment.bytes"
     assert reported(host, EVERY_BROKER, kind=BROKER) == {}
     assert alter(host, EVERY_BROKER, (key, SET, "2000000"), kind=BROKER, validate_only=True) == 0
@@ -495,7 +495,7 @@ def test_what_may_not_be_set_for_every_broker(host: AdminHost, name: str, value:
 
 
 def test_dynamic_settings_of_kafkas_are_kept_and_told_of(host: AdminHost) -> None:
-    """librdkafka's own test of AlterConfigs sets this one."""
+    """librdkafka's own test of AlterConfigs sets this key."""
     key = "sasl.kerberos.min.time.before.relogin"
     assert reported(host, ME, key, kind=BROKER) == {key: ("60000", FROM_DEFAULT)}
     assert replace(host, ME, {key: "58000"}, kind=BROKER) == 0
@@ -532,7 +532,7 @@ def test_settings_that_would_protect_something_are_refused(host: AdminHost, name
 
 @pytest.fixture
 def levels() -> Iterator[None]:
-    """Lets the loggers have their levels back."""
+    """Restore the loggers' levels after the test."""
     names = ("", "barnabas", "barnabas.tests", "barnabas.tests.one")
     before = [logging.getLogger(name).level for name in names]
     yield
@@ -603,7 +603,7 @@ def test_levels_that_may_not_be_change_nothing(
 
 
 def test_loggers_are_not_replaced(host: AdminHost) -> None:
-    """KIP-412: the older request does not know them."""
+    """KIP-412: AlterConfigs, the older request, does not support loggers."""
     assert replace(host, ME, {"root": "INFO"}, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
 
 
@@ -611,7 +611,7 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
 
 
 def test_what_has_settings_is_listed_by_type(host: AdminHost) -> None:
-    """KIP-1142: no type asked for means every type; version 0 knows client metrics alone."""
+    """KIP-1142: a request without types means every type; version 0 has only client metrics."""
     assert replace(host, "s", {"interval.ms": "100"}, kind=CLIENT_METRICS) == 0
     answer = host.call(ListConfigResourcesRequest(), 1)
     everything = {(row.resource_type, row.resource_name) for row in answer.config_resources}

@@ -1,5 +1,5 @@
-"""Fetches of many partitions that wait: what wakes them, how often they are read, and that the
-short cut for idle partitions is one.
+"""Waiting fetches of many partitions: the events that complete them, the number of reads, and that
+the short cut for idle partitions gives the same result as a read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A number for each time that a whole fetch is read."""
+    """The number of logs at each read of a whole fetch."""
     noted: list[int] = []
     read = _Fetch.read
 
@@ -66,7 +66,7 @@ def sizes(answer: Any) -> dict[int, int]:
 
 
 class Producer:
-    """A transactional one, on connection 1."""
+    """A transactional producer on connection 1."""
 
     def __init__(self, host: CoreHost, topic: str, partitions: range) -> None:
         self.host = host
@@ -154,20 +154,20 @@ def test_min_bytes_are_those_of_all_partitions_together(host: CoreHost, reads: l
     ("max_bytes", "of_partition", "read"),
     [
         (1 << 20, 1 << 20, {0: 138, 1: 138, 2: 138}),
-        (1, 1 << 20, {0: 69, 1: 0, 2: 0}),  # at least one batch, of the first that has any
+        (1, 1 << 20, {0: 69, 1: 0, 2: 0}),  # at least one batch, whatever its size
         (1 << 20, 1, {0: 69, 1: 0, 2: 0}),
         (138, 1 << 20, {0: 138, 1: 0, 2: 0}),
         (276, 1 << 20, {0: 138, 1: 138, 2: 0}),
         (207, 1 << 20, {0: 138, 1: 69, 2: 0}),
         (206, 1 << 20, {0: 138, 1: 0, 2: 0}),
-        (1 << 20, 137, dict.fromkeys(range(3), 137)),  # the last batch in part, as Kafka has it
+        (1 << 20, 137, dict.fromkeys(range(3), 137)),  # the last batch is cut, as in Kafka
         (1 << 20, -1, None),
     ],
 )
 def test_an_answer_has_no_more_bytes_than_the_client_takes(
     host: CoreHost, max_bytes: int, of_partition: int, read: dict[int, int] | None
 ) -> None:
-    """Of the whole and of each partition, but for the first batch."""
+    """The bounds apply to the whole answer and to each partition, except for the first batch."""
     host.create("t", 3)
     for partition in (0, 0, 1, 1, 2, 2):
         host.call(2, produce("t", partition=partition), 9)
@@ -243,12 +243,12 @@ def test_one_waits_as_long_as_its_client_says(host: CoreHost) -> None:
 
 
 def of_unknown_epoch(request: Any, partition: int) -> None:
-    """Have the client say an epoch that is none: nothing is wrong with it, and no short cut."""
+    """Set an epoch that means none: it is valid, and disables the short cut."""
     request.topics[0].partitions[partition].current_leader_epoch = -2
 
 
 def test_any_negative_epoch_is_none(host: CoreHost) -> None:
-    """As Apache Kafka's Fetch has it. The fetch waits, and is read again where there is more."""
+    """As in Apache Kafka's Fetch. The fetch waits, and is read again once there is more."""
     host.create("t", 2)
     host.call(1, produce("t"), 9)
     request = fetch({"t": {0: 1, 1: 0}}, isolation=COMMITTED, max_wait_ms=1000)
@@ -265,7 +265,7 @@ def test_any_negative_epoch_is_none(host: CoreHost) -> None:
 def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
     host: CoreHost, reads: list[int]
 ) -> None:
-    """Records of an open transaction, for a reader of committed ones."""
+    """Records of an open transaction do not complete a waiting read_committed fetch."""
     host.create("t", 1)
     request = fetch({"t": {0: 0}}, isolation=COMMITTED, max_wait_ms=1000)
     of_unknown_epoch(request, 0)
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
 def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others(
     host: CoreHost,
 ) -> None:
-    """Its client takes no bytes of it."""
+    """The client allows 0 bytes for that partition."""
     host.create("t", 2)
     for partition in (0, 1):
         host.call(2, produce("t", partition=partition), 9)
@@ -292,7 +292,7 @@ def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others
 
 
 def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[int]) -> None:
-    """However often it gets more."""
+    """Further records of the same partition cause no read."""
     host.create("t", 2)
     host.ask(3, fetch({"t": {0: 0, 1: 0}}, min_bytes=300, max_wait_ms=1000), 12)
     for _ in range(4):
@@ -305,7 +305,7 @@ def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[in
 def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
     host: CoreHost,
 ) -> None:
-    """The first batch is given whole, as to one that does not wait."""
+    """The first batch is sent whole, as in a fetch that does not wait."""
     host.create("t")
     request = fetch({"t": {0: 0}}, max_wait_ms=1000)
     request.max_bytes = 10
@@ -315,7 +315,7 @@ def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
 
 
 def test_one_that_waits_is_answered_when_the_whole_has_min_bytes(host: CoreHost) -> None:
-    """What can be read of each partition by itself may be more than one answer takes."""
+    """The readable bytes of all partitions may exceed the answer's maximum."""
     host.create("t", 2)
     request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
     request.max_bytes = 100
@@ -359,7 +359,7 @@ def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
 def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
     host: CoreHost, has_records: bool, has_changed: bool
 ) -> None:
-    """Nothing of it is read any more; whatever else has changed meanwhile."""
+    """The deleted topic is not read any more, also when the cluster's generation has changed."""
     for name in ("t", "u"):
         host.create(name)
         if has_records:
@@ -391,7 +391,7 @@ def test_nobody_waits_for_a_quota_where_none_is_set(host: CoreHost) -> None:
 
 
 class Log:
-    """What `_divergence` asks of a log: an epoch, and where it ends."""
+    """The part of a log that `_divergence` reads: an epoch and its end offset."""
 
     log_start_offset = 3
 
@@ -410,8 +410,8 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
     [
         ((5, 10), 10, None),
         ((5, 10), 3, None),
-        ((5, 10), 11, (5, 10)),  # it has read beyond the end of its epoch here
-        ((4, 10), 10, (4, 10)),  # its epoch is not known here
+        ((5, 10), 11, (5, 10)),  # the reader has read beyond the end of its epoch here
+        ((4, 10), 10, (4, 10)),  # the reader's epoch is unknown here
         ((4, 0), 5, (4, 0)),
         ((0, 8), 5, (0, 8)),
         ((-1, -1), 5, OUT_OF_RANGE),
@@ -424,7 +424,7 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
 def test_where_a_readers_log_parts_from_this_one(
     known: tuple[int, int], fetch_offset: int, parts: Any
 ) -> None:
-    """KIP-595. The reader's last batch is of the epoch 5."""
+    """KIP-595. The reader's last batch has epoch 5."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -484,7 +484,7 @@ def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
 
 
 def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost) -> None:
-    """Whether or not the short cut for idle partitions is taken."""
+    """The short cut for idle partitions is taken for one partition of three."""
     host.create("t", 3)
     request = fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0))
     of_unknown_epoch(request, 0)
@@ -496,7 +496,7 @@ def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost)
 
 
 def test_the_first_fetch_of_a_session_leaves_the_order_as_it_is(host: CoreHost) -> None:
-    """Who gave records goes to the end with those that follow."""
+    """In later fetches partitions with records move to the end."""
     host.create("t", 2)
     host.call(2, produce("t"), 9)
     first = host.call(3, fetch({"t": {0: 0, 1: 0}}, session=(0, 0)), 12)
@@ -581,7 +581,7 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
 
 
 def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None:
-    """Whether they are there at once, or come while the fetch waits."""
+    """The records may be there already, or come while the fetch waits."""
     host.create("t")
     host.call(1, produce("t"), 9)
     (size,) = sizes(host.call(2, fetch({"t": {0: 0}}), 11)).values()
@@ -601,7 +601,7 @@ def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None
 
 @pytest.fixture
 def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a few partitions were thousands."""
+    """Lower the bounds, so that a fetch of a few partitions is read in slices."""
     monkeypatch.setattr(fetching, "TARGETS_AT_ONCE", 6)
     monkeypatch.setattr(fetching, "LOGS_READ_AT_ONCE", 4)
 

@@ -1,4 +1,6 @@
-"""DeleteGroups of many groups: others are served in between, and each group is answered once."""
+"""DeleteGroups of many groups: other requests are served in between, and each group is answered
+once.
+"""
 
 from __future__ import annotations
 

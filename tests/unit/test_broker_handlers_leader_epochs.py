@@ -1,5 +1,5 @@
-"""Leader epochs (KIP-101, KIP-320): they rise with every start, clients learn from them what a
-power loss took, and coordinators bear them.
+"""Leader epochs (KIP-101, KIP-320): every start raises them, clients learn from them which records
+a power loss took, and coordinators use them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskB
 
 
 def described_epochs(b: DiskBroker, topic: str) -> list[int]:
-    """As Metadata and DescribeTopicPartitions tell, which must be the same."""
+    """The epochs in Metadata and DescribeTopicPartitions, which must be equal."""
     asked = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
@@ -145,7 +145,7 @@ def test_each_start_begins_an_epoch_in_every_answer(again: Restart) -> None:
             assert code == Code.UNKNOWN_LEADER_EPOCH
         assert fetch_code(b, "t", epoch) == 0
         b.produce("t", (b"%d" % epoch,))
-        b.sync("t-0/0")  # of the directory's files the log alone: that of the epochs may be lost
+        b.sync("t-0/0")  # only the log's file: the file of the epochs may be lost
         assert batch_epochs(b, "t")[-1] == epoch
 
 
@@ -167,8 +167,8 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
 
 
 def test_an_epoch_that_was_only_told_never_comes_again() -> None:
-    """Nothing was appended in it, or what was is gone with the power: a client may have heard of it
-    nevertheless.
+    """Nothing was appended in the epoch, or a power loss took the records; a client may know the
+    epoch nevertheless.
     """
     b = DiskBroker()
     b.topic("t")
@@ -191,8 +191,8 @@ def test_an_epoch_that_was_only_told_never_comes_again() -> None:
 
 
 def test_a_reader_learns_where_the_log_was_cut() -> None:
-    """It read 15 records, of which a power loss took five; other five are acknowledged in their
-    place.
+    """The reader has 15 records, of which a power loss took five; five others are acknowledged in
+    their place.
     """
     b = DiskBroker()
     b.topic("t")
@@ -213,7 +213,7 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
 def fetch_after(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> Any:
-    """Fetch 12 of partition 0, by a reader that says what it has read last."""
+    """Fetch 12 of partition 0, with the epoch of the last record that the reader has."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -240,7 +240,7 @@ def fetch_after(
 def fetch_diverging(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> tuple[int, int] | None:
-    """Where the reader's log parts from this one, None for nowhere."""
+    """The epoch and offset where the reader's log diverges, None if it does not."""
     row = fetch_after(b, topic, last_fetched_epoch, offset, max_wait_ms)
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
@@ -251,15 +251,15 @@ def fetch_diverging(
 
 
 def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:
-    """15 records and what groups commit, all durable but for the last five records; then the power
-    goes.
+    """A broker after a power loss that took the last five of 15 records; the offsets that groups
+    committed are durable.
     """
     b = DiskBroker()
     b.topic("t")
     for number in range(15):
         b.produce("t", (b"%d" % number,))
         if number == 9:
-            b.commit("first", "t", 0)  # the topic of offsets is there
+            b.commit("first", "t", 0)  # this creates the topic of offsets
             b.sync("")
     for group, committed in commits:
         assert b.commit(group, "t", committed.pop("offset", 15), **committed) == 0
@@ -281,7 +281,7 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
     ("epoch", "offset"), [(7, 10), (7, 99)], ids=["of an epoch to come", "and beyond the end"]
 )
 def test_a_fetch_after_what_the_log_never_had_is_out_of_range(epoch: int, offset: int) -> None:
-    """Kafka: Partition.readRecords, where the last fetched epoch is not known."""
+    """As in Kafka's Partition.readRecords, when the last fetched epoch is unknown."""
     b = with_a_lost_tail()
     b.produce("t", (b"other",))
     row = fetch_after(b, "t", epoch, offset)
@@ -295,7 +295,7 @@ def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> Non
 
 
 def test_an_offset_of_the_lost_tail_is_set_back_to_the_end_of_its_epoch() -> None:
-    """A client that was away commits it when others have written there."""
+    """A slow client commits it after other records were written there."""
     b = with_a_lost_tail()
     for number in range(2):
         b.produce("t", (b"other %d" % number,))
@@ -413,8 +413,8 @@ def test_markers_bear_the_leader_epoch_of_the_coordinators_partition(again: Rest
 def test_a_clients_marker_of_a_coordinator_epoch_to_come_hides_no_commit(
     again: Restart, durability: str
 ) -> None:
-    """WriteTxnMarkers takes any epoch, as with Apache Kafka. Kafka then gives up on its own
-    coordinator's markers, and the transaction hangs.
+    """WriteTxnMarkers accepts any coordinator epoch, as in Apache Kafka. Kafka's coordinator then
+    gives up on its own markers, and the transaction hangs.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     b.topic("t")

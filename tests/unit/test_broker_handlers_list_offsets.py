@@ -1,4 +1,4 @@
-"""ListOffsets: what is refused. Expected codes are those of Apache Kafka 3.9."""
+"""Refusals of ListOffsets. Expected codes are those of Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost
 def test_each_kind_of_offset_is_known_since_a_version(
     host: AdminHost, timestamp: int, since: int
 ) -> None:
-    """KIP-734, KIP-405, KIP-1005, KIP-1023; a version before it refuses the kind."""
+    """KIP-734, KIP-405, KIP-1005 and KIP-1023; earlier versions refuse the kind."""
     assert code(host, "t", 0, timestamp=timestamp, version=since) == Code.NONE
     assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION
 
@@ -95,7 +95,7 @@ def test_nothing_is_tiered(host: AdminHost) -> None:
 def test_version_0_tells_where_segments_begin(
     host: AdminHost, timestamp: int, most: int, offsets: list[int]
 ) -> None:
-    """As of Kafka 0.8: the latest first."""
+    """As in Kafka 0.8: the latest segment first."""
     host.create(creatable("rolled", configs={"segment.bytes": "200"}))
     (log,) = host.broker.topics.partitions_of("rolled")
     for number in range(3):

@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: where the partitions are on the disk, how large."""
+"""DescribeLogDirs and AlterReplicaLogDirs: the directory and the size of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata: topics by name and id, and topics that it makes."""
+"""Metadata: topics by name and id, and topics that a request creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Batches whose check takes long are checked elsewhere, and appended as if they came only now."""
+"""Batches with a long check are checked in the worker, and appended as if they had arrived after
+it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 
 
 def large(codec: int = 4, **producer: Any) -> bytes:
-    """4 MiB of zeros: more than is decompressed while others wait, and less than the limit."""
+    """4 MiB of zeros: more than the loop decompresses itself, and less than the limit."""
     return bytes(encode_batch([NewRecord(b"k", bytes(4 << 20), NOW_MS)], codec=codec, **producer))
 
 
@@ -97,7 +99,7 @@ def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHos
 def test_what_was_checked_elsewhere_is_not_checked_again(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would hold up others after all."""
+    """A second check would block the loop."""
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     checks: list[int] = []
@@ -151,7 +153,7 @@ def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
 
 
 def remake(host: CoreHost) -> None:
-    """Another topic of the same name."""
+    """Delete the topic, and create another of the same name."""
     delete_topic(host.parts.deletion, "t", NOW_MS)
     host.create("t", 2)
 
@@ -159,7 +161,7 @@ def remake(host: CoreHost) -> None:
 @pytest.mark.parametrize(
     ("asked", "version"),
     [
-        (asking(large()), 9),  # its check takes long
+        (asking(large()), 9),  # a long check
         (asking(bytes(encode_batch([NewRecord(None, b"v", NOW_MS)])), partitions=(0,) * 600), 9),
         (
             asking(
@@ -174,7 +176,7 @@ def remake(host: CoreHost) -> None:
 def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """Kafka's request by name cannot say which topic it means: the one of its arrival."""
+    """A request by name means the topic of that name at the time of its arrival."""
     one = host.connect(1)
     host.ask(one, asked, version)
     assert host.work, "it waits"
@@ -192,7 +194,7 @@ def test_batches_that_waited_do_not_land_in_a_later_topic_of_the_name(
 
 
 def test_what_was_held_back_does_not_land_in_a_later_topic_of_the_name() -> None:
-    """It waited for the end of its producer's last transaction."""
+    """The requests wait for the end of their producer's last transaction."""
     b = DiskBroker()
     b.topic("t")
     b.topic("kept")
@@ -232,8 +234,8 @@ def test_settings_that_changed_meanwhile_hold(host: CoreHost) -> None:
 
 
 def test_a_transaction_that_ended_meanwhile_does_not_get_the_batch(host: CoreHost) -> None:
-    """KAFKA-14884: checked while the transaction was open, appended after its marker, a batch would
-    belong to no producer's transaction.
+    """KAFKA-14884: a batch that is checked while the transaction is open, and appended after its
+    marker, would belong to no transaction of its producer.
     """
     one, other = host.connect(1), host.connect(2)
     init = InitProducerIdRequest(
@@ -295,7 +297,7 @@ def test_plain_batches_of_old_requests_are_of_no_transaction(host: CoreHost, ver
 def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
     host: CoreHost, version: int
 ) -> None:
-    """Kafka: ReplicaManager asks the coordinator of transactional batches alone."""
+    """Kafka's ReplicaManager verifies only transactional batches with the coordinator."""
     request = produce("t", transactional_id="unknown")
     assert error_of(host.call(host.connect(1), request, version)) == Code.NONE
 
@@ -308,7 +310,7 @@ def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> N
     )
     assert error_of(host.call(host.connect(1), asking(zstd), version)) == code
     assert error_of(host.call(host.connect(2), asking(lz4), version)) == Code.NONE
-    header = Code.INVALID_RECORD if code == Code.NONE else code  # which says the codec
+    header = Code.INVALID_RECORD if code == Code.NONE else code  # the header names the codec
     assert error_of(host.call(host.connect(3), asking(zstd[:HEADER_SIZE]), version)) == header
 
 
@@ -368,7 +370,7 @@ def test_one_partitions_error_does_not_spoil_its_neighbours(
 
 
 def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> None:
-    """All of the request is refused, whichever batch it is."""
+    """The whole request is refused, for any of its batches."""
     request = asking(SMALL, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = TRANSACTIONAL_BATCH
     answer = host.call(host.connect(1), request, 9)
@@ -437,7 +439,7 @@ def test_who_wants_one_replica_to_have_it_does_not_wait_for_the_disk(
 
 
 def older(value: bytes) -> bytes:
-    """A set of one message as it was before batches: format 0."""
+    """A message set with one message of format 0, which is older than batches."""
     body = b"\0\0" + struct.pack(">ii", -1, len(value)) + value
     return struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
 
@@ -463,7 +465,7 @@ def test_an_older_message_that_cannot_be_read_does_not_spoil_its_neighbour(host:
 def test_of_many_older_messages_the_last_are_to_be_sent_again(
     host: CoreHost, left: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They hold up others. left: of what one request may have, behind two of them."""
+    """Converting them blocks the loop. left: the rest of a request's bound after two messages."""
     _, converted_bytes = upgraded(older(b"x"))
     monkeypatch.setattr(produce_handler, "MOST_OLDER_BYTES", 2 * converted_bytes + left)
     host.create("many", 4)
@@ -489,7 +491,7 @@ def test_in_version_7_zstd_may_stand_beside_a_transactional_id(host: CoreHost) -
 
 
 def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
-    """flush.messages: of what is not there yet."""
+    """flush.messages counts the records that are not flushed yet."""
     host.create("safe", flush_messages="4")
     one, waited = host.connect(1), []
     for _ in range(8):
@@ -502,7 +504,9 @@ def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
 
 
 def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
-    """By the epoch that wrote there last; that one itself is unknown by then."""
+    """The log compares with the epoch that wrote to it last; a producer with that epoch gets
+    INVALID_PRODUCER_ID_MAPPING.
+    """
     b = DiskBroker(transactional_id_expiration_ms="1000")
     b.topic("t")
     first = Producer(b, "txn")
@@ -520,7 +524,9 @@ def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
 
 
 def test_a_header_alone_tells_that_a_producer_is_late() -> None:
-    """It comes over a connection that was given up; over the other it is no batch."""
+    """The header arrives over a connection that the producer has given up; over its new connection
+    it is an invalid batch.
+    """
     b = DiskBroker()
     b.topic("t")
     p = Producer(b, "txn")
@@ -603,7 +609,7 @@ def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_s
 
 
 def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
-    """message.timestamp.after.max.ms: how far a record may be ahead of it."""
+    """message.timestamp.after.max.ms limits how far a record may be ahead of the wall clock."""
     host.broker.topics.set_topic_configs("t", {"message.timestamp.after.max.ms": "1000"})
     host.wall_ahead_ms = 3_600_000
     records = [NewRecord(b"k", bytes(4 << 20), NOW_MS + host.wall_ahead_ms)]
@@ -627,7 +633,7 @@ def test_what_is_appended_after_a_long_check_bears_the_time_of_the_appending(
 
 
 def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost) -> None:
-    """Whichever of them it is, and not where the client is gone."""
+    """Any refused batch has this effect, unless the client's connection is closed already."""
     host.create("u")
     for connection, is_there in ((1, True), (2, False)):
         host.broker.topics.set_topic_configs("t", {"max.message.bytes": "1048588"})
@@ -647,7 +653,7 @@ def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost)
 
 
 def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
-    """Though another batch of the request is checked again."""
+    """The refused batch is counted once, though another batch of the request is checked again."""
     host.create("u")
     errors = host.broker.requests.errors = ErrorCounts()
     request = asking(large())
@@ -668,7 +674,7 @@ def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
 def test_a_disk_that_fails_ends_the_broker_and_a_full_one_does_not(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written is not known after an error of input or output."""
+    """After an I/O error it is unknown which bytes were written."""
     log = host.broker.topics.partition("t", 0)
     assert log is not None
 
@@ -693,7 +699,7 @@ def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
 
 
 def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
-    """From version 13 on topics have ids, and it is the id that is unknown."""
+    """From version 13 on a request has topic ids, so the id is unknown."""
     answer = host.call(host.connect(1), produce(""), 9)
     assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
@@ -710,7 +716,7 @@ class Writer:
         self.take(self.asked(init, 5))
 
     def asked(self, request: Any, version: int) -> Any:
-        """The answer, for which the disk does what it must."""
+        """The answer, after all flushes that it waits for."""
         self.host.ask(self.connection, request, version)
         while not self.host.answers[self.connection]:
             self.host.flush()
@@ -745,7 +751,7 @@ class Writer:
         return codes_of(self.asked(self.request(*batches), 12))
 
     def end(self) -> None:
-        """EndTxn: its answer comes before the last flush."""
+        """Send EndTxn; the answer comes before the last flush."""
         producer_id, epoch = self.identity
         end = EndTxnRequest(self.name, producer_id, epoch, committed=True)
         self.take(self.asked(end, 5))
@@ -786,7 +792,7 @@ def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) ->
 def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
     host_2: CoreHost, sequence: int
 ) -> None:
-    """KAFKA-18202. Who is not the producer of the transactional id hears that first."""
+    """KAFKA-18202. The check of the producer's epoch comes first."""
     writer = Writer(host_2, 1)
     for log in host_2.broker.topics.logs_of("t"):
         log.files.make()
@@ -840,7 +846,7 @@ def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> No
 
 
 def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
-    """A batch of another in it does not join the transaction."""
+    """A batch of another producer in the request does not join the transaction."""
     writer, other = Writer(host_2, 1), Writer(host_2, 2, "other")
     codes = writer.write(("t", 0, writer.batch()), ("t", 1, other.batch()))
     assert codes[0] == 0 and codes[1] != 0
@@ -848,7 +854,9 @@ def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
 
 
 def held_back(host: CoreHost, request_of: Any) -> Writer:
-    """A request comes between the answer to a commit and its completion."""
+    """A producer whose request arrives between the answer to its commit and the commit's
+    completion.
+    """
     writer = Writer(host, 1)
     assert writer.write(("t", 0, writer.batch())) == [0]
     writer.end()
@@ -863,7 +871,7 @@ def complete(host: CoreHost) -> None:
 
 
 def test_a_batch_is_held_back_until_the_last_transaction_is_complete(host_2: CoreHost) -> None:
-    """It is appended as it came, in the next transaction, at the time of the appending."""
+    """The batch is appended unchanged, in the next transaction, with the time of the append."""
     host_2.broker.topics.set_topic_configs("t", {"message.timestamp.type": "LogAppendTime"})
     writer = held_back(
         host_2, lambda writer: writer.request(("t", 0, writer.batch()), ("t", 1, None))
@@ -909,7 +917,9 @@ def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: Cor
 def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile(
     host_2: CoreHost, is_there: bool
 ) -> None:
-    """Its batch would join the next transaction. It goes with its connection."""
+    """A batch over the old connection would join the next transaction, so it is dropped, and the
+    connection is closed.
+    """
     writer = Writer(host_2, 1)
     producer_id, epoch = writer.identity
     batch = large(
@@ -928,8 +938,8 @@ def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile
 def test_few_logs_begin_their_leader_epoch_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Since a start each log writes a file before its first batch: 500 in one request took 0.4 s of
-    the loop.
+    """After a start each log writes a file before its first batch: for 500 logs in one request that
+    blocked the loop for 0.4 s.
     """
     count = 2 * produce_handler.EPOCHS_AT_ONCE + 5
     first = CoreHost(tmp_path)

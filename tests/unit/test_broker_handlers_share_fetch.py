@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge at a whole broker. The answers are those of Apache Kafka 4.3."""
+"""ShareFetch and ShareAcknowledge on a whole broker. The answers are those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ LOCK_MS = 30_000
 
 
 def queue(records: int = 10, partitions: int = 1, **settings: str) -> DiskBroker:
-    """A topic of some records in batches of one each, and a group that begins at its start."""
+    """A broker with a topic of some one-record batches, and a group that starts at its
+    beginning.
+    """
     b = DiskBroker(**SHARED, **settings)
     b.topic("t", partitions=partitions)
     for index in range(partitions):
@@ -416,7 +418,7 @@ def test_a_fetch_visits_the_partitions_that_it_gets_records_of(
     every = [("t", index) for index in range(count)]
     first = member.fetch(*every, max_records=3, batch_size=3)
     assert len(acquired(first)) == 1
-    visits.clear()  # the first fetch of a session has loaded all
+    visits.clear()  # the first fetch of a session has loaded all partitions
     assert len(acquired(member.fetch(max_records=3))) == 1 and len(visits) == 1
     visits.clear()
     more = member.fetch(max_records=36, batch_size=36)
@@ -442,7 +444,7 @@ def test_errors_of_partitions_are_in_their_rows() -> None:
 
 
 def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
-    """The member would take the partition for one with the error until there are records."""
+    """Otherwise the member would assume the error until there are records."""
     b = queue(0)
     one, _ = two(b)
     b.topic("u", 2)
@@ -525,7 +527,7 @@ def test_more_aborted_records_than_may_be_locked_hold_nothing_up() -> None:
 
 
 def aborted(count: int, records: int = 1) -> DiskBroker:
-    """Many batches of an aborted transaction, then one record."""
+    """A topic with many batches of an aborted transaction, then one record."""
     b = queue(0)
     configure(b, "g", share_isolation_level="read_committed")
     p = Producer(b, "txn")
@@ -747,7 +749,9 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
 
 @pytest.mark.parametrize("end", ["last request", "connection", "begun again", "forgotten"])
 def test_what_counts_of_all_sessions_is_what_they_have(end: str) -> None:
-    """However one ends or shrinks: otherwise no session could begin any more some day."""
+    """For each way in which a session ends or shrinks: a count that stays too high would refuse all
+    new sessions some day.
+    """
     b = queue(1, partitions=20)
     one, other = two(b)
     sessions = b.broker.shares.get().sessions
@@ -895,7 +899,7 @@ def test_many_partitions_are_loaded_in_slices() -> None:
 
 
 def test_what_is_not_stored_yet_is_stored_with_the_next_change_that_finds_space() -> None:
-    """A lock that ended without space, and an acknowledgement that was refused for the same."""
+    """An expired lock, and an acknowledgement that was refused, both for lack of space."""
     b = queue(3)
     one, other = two(b)
     assert one.take("t") == [(0, 2, 1)]

@@ -1,4 +1,4 @@
-"""Share groups at a whole broker: members, where they read, and what is left after a kill, by what
+"""Share groups on a whole broker: members, their start offsets, and the state after a kill, as
 Apache Kafka 4.3 answered (`offsets_of_share_groups_are_set`, `kinds_of_groups_do_not_mix`).
 """
 
@@ -55,7 +55,7 @@ RECORDS = 20
 
 
 def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
-    """A broker with a topic of some records, and its id."""
+    """A broker with a topic of some records, and the topic's id."""
     b = DiskBroker(**{**FEW, **settings})
     b.broker.topics.create_topic("t", partitions, {"retention.ms": "-1"}, now_ms=b.now_ms)
     for _ in range(RECORDS):
@@ -69,13 +69,13 @@ def broker(partitions: int = 2, **settings: str) -> tuple[DiskBroker, uuid.UUID]
 def beat(b: DiskBroker, epoch: int = 0, member: str = "m", group: str = "g") -> Any:
     names = ["t"] if epoch == 0 else None
     answer = b.call(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
-    for _ in range(50):  # what the group decided about its partitions, and its flushes
+    for _ in range(50):  # the group's decisions about its partitions, and its flushes
         b.tick()
     return answer
 
 
 def join(b: DiskBroker, group: str = "g") -> list[int]:
-    """A member joins; its partitions."""
+    """A member joins the group; gives its partitions."""
     first = beat(b, group=group)
     assert first.error_code == Code.NONE, first
     answer = beat(b, first.member_epoch, group=group)
@@ -88,7 +88,7 @@ def leave(b: DiskBroker, group: str = "g") -> None:
 
 
 def offsets(b: DiskBroker, topics: dict[str, list[int]] | None, group: str = "g") -> Any:
-    """(start, lag, code) by topic and partition."""
+    """The (start, lag, code) of each partition in the answer."""
     rows = (
         None
         if topics is None
@@ -185,7 +185,7 @@ def test_start_offsets_and_lags() -> None:
 
 
 def seen_groups(b: DiskBroker) -> tuple[GroupState, ...]:
-    """What metrics and the console see."""
+    """The states of groups that metrics and the console show."""
     look = look_at_groups(b.broker.groups, b.broker.topics, b.broker.shares)
     while True:
         try:
@@ -255,8 +255,8 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
 
 
 def test_an_end_of_a_change_that_finds_no_space_is_answered_and_written_later() -> None:
-    """The states are set, and the group's record that says so has no space: the client may ask
-    again.
+    """The states are set, but the group's record about it finds no space: the client may send the
+    request again.
     """
     b, _ = broker()
     join(b)
@@ -365,8 +365,8 @@ def test_without_the_feature_share_groups_are_not_spoken(request_: Any, version:
 
 
 def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> None:
-    """Where a record of the group were on the disk later than what relies on it, the group would
-    have states that do not exist, or would begin states again that have acknowledgements.
+    """If a record of the group became durable after the records that rely on it, the group would
+    have states that do not exist, or would start states again that have acknowledgements.
     """
     for flushes in range(8):
         b, topic_id = broker()
@@ -386,7 +386,7 @@ def test_a_power_loss_between_the_steps_leaves_no_group_without_its_states() -> 
 
 
 def test_offsets_are_deleted_in_order() -> None:
-    """First the group's record says so on the disk, then the states go."""
+    """First the group's record of the deletion becomes durable, then the states are deleted."""
     for flushes in range(6):
         b, topic_id = broker()
         join(b)

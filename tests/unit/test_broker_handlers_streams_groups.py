@@ -1,4 +1,4 @@
-"""Streams groups at a whole broker: internal topics, names, rights, the feature."""
+"""Streams groups on a whole broker: internal topics, names, rights, the feature."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Streams(CoreHost):
         self.connect(1)
 
     def beat(self, *fields: Any, **more: Any) -> Any:
-        """The answer to a heartbeat. The modules of streams groups are loaded by the first."""
+        """The answer to a heartbeat. The first heartbeat loads the modules of streams groups."""
         before = len(self.answers[1])
         self.ask(1, heartbeat(*fields, **more), 0)
         if len(self.answers[1]) == before:

@@ -1,4 +1,4 @@
-"""Brokers and voters that come and go: codes are those that Apache Kafka 3.9 was seen to answer."""
+"""Registration and removal of brokers and voters; the codes were recorded from Apache Kafka 3.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small HTTP server: who may ask, what is too much, and answers that come in pieces."""
+"""The small HTTP server: access, bounds on requests, and answers in pieces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listening(host: str = "127.0.0.1") -> socket.socket:
 
 
 class Asked:
-    """A server that says what it was asked, and hands out pieces of a stream."""
+    """A server that notes its requests, and answers with the pieces of a stream."""
 
     def __init__(self, host: str = "127.0.0.1", *, changes_things: bool = False) -> None:
         self.release, self.has_ended = threading.Event(), threading.Event()

@@ -1,7 +1,8 @@
-"""Every API that can name __transaction_state or __consumer_offsets, beside Apache Kafka's rule.
+"""Every API that can name __transaction_state or __consumer_offsets, compared with Apache Kafka's
+rule.
 
-The table has a row for each request that changes something: the code of each of the two topics, in
-each version. Where Kafka's own code is another, the row has it, and says why. Source: KafkaApis,
+The table has a row for each request that changes something: the code for each of the two topics, in
+each version. If Kafka's own code differs, the row has it, and the reason. Source: KafkaApis,
 ControllerApis and ReplicaManager of Apache Kafka 3.9 and 4.3; answers recorded from both.
 """
 
@@ -87,7 +88,9 @@ Ask = Callable[[DiskBroker, Producer, str, int], int]
 
 
 class Row(NamedTuple):
-    """codes: of __transaction_state and __consumer_offsets. kafka: where Kafka has others."""
+    """A row of the table. codes: for __transaction_state and __consumer_offsets. kafka: Kafka's
+    codes where they differ.
+    """
 
     api: str
     versions: range
@@ -228,7 +231,9 @@ def test_every_request_that_can_name_a_topic_is_in_the_table() -> None:
 
 
 def test_the_table_has_every_version() -> None:
-    """Produce before 3 has messages instead of batches; the first version of two has other rows."""
+    """Produce before version 3 has messages instead of batches; the first version of two APIs has
+    other rows.
+    """
     for api in APIS:
         versions = {version for row in ROWS if row.api == api.name for version in row.versions}
         first = {"Produce": 3, "CreateTopics": 2, "DeleteTopics": 1}.get(api.name, api.min_version)

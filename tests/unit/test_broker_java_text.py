@@ -1,4 +1,4 @@
-"""Text as Java reads it. Expected values are those that Java's own String and Pattern gave (25)."""
+"""Text as Java reads it. Expected values are those of Java 25's own String and Pattern."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
         ("RULE:CN=(.*)/$12/", "a", "a2"),
         ("RULE:CN=(.*)/$2/", "a", "$2"),
         ("RULE:CN=(.*)/$0/", "a", "CN=a"),
-        ("RULE:(.*?)//", "ab", "CN=ab"),  # behind an empty match one letter is passed over
+        ("RULE:(.*?)//", "ab", "CN=ab"),  # after an empty match one letter is skipped
         ("RULE:(.*?)/!/", "ab", "!C!N!=!a!b!"),
         ("RULE:([^,]*?)$/$1!/", "a\r", "CN=a!!\r!"),
         (r"RULE:(.*?)\Z(\r|\n)*/$1/", "a\r\n", "CN=a"),
@@ -114,14 +114,16 @@ def test_rules_make_the_names_that_java_makes(rule: str, name: str, made: str | 
 
 @pytest.mark.parametrize("replacement", ["$1", "$0$12", "$", "a$ b", "${n}", "$\u0661", "a\\"])
 def test_replacements_that_java_has_not_are_refused(replacement: str) -> None:
-    """Apache Kafka ends each connection that such a rule matches."""
+    """Apache Kafka closes each connection that such a rule matches."""
     with pytest.raises((MappingError, ValueError)):
         PrincipalMapper(f"RULE:.*/{replacement}/")
 
 
 @pytest.mark.parametrize("blank", UNICODE_BLANKS)
 def test_a_blank_that_is_not_ascii_is_a_part_of_a_name(blank: str) -> None:
-    """Wherever names of users are read: another blank makes another user, as with Kafka."""
+    """This holds for all settings with users' names: another blank makes another user, as
+    in Kafka.
+    """
     properties = {"super.users": f"User:admin{blank};User:b"}
     assert BrokerConfig.from_properties(properties).super_users == (f"User:admin{blank}", "User:b")
     assert parse_users(f"admin{blank}:pass{blank}\n") == {f"admin{blank}": f"pass{blank}"}

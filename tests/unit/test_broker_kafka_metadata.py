@@ -1,5 +1,5 @@
-"""Topics taken over from Apache Kafka with the settings that its metadata log has: a real log, and
-ones written by hand from the schemas.
+"""Topics taken over from Apache Kafka with the settings in its metadata log: a real log, and others
+made by hand from the schemas.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def scram(user: str, mechanism: int, iterations: int) -> bytes:
 
 
 def acl(acl_id: uuid.UUID, name: str, principal: str) -> bytes:
-    """ALLOW (3) READ (3) of the topics (2) that begin so (4)."""
+    """An ACL: ALLOW (3) READ (3) for topics (2) with this prefix (4)."""
     return record(
         18,
         acl_id.bytes + b"\2" + string(name) + b"\4" + string(principal) + string("*") + b"\3\3",
@@ -131,7 +131,7 @@ def opened(data_dir: Path, **settings: str) -> Broker:
 
 @pytest.fixture
 def kafka_directory(tmp_path: Path) -> Path:
-    """What Apache Kafka 3.9 wrote, with its metadata log."""
+    """A copy of a data directory of Apache Kafka 3.9, with its metadata log."""
     data_dir = tmp_path / "data"
     shutil.copytree(FIXTURES / "kafka-logdir" / "logdir", data_dir)
     shutil.copytree(FIXTURES / "kafka-metadata", data_dir, dirs_exist_ok=True)
@@ -255,7 +255,7 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
-    """A clean stop leaves a producer snapshot by the name of the end; a checkpoint needs a log."""
+    """A clean stop writes a producer snapshot named by the log's end; a checkpoint needs a log."""
     directory = tmp_path / DIRECTORY
     write(directory, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
     (directory / f"{2:020}.snapshot").touch()
@@ -272,7 +272,9 @@ def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
 def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
-    """Its topics would have no settings: the broker's default retention would hold for them."""
+    """The topics of such a checkpoint would have no settings, and the broker's default retention
+    would apply to them.
+    """
     directory = tmp_path / DIRECTORY
     values = [topic("a", A), config("a", "retention.ms", "-1")]
     path = write(directory, "00000000000000000002-0000000001.checkpoint", values)
@@ -370,7 +372,7 @@ def test_users_and_acls_are_taken_over_with_the_first_topics(
 
 def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
     """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
-    of it.
+    that id.
     """
     reserved = 1000  # as Kafka wrote it
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
@@ -385,8 +387,8 @@ def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directo
 def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
     kafka_directory: Path, *, topics_are_known: bool
 ) -> None:
-    """Kafka was killed, and what its cleaner had left of the first segment was nothing: all behind
-    it was set aside.
+    """Kafka was killed after its cleaner had removed all records of the first segment; the start
+    must not set the later segments aside.
     """
     directory = kafka_directory / "compacted-0"
     batch = bytearray((directory / SEGMENT).read_bytes())
@@ -410,7 +412,7 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
 
 
 def test_a_log_without_its_topics_id_gets_it(kafka_directory: Path) -> None:
-    """As one of a Kafka before 2.8, or one whose file a power loss took."""
+    """The log of a Kafka before 2.8 has no id, and a power loss may take the file."""
     path = kafka_directory / "compacted-0" / "partition.metadata"
     path.unlink()
     broker = opened(kafka_directory)

@@ -1,9 +1,9 @@
-"""The largest and the most repetitive requests of Produce: none keeps the core for long.
+"""The largest and the most repetitive Produce requests: none blocks the core for long.
 
-Each is given to the core as one frame, by a client without rights and by one with all; what is
-refused before any right is looked at, by one of a broker without an authorizer. What the worker
-does is not the core's time. `thread_time` is CPU time, of the best of some attempts, since the
-machine may be busy with something else.
+Each is given to the core as one frame, by a client without rights and by one with all rights;
+requests that are refused before the check of rights go to a broker without an authorizer. The
+worker's time is not the core's. The measure is CPU time (`thread_time`), the best of some attempts,
+since the machine may be busy with something else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def batch(records: list[bytes], codec: int = 0) -> bytes:
 
 
 def rows(records: bytes | None, number: int) -> bytes:
-    """So many partitions, each of the index 0, with its count before them."""
+    """`number` partitions, each with the index 0, after their count."""
     field = b"\0" if records is None else count(len(records)) + records
     return count(number) + (bytes(4) + field + b"\0") * number
 
@@ -120,7 +120,7 @@ def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost
 
     data = memoryview(bytearray(frame))
     gc.collect()
-    gc.freeze()  # as the daemon does it, which has fewer objects than the tests
+    gc.freeze()  # as in the daemon, which has fewer objects than the tests
     timed(lambda: host.broker.on_frame(1, data, host.event_ms()))
     outbox = host.broker.outbox
     while outbox.work:
@@ -144,7 +144,7 @@ def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
     assert least_desk_s(attempts(), MOST_S) < MOST_S
 
 
-@pytest.mark.parametrize("user", ["absent"])  # it is refused while it is read, before any right
+@pytest.mark.parametrize("user", ["absent"])  # refused by the decoder, before any right
 @pytest.mark.parametrize("content", HUGE)
 def test_a_produce_with_too_much_beside_its_records_is_refused_at_once(
     content: str, user: str, tmp_path: Path

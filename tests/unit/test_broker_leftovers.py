@@ -1,7 +1,7 @@
-"""Of what is gone the broker keeps nothing: a connection that is closed, a topic or a group that is
-deleted, rights and quotas that are removed.
+"""The broker keeps no state of closed connections, deleted topics and groups, and removed rights
+and quotas.
 
-Whichever table has forgotten to remove its row, `places_of` names it: no line here is about one.
+`places_of` names the table that still has such a row, so no test is about a particular table.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from barnabas.storage.directory.flush_journal import JournalDecision, Redo
 from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
-CLIENT = 7_000_000_001  # a number that nothing else has
-TICKETS = range(8_000_000_000, 8_000_100_000)  # nor one of these
+CLIENT = 7_000_000_001  # a number that occurs nowhere else
+TICKETS = range(8_000_000_000, 8_000_100_000)  # these numbers occur nowhere else either
 NAME = "one-that-goes"
 
 
@@ -115,7 +115,7 @@ QUOTAS = {
 def test_nothing_is_kept_of_a_connection_that_is_closed(
     new_host: Callable[..., CoreHost], name: str, is_answered: bool
 ) -> None:
-    """However far its last request had come: with quotas, rights and an audit log on."""
+    """The last request may be at any stage; quotas, rights and an audit log are on."""
     host = new_host(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         super_users="User:ANONYMOUS",
@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
             host.flush()
         host.tick(1)
     host.broker.outbox.audit.clear()
-    host.tick(120_000)  # a fetch that has ended is kept until its time is over
+    host.tick(120_000)  # a completed fetch is kept until its time-out
     host.tick(120_000)
     assert places_of(host.broker, is_client, KEPT_OF_CONNECTIONS) == []
 
@@ -174,7 +174,7 @@ KEPT_OF_REQUESTS = ("next_ticket",)
 def test_nothing_is_kept_of_a_request_that_is_answered(
     new_host: Callable[..., CoreHost], name: str
 ) -> None:
-    """It has waited, for data, the disk or its turn, and its connection stays."""
+    """The request has waited for data, the disk or its turn; its connection stays open."""
     host = new_host(group_initial_rebalance_delay_ms="3000")
     host.create("t")
     host.create("wide", 300)
@@ -196,7 +196,7 @@ def test_nothing_is_kept_of_a_request_that_is_answered(
     assert host.answers[1][1:], "it is answered when its time is up at the latest"
     host.broker.requests.next_ticket = 1
     host.ask(1, produce("t"), 7)
-    host.tick(120_000)  # a fetch that has ended is kept until its time is over
+    host.tick(120_000)  # a completed fetch is kept until its time-out
     host.tick(120_000)
     assert places_of(host.broker, is_ticket) == []
 
@@ -220,7 +220,9 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
 
 @pytest.mark.parametrize("way", ["forgotten", "ended", "hung up"])
 def test_nothing_is_kept_of_a_share_session_that_has_ended(way: str) -> None:
-    """Nor of a partition that it gave up, while another member's session has the partition."""
+    """A partition that the session gave up is not kept either, while another member's session has
+    it.
+    """
     b = DiskBroker(**SHARED)
     b.topic("t")
     b.topic("u")
@@ -289,7 +291,7 @@ def test_nothing_is_kept_of_a_group_that_is_deleted() -> None:
 
 
 def test_nothing_is_kept_of_what_a_start_read() -> None:
-    """Journals are read whole, with all decisions since they began."""
+    """A start reads whole journals, with all their decisions."""
     b = DiskBroker()
     b.topic("t", 2)
     producer = Producer(b, "txn")

@@ -1,4 +1,4 @@
-"""Imports ahead of the first requests: in idle windows, one API at a time, until the end."""
+"""Imports before the first requests: in idle windows, one API at a time, until all are imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.protocol.api_table import Api
 
 
 class FakeLoop:
-    """One timer at a time. now_s: rises to the timer's time when it fires."""
+    """A loop with one timer. now_s: set to the timer's time when it fires."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -29,7 +29,9 @@ class FakeLoop:
 
 
 class FakeServer:
-    """It keeps the work. imported: the keys of the APIs whose modules are imported."""
+    """A server that keeps the work of its outbox. imported: the keys of the APIs whose modules are
+    imported.
+    """
 
     def __init__(self) -> None:
         self.imported: list[int] = []
@@ -60,7 +62,7 @@ class Setting:
         self.ahead = LoadingAhead(self.server, self.loop, lambda: self.cpu_s)  # type: ignore[arg-type]
 
     def pass_window(self, used_s: float = 0.0) -> None:
-        """A window passes, in which the process uses CPU time."""
+        """Let a window pass, in which the process uses CPU time."""
         self.loop.fire()
         self.cpu_s += used_s
 

@@ -1,4 +1,6 @@
-"""The batches in a slice of a log: which ones are found, and how little is read for them."""
+"""The search for batches in a slice of a log: the batches that it finds, and the few bytes that it
+reads.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class CountedFile:
 
 
 def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int]]]:
-    """A file of batches of one record each. Gives: the file; offsets, position and size of each."""
+    """A file of batches with one record each. Gives: the file; offsets, position and size of each
+    batch.
+    """
     out, rows = bytearray(b"before"), []
     for offset, size in enumerate(sizes):
         batch = bytearray(encode_batch([NewRecord(None, bytes(size), 0)]))

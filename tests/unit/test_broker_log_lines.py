@@ -1,4 +1,4 @@
-"""A line of the log for people is one line, whatever a client says in it."""
+"""A log entry for people is a single line, whatever text a client sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loggers by log4j's names of levels (KIP-412)."""
+"""Loggers with log4j's names of levels (KIP-412)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""No call of the core holds the loop for long where a group has thousands of partitions or tasks.
+"""No call of the core blocks the loop for long when a group has thousands of partitions or tasks.
 
-Each call of the core is measured in CPU time of the thread; of three attempts the best counts,
-since a machine that does other things makes some of them longer. The bound is the one of the
-loop's watch (helpers/watched_daemon.py).
+Each call of the core is measured in CPU time of its thread. The best of three attempts counts,
+since other processes make some attempts longer. The bound is that of the loop's watch
+(helpers/watched_daemon.py).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Timed:
 
 
 def best_of_attempts(attempt: Callable[[int], float]) -> float:
-    """The longest call of the best attempt; collections of garbage are as in the daemon."""
+    """The longest call of the best attempt, with garbage collection as in the daemon."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -122,7 +122,7 @@ def test_ten_thousand_tasks_are_assigned(
             for name in (f"in{at}", f"log{at}"):
                 host.create(name, partitions)
         host.connect(1)
-        host.call(1, StreamsGroupHeartbeatRequest("other", "m", -1), 0)  # the modules are loaded
+        host.call(1, StreamsGroupHeartbeatRequest("other", "m", -1), 0)  # this loads the modules
         timed = Timed(host.broker, monkeypatch)
         timed.reset()
         for member in range(members):
@@ -142,7 +142,7 @@ def test_ten_thousand_tasks_are_assigned(
 
 
 def test_a_streams_group_s_timers_load_nothing_of_consumer_groups(tmp_path: Path) -> None:
-    """In a process of its own: another test may have loaded it."""
+    """In a separate process, since another test may have loaded the module."""
     program = f"""
 import sys
 from pathlib import Path

@@ -35,7 +35,7 @@ def test_a_first_batch_cut_short_by_a_kill_leaves_a_log_with_its_topics_id(steps
 
 
 def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> None:
-    """The flush journal has both, by the id that the log had then."""
+    """The flush journal has both records, each under the id that the log had at the time."""
     b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
     b.produce("t", (b"a",))
@@ -50,7 +50,9 @@ def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> 
 def test_what_a_log_without_an_id_has_in_the_journal_is_flushed_before_it_gets_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As where the disk was full at the start before: by its id nothing of the journal is found."""
+    """A full disk at the previous start leaves such a log: the journal's records are not found by
+    its new id.
+    """
 
     def refuse(log: Log, topic_id: uuid.UUID) -> None:
         raise OSError(errno.ENOSPC, "the disk is full")

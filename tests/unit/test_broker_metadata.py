@@ -1,5 +1,5 @@
-"""The metadata journal: what is changed is there after a restart; a torn end is cut, damage is
-known, dead frames are dropped.
+"""The metadata journal: changes survive a restart, a torn end is cut, damage is detected, and
+obsolete frames are dropped.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def test_a_new_journal_is_its_header(path: Path) -> None:
 
 
 def test_the_journal_is_its_owners_alone_also_one_that_was_not(path: Path) -> None:
-    """It has what users' passwords can be tried against; earlier versions made it 0640."""
+    """The journal contains verifiers of users' passwords; earlier versions created it with mode
+    0640.
+    """
     opened(path)
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
@@ -201,7 +203,7 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
                 metadata.topics.get("a", Topic("a", IDS[0], 0)).partition_count,
             )
         )
-        metadata.create_topic("after", IDS[5], 1, {})  # what comes after a cut is read again
+        metadata.create_topic("after", IDS[5], 1, {})  # changes after a cut are read again
         metadata.close()
         metadata = opened(path)
         assert metadata.topics["after"].topic_id == IDS[5]
@@ -217,7 +219,7 @@ def test_a_cut_at_any_byte_loads_what_was_whole(path: Path) -> None:
 
 
 def test_a_journal_that_was_cut_between_two_changes_is_refused(path: Path) -> None:
-    """It looks as if the later changes had never been made: ACLs and settings would be lost."""
+    """The later changes would be missing without a trace: ACLs and settings would be lost."""
     metadata = opened(path)
     metadata.set_broker_configs({"a": "1"})
     metadata.close()
@@ -255,7 +257,7 @@ def test_an_earlier_copy_is_refused_before_the_first_change_of_a_new_journal(pat
     early = b""
     for number in range(2 * SMALLEST_REWRITE):
         if path.stat().st_size < len(early):
-            break  # it was written again with the last change
+            break  # the last change rewrote it
         early = path.read_bytes()
         metadata.set_next_producer_id(number)
     assert path.stat().st_size < len(early)
@@ -375,7 +377,7 @@ def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
 def test_a_header_that_power_failed_under_is_written_again(path: Path) -> None:
     for torn in (bytes(len(HEADER)), HEADER[:9] + bytes(len(HEADER) - 9), HEADER[:1]):
         path.write_bytes(torn)
-        size_file(path).unlink(missing_ok=True)  # of a journal that is new
+        size_file(path).unlink(missing_ok=True)  # a new journal has no size file
         opened(path).close()
         assert path.read_bytes() == HEADER
 
@@ -487,7 +489,7 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
         metadata.on_tick()
         assert len(encoded) <= ENCODED_AT_ONCE
         ticks += 1
-        if ticks == 2:  # one that is in the new file already, and one that is not yet
+        if ticks == 2:  # one topic that is in the new file already, and one that is not yet
             metadata.set_topic_configs("t1", {"retention.ms": "1"})
             metadata.set_topic_configs(f"t{count - 1}", {"retention.ms": "2"})
             metadata.end_deletion(metadata.delete_topics(["t2"])[0])
@@ -506,8 +508,8 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
 def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, encoded_at_once: int
 ) -> None:
-    """By the change that begins them, or by another one before their logs are made: a start would
-    take their directories for those of topics without settings.
+    """The rewrite is caused by the change that begins the topics, or by a later one before their
+    logs are created. Without them a start would treat their directories as topics without settings.
     """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 6)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
@@ -525,7 +527,7 @@ def test_topics_that_are_being_made_are_in_a_journal_that_is_written_again(
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
-    """The journal is rewritten in between: what is not over is in it still."""
+    """The journal is rewritten in between: it still has the deletions that are not complete."""
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})
@@ -563,10 +565,10 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
 def test_changes_that_come_while_a_new_journal_is_flushed_are_in_it(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One at each step; whatever the broker ends by, none is lost."""
+    """One change comes at each step; none is lost, by a kill or a power loss."""
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
-    most_steps = 3  # the new file, the changes until then, its name
+    most_steps = 3  # the new file, the changes until then, and its rename
     for steps in range(most_steps + 1):
         disk = SimDisk(Worst(), lambda: 0)
         disk.mkdir("/data")

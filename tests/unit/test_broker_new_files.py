@@ -1,4 +1,6 @@
-"""Files of new partitions: a thread makes them, the log takes them, and what is not wanted goes."""
+"""Files of new partitions: a thread creates them, the log takes them, and unused ones are
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,16 @@ LARGE = 60  # more than are made ahead here
 
 
 class Directories:
-    """made: how many directories were made."""
+    """A counter. made: the number of directories that were created."""
 
     made = 0
 
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has each directory counted that a broker makes; before there is one, which keeps the call."""
+    """Count the directories that a broker creates. A broker keeps a reference to mkdir, so the
+    patch comes before it.
+    """
     mkdir = OsDisk.mkdir
 
     def counted(self: OsDisk, path: str) -> None:
@@ -106,7 +110,7 @@ def answer(host: CoreHost, request: Any, version: int) -> Any:
 
 
 def batches(name: str, count: int) -> Any:
-    """A Produce with a batch for each of so many partitions."""
+    """A Produce with one batch for each of `count` partitions."""
     rows = [
         PartitionProduceData(index, bytes(encode_batch([NewRecord(None, b"%d" % index, NOW_MS)])))
         for index in range(count)
@@ -181,7 +185,7 @@ def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
     logs = created(host, "t", 40)
     host.ask(1, produce("t", b"a", partition=39), 9)
     assert not host.answers[1] and len(host.work) == 2
-    host.finish_work()  # those of the first sixteen
+    host.finish_work()  # the files of the first sixteen
     assert host.work[0].connection_id == 1, "the one that waits comes before the rest"
     host.finish_work()
     assert logs[39].files.are_made and with_files(logs) == MADE_AT_ONCE + 1
@@ -231,7 +235,9 @@ def test_no_call_of_the_loop_makes_many_files_whatever_a_request_names(
 
 
 class Calls:
-    """How many directories each call into the core makes, and each one of the worker's thread."""
+    """The number of directories that each call into the core creates, and each call of the worker's
+    thread.
+    """
 
     def __init__(self, host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
         self.host = host
@@ -248,7 +254,7 @@ class Calls:
         return counted
 
     def go_on(self) -> None:
-        """One thing that the broker waits for is done."""
+        """Complete one thing that the broker waits for."""
         if self.host.work:
             before = Directories.made
             work = self.host.work.pop(0)
@@ -354,7 +360,7 @@ def test_a_coordinator_without_room_for_its_files_is_not_available(
 
 
 def test_a_start_makes_what_a_kill_has_cut_short(b: DiskBroker) -> None:
-    """A coordinator's write after it must not be the one that finds no space."""
+    """Otherwise a coordinator's later write could be the one that finds no space."""
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
     b.broker.outbox.work.clear()
     b.kill()
@@ -408,7 +414,7 @@ def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
         assert identity(calls)["producer_epoch"] > names["producer_epoch"]
     else:
         assert calls.answer(EndTxnRequest(committed=end == "commit", **names), 2).error_code == 0
-        while not all(log.log_end_offset for log in logs):  # the answer goes before the markers
+        while not all(log.log_end_offset for log in logs):  # markers follow the answer
             calls.go_on()
     assert with_files(logs) == LARGE and not unfinished(host)
     assert [log.log_end_offset for log in logs] == [1] * LARGE
@@ -420,7 +426,7 @@ def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
 def test_transactions_that_time_out_together_make_no_files_in_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has one partition to which nothing was written."""
+    """Each transaction has one partition without a batch."""
     host = CoreHost(tmp_path)
     host.connect(1)
     calls = Calls(host, monkeypatch)
@@ -660,7 +666,7 @@ def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
 def test_what_is_put_off_for_a_topic_id_is_not_written_to_a_later_topic_of_the_name(
     host: CoreHost, count: int, is_made_again: bool
 ) -> None:
-    """Batches wait for files of their logs, and those of a large request for their turn."""
+    """Batches wait for the files of their logs, and in a large request for their turn."""
     created(host, "t", count)
     request = batches("t", count)
     request.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id

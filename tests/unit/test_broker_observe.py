@@ -1,4 +1,6 @@
-"""What those outside see of the broker's state, and that it is made in slices."""
+"""Snapshots of the broker's state for metrics and the console, and that they are taken in
+slices.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def seen(look: Generator[None, None, T]) -> tuple[T, int]:
-    """What a look gives, and how often others had their turn in between."""
+    """The result of a snapshot, and the number of turns for other requests in between."""
     turns = 0
     while True:
         try:
@@ -54,7 +56,7 @@ def seen(look: Generator[None, None, T]) -> tuple[T, int]:
 
 
 def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
-    """A transaction with a record in t-1."""
+    """Begin a transaction with a record in t-1; gives the producer's id and epoch."""
     host.ask(
         1,
         InitProducerIdRequest(
@@ -99,7 +101,7 @@ def commit_offset(host: CoreHost, group: str, offsets: dict[int, int], metadata:
     )
     before = len(host.answers[1])
     host.ask(1, request, 7)
-    if len(host.answers[1]) == before:  # many are handled in parts
+    if len(host.answers[1]) == before:  # a large commit is handled in parts
         host.await_answer(1)
 
 
@@ -165,7 +167,7 @@ def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None
     host.create("t", count)
     look = look_at_partitions(host.broker.logs)
     next(look)
-    host.create("u")  # what comes in between spoils nothing
+    host.create("u")  # a change in between does no harm
     rows, turns = seen(look)
     assert len([row for row in rows if row.topic == "t"]) == count
     assert turns >= 2

@@ -1,4 +1,4 @@
-"""Where a share group begins: the values of `share.auto.offset.reset`.
+"""The start offset of a share group: the values of `share.auto.offset.reset`.
 
 Source: Java's Duration.parse, and AutoOffsetResetStrategy of Apache Kafka 4.3.
 """

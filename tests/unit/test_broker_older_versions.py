@@ -1,6 +1,4 @@
-"""Requests of transactions in versions from before PRODUCER_FENCED was known, and partitions that
-are not there.
-"""
+"""Transactional requests in versions older than PRODUCER_FENCED, and unknown partitions."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ def test_what_goes_well_goes_well_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_only_a_fence_has_another_name_in_older_versions(version: int) -> None:
-    """KIP-588: who does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH. Any other error is
-    what it is.
+    """KIP-588: a client that does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH. Other
+    errors are the same in all versions.
     """
     b = DiskBroker()
     b.topic("t")

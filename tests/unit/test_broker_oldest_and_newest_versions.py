@@ -37,7 +37,7 @@ def by_id(topic_id: uuid.UUID | None) -> ProduceRequest:
 
 
 def test_a_produce_by_the_id_of_the_topic(host: CoreHost) -> None:
-    """KIP-516: name and id lead to the same log, and an id that is no topic's has its own error."""
+    """KIP-516: name and id lead to the same log; an unknown id has its own error."""
     (log,) = host.create("t")
     topic = host.broker.metadata.topic("t")
     assert topic is not None
@@ -65,7 +65,7 @@ def test_a_partition_that_a_topic_does_not_have_is_no_unknown_id(host: CoreHost)
 
 
 def test_offsets_in_zookeeper_are_not_there(host: CoreHost) -> None:
-    """Version 0 asks for those; version 1 commits here, without members."""
+    """Version 0 means offsets in ZooKeeper; version 1 commits to the broker, without members."""
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])
     fetch = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])

@@ -1,5 +1,5 @@
-"""What lies in the data directory under the name of a log and is none: copies that somebody made,
-and nonsense.
+"""Entries of the data directory that are named like logs but are none: copies that an operator
+made, and invalid names.
 """
 
 from __future__ import annotations

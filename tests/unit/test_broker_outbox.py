@@ -1,4 +1,4 @@
-"""What the core puts out."""
+"""The core's outbox."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""While large state is worked on no call into the core uses more CPU time than the watchdog of the
-event loop allows (helpers/loop_watchdog.py): a client beside it is answered between any two calls.
+"""No call into the core uses more CPU time than the watchdog of the event loop allows
+(helpers/loop_watchdog.py), even on large state: other clients are answered between any two calls.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ DAY_MS = 86_400_000
 
 
 class TimedHost(CoreHost):
-    """longest_ms: the CPU time of the longest call into the core since it was set to 0."""
+    """A host that measures its calls. longest_ms: the CPU time of the longest call into the core
+    since it was set to 0.
+    """
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, log_retention_ms="-1", log_cleaner_enable="false")
@@ -79,7 +81,7 @@ class TimedHost(CoreHost):
         return timed
 
     def work_off(self, is_done: Callable[[], bool]) -> None:
-        """Tick and flush until it is done, with a client beside it that is always answered."""
+        """Tick and flush until `is_done`; another client gets an answer after each step."""
         while not is_done():
             if self.flushes:
                 self.flush()
@@ -90,7 +92,7 @@ class TimedHost(CoreHost):
             assert self.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
 
     def read(self, request: Message, version: int) -> None:
-        """Ask, and wait for the answer."""
+        """Send the request, and wait for the answer."""
         self.ask(READER, request, version)
         self.work_off(lambda: len(self.answers[READER]) == 1)
 
@@ -183,7 +185,7 @@ def rewrite_metadata(host: TimedHost) -> None:
     metadata.begin_topics(topics)
     for topic in topics:
         metadata.end_creation(topic)
-    metadata._frames = 11 * OFFSETS  # as after so many changes
+    metadata._frames = 11 * OFFSETS  # as after that many changes
     host.call(READER, InitProducerIdRequest(None, 60_000), 2)
     assert metadata.is_rewriting
     host.work_off(lambda: not metadata.is_rewriting)
@@ -191,7 +193,9 @@ def rewrite_metadata(host: TimedHost) -> None:
 
 
 def abort_large(host: TimedHost) -> None:
-    """Each of the partitions gets an index of aborted transactions."""
+    """Abort a transaction so large that each of its partitions gets an index of aborted
+    transactions.
+    """
     host.create("many", MARKED)
     producer = host.call_when_flushed(InitProducerIdRequest("x", 60_000), 2)
     pid, epoch = producer.producer_id, producer.producer_epoch

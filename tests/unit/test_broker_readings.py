@@ -1,5 +1,5 @@
-"""Lists of thousands are read in slices: others are served in between, the worker encodes the
-answer, and it is what one slice would have given.
+"""Lists of thousands of rows are read in slices: other requests are served in between, the worker
+encodes the answer, and the answer is the same as from a single slice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def names(prefix: str) -> list[str]:
 
 @pytest.fixture
 def host(tmp_path: Path) -> CoreHost:
-    """COUNT topics, transactional ids, producers of one partition, and groups."""
+    """A host with COUNT topics, transactional ids, producers of one partition, and groups."""
     host = CoreHost(tmp_path)
     host.connect(READER)
     host.connect(OTHER)
@@ -153,7 +153,7 @@ def test_a_long_answer_is_amended_before_it_leaves(
 def test_nothing_stays_of_an_amendment_whose_request_is_not_answered(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """A client that hangs up again and again would fill the memory."""
+    """Otherwise a client that keeps closing its connections would fill the memory."""
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, MetadataRequest(None), 4)
     requests = host.broker.requests

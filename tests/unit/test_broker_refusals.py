@@ -1,5 +1,5 @@
-"""Answers with one error for everything that a request names, for every API and version: they are
-made from the schemas, and so is this test.
+"""Answers with one error for all items of a request, for every API and version. Both the answers
+and this test are made from the schemas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSIONS = [
 ]
 ROWS_IN_A_LIST = 3
 CODE = Code.NOT_COORDINATOR
-# Fields that name what a row is about; those in one group mean the same.
+# Fields that name the subject of a row; the fields of a group mean the same.
 NAMING = (
     ("name", "topic", "topic_name"),
     ("topic_id",),
@@ -35,7 +35,7 @@ NAMING = (
     ("resource_name",),
     ("entity",),
 )
-# Their answers have no place for an error, as long as no directory of logs is named.
+# Answers without a field for an error, unless they name a log directory.
 WITHOUT_A_PLACE = {("DescribeLogDirs", version) for version in range(3)}
 # Rows that have no name, or whose names come from several lists: they have tests of their own.
 OTHERWISE = {
@@ -45,7 +45,7 @@ OTHERWISE = {
 
 
 class Maker:
-    """Requests with some rows in each list, and every value another one."""
+    """Makes requests with some rows in each list, and a different value in each field."""
 
     def __init__(self, api: Api, version: int) -> None:
         self._structs = {one.name: one for one in structs_of(api.name, api.min_version)}
@@ -77,13 +77,13 @@ class Maker:
 
 
 def made(api: Api, version: int) -> Message:
-    """A request that names three things in each of its lists, as it is read from the wire."""
+    """A request with three items in each of its lists, decoded from its encoded form."""
     request = Maker(api, version).make(f"{api.name}Request")
     return type(request).decode(request.encode(version), version)
 
 
 def refused(api: Api, version: int, request: Message) -> Any:
-    """The answer, as a client reads it."""
+    """The refusal, decoded as a client would."""
     answer = request.error_response(version, CODE)
     assert type(answer) is message_class(api, "Response")
     return type(answer).decode(answer.encode(version), version)
@@ -107,7 +107,7 @@ def codes_in(message: Any) -> Iterator[int]:
 
 
 def name_of(row: Any) -> tuple[Any, ...]:
-    """What a row of a request or of an answer is about."""
+    """The fields that name the subject of a row, in a request or an answer."""
     if not isinstance(row, Message):
         return (row,)
     names = [
@@ -177,7 +177,7 @@ def test_every_request_can_be_refused_and_each_thing_that_it_names_has_the_error
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=str)
 def test_the_refusal_of_a_request_for_nothing_can_be_written(api: Api, version: int) -> None:
-    """Its lists are empty, or null where null means everything."""
+    """The lists of such a request are empty, or null where null means everything."""
     request = message_class(api, "Request")()
     refused(api, version, request)
     for one in structs_of(api.name, api.min_version):
@@ -233,7 +233,7 @@ def test_rows_of_an_offset_delete_are_refused_beside_others() -> None:
 
 
 def test_the_lists_of_requests_and_answers_are_those_of_requests_in_parts() -> None:
-    """Two tables by hand have the same pairs."""
+    """Two handwritten tables have the same pairs of lists."""
     pairs = {api.name: message_class(api, "Request").ROWS for api in APIS}
     for name, shapes in SHAPES.items():
         for shape in shapes:

@@ -1,5 +1,5 @@
-"""The rim of a leader step by step, in a loop whose clock is the test's: its port and connections,
-answers that wait, its lease, its end, and what it leaves behind.
+"""The rim of a leader step by step, in a loop with a virtual clock: its port and connections,
+waiting answers, its lease, its end, and the tasks and sockets that are left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class Keeper:
-    """A lease. said: what it was asked for, in that order."""
+    """A fake keeper of the lease. said: the calls, in order."""
 
     node_id, leader_epoch, trouble = 1, 7, ""
 
@@ -78,7 +78,7 @@ class Keeper:
 
 
 class Connection:
-    """A client's connection. said: what was done to it."""
+    """A fake client connection. said: the calls, in order."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -98,9 +98,9 @@ class Connection:
 
 
 class Bench:
-    """A leader's rim; what is around it is the test's.
+    """A leader's rim in fake surroundings.
 
-    disk: what the broker writes to. keeper: of the lease, if it has one.
+    disk: the disk to which the broker writes. keeper: the keeper of the lease, if is_leased.
     """
 
     def __init__(self, *, is_leased: bool = False, **settings: str) -> None:
@@ -145,13 +145,13 @@ class Bench:
         return self.leader.endpoint
 
     def standby(self, *, node_id: int = 2, buffer_bytes: int = 0) -> StandbySide:
-        """A standby that connects."""
+        """Connect a standby."""
         made = StandbySide(self, node_id, self.port.connect(buffer_bytes=buffer_bytes))
         self.standbys.append(made)
         return made
 
     def exchange(self) -> None:
-        """Let all standbys take and answer what comes, until nothing does."""
+        """Let all standbys read and answer until no message is left."""
         for _ in range(20):
             self.loop.settle()
             for one in self.standbys:
@@ -159,20 +159,22 @@ class Bench:
         self.loop.settle()
 
     def followed(self, **named: Any) -> StandbySide:
-        """A standby that follows."""
+        """Connect a standby, and wait until it follows."""
         standby = self.standby(**named)
         self.exchange()
         assert self.leader.leading.follows
         return standby
 
     def write(self, data: bytes = b"x", name: str = "f") -> None:
-        """The broker changes its disk."""
+        """Write to the broker's disk."""
         file = self.disk.open(f"{DIRECTORY}/{name}", create=True)
         file.append(data)
         file.close()
 
     def close(self) -> None:
-        """End it. What is left for longer than a pause of the catch-up is left for ever."""
+        """Close the leader, and check that no task or socket is left. The pauses of a catch-up end
+        within the timeout.
+        """
         self.port.hang_up_all()
         if not self.server.is_closed:
             self._close()
@@ -185,7 +187,7 @@ class Bench:
 
 
 class StandbySide:
-    """The other end of a connection. ended: whether the leader has hung up."""
+    """A standby's end of a connection. ended: whether the leader has closed it."""
 
     def __init__(self, bench: Bench, node_id: int, sock: Any) -> None:
         self.sock, self.ended, self.is_silent = sock, False, False
@@ -230,7 +232,7 @@ def new_bench() -> Iterator[Callable[..., Bench]]:
 def test_without_descriptors_the_port_waits_for_the_next_tick(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its socket stays readable: the loop would try it again and again."""
+    """The listening socket stays readable, so the loop would call accept again without a pause."""
     bench = new_bench()
     error = OSError(errno.EMFILE, "Too many open files")
     bench.port.refusals = [error, error, error, BlockingIOError(), ConnectionAbortedError()]
@@ -263,7 +265,7 @@ def test_who_shows_no_secret_is_ended_when_its_time_is_over_and_not_before(
     standby = bench.followed()
     bench.standbys = []
     standby.is_silent = True
-    for _ in range(20):  # and who has shown it stays, as long as it answers
+    for _ in range(20):  # a standby that has shown the secret stays while it answers
         bench.loop.run_for(GREETING_MS / 1000 / 10)
         standby.is_silent = False
         standby.take()
@@ -422,7 +424,7 @@ def test_a_standby_that_answers_pings_stays(new_bench: Callable[..., Bench]) -> 
 def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
     new_bench: Callable[..., Bench],
 ) -> None:
-    """Its connection says when it takes more; until then nothing is read from the queue."""
+    """The queue is not read until the connection becomes writable again."""
     bench = new_bench()
     standby = bench.followed(buffer_bytes=4096)
     standby.is_silent = True
@@ -442,7 +444,9 @@ def test_what_a_slow_standby_does_not_take_waits_and_comes_in_order(
 
 
 def test_a_catch_up_keeps_its_rate(new_bench: Callable[..., Bench]) -> None:
-    """Several parts of 1 MiB at 1 MiB a second: half the timeout between two of them at most."""
+    """Several parts of 1 MiB at 1 MiB a second; a pause between two parts is at most half the
+    timeout.
+    """
     bench = new_bench(barnabas_replication_catch_up_bytes_per_second=str(1 << 20))
     for number in range(6):
         bench.write(b"x" * (1 << 20), f"f{number}")
@@ -542,7 +546,7 @@ def test_the_state_of_replication(new_bench: Callable[..., Bench], is_leased: bo
 
 
 def end(bench: Bench) -> Any:
-    """Begin to end, as the daemon does."""
+    """Begin the leader's end, as the daemon does; gives the task."""
     return bench.loop.create_task(bench.leader.end())
 
 
@@ -644,7 +648,7 @@ def test_a_standby_waits_until_it_is_out_of_the_set_and_goes_on_then(
     bench.keeper.maybe = frozenset({1})
     bench.keeper.on_change()
     for _ in range(5):
-        bench.loop.settle()  # no tick comes: what it is sent goes out at once
+        bench.loop.settle()  # there is no tick: messages to the standby are sent immediately
         standby.take()
     assert bench.leader.leading.follows
 
@@ -672,7 +676,7 @@ def test_nothing_goes_out_without_the_lease_and_what_waits_goes_with_it(
 def test_a_leader_that_is_deposed_ends_without_an_answer(
     new_bench: Callable[..., Bench], is_late: bool
 ) -> None:
-    """Also where another node leads before the daemon has asked to be called."""
+    """Another node may lead even before the daemon registers its callback."""
     bench = new_bench(is_leased=True)
     calls: list[str] = []
     if not is_late:

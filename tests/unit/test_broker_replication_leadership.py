@@ -1,4 +1,4 @@
-"""Who of two nodes leads, by one record with compare-and-swap."""
+"""Leadership of two nodes, by one record with compare-and-swap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BOTH = frozenset({1, 2})
 
 
 class Register:
-    """The engine: one record, and its version."""
+    """A fake engine: one record and its version."""
 
     def __init__(self) -> None:
         self.version, self.value = ABSENT, b""
@@ -63,7 +63,9 @@ def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
 
 
 def test_a_write_that_was_refused_is_not_one_that_may_come_to_be() -> None:
-    """Else answers would wait for a node that it named, until another version is seen."""
+    """Otherwise answers would wait for the node in the refused record until another version is
+    read.
+    """
     engine = Register()
     leader = Leadership(
         Node(1, NodeAddresses("a:1", {}), "s"), LeaseSettings(TTL_MS, MARGIN_MS), Holding.WHOLE, 0
@@ -93,7 +95,7 @@ def node(
 
 
 def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
-    """Have the engine answer until there is nothing to ask."""
+    """Let the engine answer until there is no further request; gives the requests."""
     requests = []
     while (request := one.next_request(now_ms)) is not None:
         requests.append(request)
@@ -102,7 +104,7 @@ def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
 
 
 def leader_of_pair(engine: Register) -> Leadership:
-    """Node 1 leads, and node 2 is in sync."""
+    """The leadership of node 1, with node 2 in sync."""
     leader = node(1)
     run(leader, engine, 0)
     leader.want_in_sync(BOTH)
@@ -220,7 +222,7 @@ def test_a_write_of_unknown_outcome_counts_until_its_version_has_passed() -> Non
     assert leader.next_request(now_ms) == Read()
     leader.on_answer(engine.apply(Read()), now_ms)
     assert leader.in_sync == frozenset({1})
-    assert leader.may_be_in_sync() == BOTH  # it may be applied now still
+    assert leader.may_be_in_sync() == BOTH  # the lost write may still be applied
     run(leader, engine, now_ms)
     assert leader.may_be_in_sync() == frozenset({1})
     assert engine.apply(lost) == Conflict()
@@ -245,7 +247,7 @@ def test_who_lost_its_power_leads_only_alone() -> None:
     for now_ms in range(0, 2 * TTL_MS, 200):
         run(again, engine, now_ms)
     assert again.role is Role.WATCHING
-    standby = node(2, Holding.NOTHING)  # it lost its power, too
+    standby = node(2, Holding.NOTHING)  # node 2 lost power, too
     run(standby, engine, 10_000)
     assert decode_lease_record(engine.value).in_sync == frozenset({1})
     run(again, engine, 10_000)
@@ -342,7 +344,9 @@ def test_a_record_that_is_none_is_refused(value: bytes) -> None:
 
 
 def test_two_nodes_of_one_node_id_are_told_apart() -> None:
-    """The second one would wait for ever, or claim with a directory that has no batch since."""
+    """Otherwise the second node would wait forever, or claim the lease with an outdated
+    directory.
+    """
     engine = Register()
     leader = leader_of_pair(engine)
     namesake = node(1, session="other")
@@ -443,7 +447,9 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
 
 
 def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
-    """A directory of before the lease may have had higher ones: the next claim is above them."""
+    """A directory from before the lease may have had higher epochs: the next claim's epoch is above
+    them.
+    """
     engine = Register()
     first = leader_of_pair(engine)
     first.set_opened(52)
@@ -459,7 +465,9 @@ def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
 
 
 def record_after_a_take_over(engine: Register) -> LeaseRecord:
-    """Node 2 has taken over, opened its directory, and has node 1 in sync again; both are gone."""
+    """The record after node 2 took over, opened its directory and had node 1 in sync again; then
+    both nodes stopped.
+    """
     leader_of_pair(engine)
     second = node(2)
     run(second, engine, 0)
@@ -497,7 +505,7 @@ def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
     run(restored, engine, 2 * TTL_MS)
     assert restored.role is Role.WATCHING
     assert "an older copy" in restored.obstacle(2 * TTL_MS)
-    restored.holding = Holding.WHOLE  # it has followed a leader meanwhile
+    restored.holding = Holding.WHOLE  # the node has followed a leader meanwhile
     run(restored, engine, 2 * TTL_MS)
     assert restored.role is Role.LEADING
 

@@ -1,4 +1,6 @@
-"""The port of a leader's standby among strangers: real sockets, a leader without a broker."""
+"""The leader's port for its standby, with foreign connections: real sockets, a leader without a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def new_disk() -> SimDisk:
 
 
 class Leader:
-    """leading, endpoint: what a server has of the link. now_ms: its clock."""
+    """A leader without a broker. leading, endpoint: a server's parts of the link. now_ms: its
+    clock.
+    """
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.now_ms = 0
@@ -75,7 +79,7 @@ class Leader:
 
     async def until(self, is_so: Any) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not is_so():  # noqa: ASYNC110 - of what is no event
+            while not is_so():  # noqa: ASYNC110 - no event is set for the condition
                 await asyncio.sleep(0.01)
 
 
@@ -86,7 +90,7 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     async def follow(self, secret: str = SECRET) -> None:
-        """Be a standby, until the connection ends."""
+        """Act as a standby until the connection ends."""
         following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
         self.writer.write(following.greeting())
         while data := await self.reader.read(65536):
@@ -94,7 +98,7 @@ class Peer:
                 self.writer.write(answer)
 
     async def is_ended(self) -> bool:
-        """Read until the leader hangs up."""
+        """Read until the leader closes the connection; fails if it does not."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while await self.reader.read(65536):
@@ -118,7 +122,7 @@ async def led(config: BrokerConfig | None = None) -> AsyncIterator[Leader]:
         for peer in leader.peers:
             peer.writer.transport.abort()
         await asyncio.gather(*mine, return_exceptions=True)
-        for _ in range(5):  # until all transports have heard of it
+        for _ in range(5):  # so that the callbacks of closed transports run
             await asyncio.sleep(0)
 
 
@@ -135,7 +139,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
         async with led() as leader:
             strangers = [await leader.connect() for _ in range(30)]
             for stranger in strangers[::2]:
-                stranger.writer.write(HELLO)  # as far as one gets without the secret
+                stranger.writer.write(HELLO)  # the last step that needs no secret
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
             for stranger in strangers[:20]:
@@ -154,7 +158,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
 def test_strangers_who_come_again_and_again_keep_no_standby_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log has one line of them a minute, and how many there were."""
+    """The log has at most one line a minute about them, with their number."""
     caplog.set_level(logging.INFO)
 
     async def stranger(leader: Leader) -> None:
@@ -204,7 +208,7 @@ def test_a_connection_that_does_not_show_the_secret_in_time_is_ended(
             await leader.until(lambda: not leader.endpoint.admission.greeting)
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
-            await asyncio.sleep(0.1)  # twice what one has that shows nothing
+            await asyncio.sleep(0.1)  # twice the time limit for showing the secret
             assert not standby.done() and leader.leading.follows
 
     run(test())
@@ -241,7 +245,7 @@ def test_a_standby_follows_over_tls(certs: Path, client_auth: str) -> None:
             await leader.until(lambda: leader.leading.follows)
             leader.endpoint.close()
             async with asyncio.timeout(PATIENCE_S):
-                await standby  # TLS says goodbye
+                await standby  # it ends once TLS is shut down
                 await leader.endpoint.ended
             leader.endpoint.close = lambda: None  # type: ignore[method-assign]
 
@@ -278,7 +282,7 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
             silent, plain = await leader.connect(), await leader.connect()
             plain.writer.write(HELLO)
             assert await plain.is_ended()
-            context = ssl.create_default_context()  # which does not know the authority
+            context = ssl.create_default_context()  # the context does not trust the authority
             with pytest.raises(ssl.SSLError):
                 await leader.connect(context)
             assert await silent.is_ended()
@@ -294,7 +298,9 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
 def test_a_standby_says_why_it_does_not_follow(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a leader that has TLS where it has none; and of one whose authority it does not know."""
+    """One leader has TLS and its standby has none; another leader's authority is unknown to its
+    standby.
+    """
     make_certificates(tmp_path / "foreign")
 
     def follow(leader: Leader, config: BrokerConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a node of a pair does until it leads, step after step."""
+"""The steps of a pair's node until it leads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_of(leader: int | None, address: str = "127.0.0.1:9") -> LeaseRecord:
 
 
 class CountedSync:
-    """begun, finished: how often."""
+    """A sync that counts its calls. begun, finished, written: their numbers."""
 
     def __init__(self) -> None:
         self.begun = self.finished = self.written = 0
@@ -56,7 +56,9 @@ class CountedSync:
 
 
 class Member:
-    """The steps of node 1, and what they depend on. closed: once for each connection that was."""
+    """The steps of node 1, and the objects that they use. closed: one entry for each closed
+    connection.
+    """
 
     def __init__(self) -> None:
         self.disk = SimDisk(random.Random(0), lambda: 0)
@@ -89,7 +91,7 @@ class Member:
         return following
 
     def wait_for_connect(self) -> float:
-        """Let time pass until the member connects; gives how long that took."""
+        """Let time pass until the member connects; gives the seconds that this took."""
         began_s, step = self.now_s, self.steps.send(None)
         while isinstance(step, Wait):
             self.now_s += step.seconds
@@ -128,7 +130,9 @@ def test_another_leader_is_tried_at_once() -> None:
 
 
 def test_a_member_hangs_up_as_soon_as_it_leads() -> None:
-    """What comes after its claim was in the record is no leader's word any more."""
+    """Once the member's claim is in the record, messages on the connection no longer come from a
+    leader.
+    """
     one = Member()
     one.wait_for_connect()
     assert isinstance(one.steps.send(None), Send)
@@ -155,7 +159,9 @@ def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
 
 @pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
 def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError | None) -> None:
-    """Also what a connection has written last: of a message some operations may be applied."""
+    """The last write of a connection is synced too: some operations of an incomplete message may be
+    applied.
+    """
     one = Member()
     one.wait_for_connect()
     one.steps.send(None)
@@ -184,7 +190,7 @@ def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
 
 
 def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> None:
-    """All of it, also what was written since the last flush began."""
+    """The flush covers the whole copy, also the writes since the last flush began."""
     one = Member()
     written = one.sync.written
     one.member.on_caught_up()
@@ -195,7 +201,7 @@ def test_a_copy_that_has_caught_up_is_on_the_disk_before_anything_says_so() -> N
 def test_the_lease_knows_the_highest_epoch_that_a_nodes_directory_has_had(
     epochs: list[int], known: int
 ) -> None:
-    """By it an older copy of the directory is recognised, which must not lead."""
+    """The epoch reveals an older copy of the directory, which must not lead."""
     one = Member()
     for epoch in epochs:
         HighestEpoch(one.disk, "/x").write(epoch)

@@ -36,7 +36,7 @@ from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOT
 
 
 class SignalledWhileWriting(io.StringIO):
-    """A log in whose midst a signal comes."""
+    """A log stream in which each write raises a signal."""
 
     def write(self, text: str) -> int:
         signal.raise_signal(signal.SIGTERM)
@@ -46,14 +46,14 @@ class SignalledWhileWriting(io.StringIO):
 def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A leader that goes away is logged just when the standby is stopped, too."""
+    """The loss of the leader is often logged just when the standby is stopped, too."""
     handler = logging.StreamHandler(SignalledWhileWriting())
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def sleep(seconds: float, by_others: Callable[[float], None] = time.sleep) -> None:
         if threading.current_thread() is threading.main_thread():
             pytest.fail("the standby goes on after the signal")
-        by_others(seconds)  # of an earlier test's threads
+        by_others(seconds)  # for threads of an earlier test
 
     monkeypatch.setattr(standby.time, "sleep", sleep)
     standby_steps.logger.addHandler(handler)
@@ -71,8 +71,8 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
 
 
 class Wire:
-    """A connection that is none. said: what was done, in that order. failures: what the next calls
-    of a name raise.
+    """A fake connection. said: the calls, in order. failures: the exceptions that the next calls of
+    a name raise.
     """
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """The sync's."""
+        """Called by the standby as the sync's `finish`."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """The lock's."""
+        """Called by the standby as the lock's `release`."""
         self.note("release lock")
 
 
@@ -131,7 +131,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
         if threading.current_thread() is threading.main_thread():
             wire.note("wait", seconds)
         else:
-            by_others(seconds)  # of an earlier test's threads
+            by_others(seconds)  # for threads of an earlier test
 
     monkeypatch.setattr(standby.time, "sleep", sleep)
     yield wire
@@ -179,7 +179,7 @@ def test_each_step_is_done_on_the_connection_with_its_own_timeout(
         "close",
         ("wait", 3.0),
         *connected,
-        "close",  # whatever the steps leave
+        "close",  # even if the steps did not close it
     ]
     assert results == [None, None, b"answer", None, None, None, None, None]
 
@@ -242,7 +242,7 @@ def test_steps_that_fail_end_with_their_connection(node: Standby, wire: Wire) ->
 def test_a_signal_amid_a_step_ends_the_steps_before_the_connection(
     node: Standby, wire: Wire
 ) -> None:
-    """They close the files of the copy, which is flushed after that."""
+    """The steps close the copy's files, which are flushed after that."""
     wire.failures["receive"] = standby._StopError()
 
     def steps() -> Steps:
@@ -287,7 +287,7 @@ def test_a_standby_that_fails_flushes_its_copy_too(node: Standby, wire: Wire) ->
 
 @pytest.mark.parametrize("sign", [META_PROPERTIES_NAME, STANDBY_NOTE_NAME])
 def test_a_directory_is_a_brokers_or_a_standbys_by_one_file(tmp_path: Path, sign: str) -> None:
-    """One that was catching up has no more than the note, which it needs to go on."""
+    """A standby that was catching up has only the note, and needs it to continue."""
     (tmp_path / "t-0").mkdir()
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
     with pytest.raises(LogDirectoryError, match="is not a broker's data directory"):
