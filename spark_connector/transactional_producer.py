@@ -257,10 +257,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended.
-
-        It may if a partition or the group was added, or may have been.
-        """
+        """Whether the transaction may have to be ended: a partition or the group may be in it."""
         return bool(self._added) or self._has_offsets
 
     # --- the steps
@@ -714,16 +711,12 @@ class TransactionalProducer:
     # --- connections
 
     def keep_idle(self, buffer_bytes: int) -> None:
-        """Close all connections but idle ones with buffers up to this size. Coordinators and
-        leaders stay known.
-        """
-        self._connections.after_fork()
+        """Close all connections but idle ones with buffers up to this size."""
         self._connections.keep_idle(buffer_bytes)
 
     def forget_connections(self) -> None:
-        """Close all connections, and look up leaders and coordinators again.
-
-        After a failure cached values may be stale.
+        """Close all connections, and forget leaders and coordinators: after a failure they may be
+        others.
         """
         self._connections.close()
         self._coordinators.clear()
