@@ -479,6 +479,9 @@ class Broker:
             self.sasl.on_tick(now_ms)
         # fetches are last: their answers contain slices of files, which no step above may delete
         # before the slices are sent
+        if self.topics.more_readable:
+            logs, self.topics.more_readable = self.topics.more_readable, []
+            self.progress.try_fetches(logs, now_ms)
         self.purgatory.on_tick(now_ms)
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)
@@ -504,7 +507,9 @@ class Broker:
         # This runs after each request: what is empty, as nearly all is, costs no call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
-        if self.topics.configuring is not None or (wide is not None and wide.queue):
+        if self.topics.configuring is not None or self.topics.more_readable:
+            return 0
+        if wide is not None and wide.queue:
             return 0
         if self.metadata.rewriting is not None and self.metadata.is_rewriting:
             return 0

@@ -53,7 +53,6 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import Topic
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.settings.config import BrokerConfig
@@ -78,17 +77,13 @@ class ConfigHandler:
     __slots__ = (
         "_cluster",
         "_config",
-        "_progress",
         "_topics",
     )
 
-    def __init__(
-        self, config: BrokerConfig, topics: TopicRegistry, cluster: Cluster, progress: LogProgress
-    ) -> None:
+    def __init__(self, config: BrokerConfig, topics: TopicRegistry, cluster: Cluster) -> None:
         self._config = config
         self._topics = topics
         self._cluster = cluster
-        self._progress = progress
 
     def on_describe_configs(
         self, request: DescribeConfigsRequest, context: RequestContext
@@ -202,9 +197,7 @@ class ConfigHandler:
         """Replace all settings of a resource: those that are not named get their defaults.
         Errors: as IncrementalAlterConfigs.
         """
-        outcomes = self._alter(
-            _Changing(request.validate_only, context.now_ms), request.resources, self._replace
-        )
+        outcomes = self._alter(request.validate_only, request.resources, self._replace)
         return plain.AlterConfigsResponse(
             responses=[plain.AlterConfigsResourceResponse(*one) for one in outcomes]
         )
@@ -220,17 +213,15 @@ class ConfigHandler:
         broker setting that cannot change at run time, and an operation that loggers do not support;
         UNKNOWN_SERVER_ERROR for an unknown operation.
         """
-        outcomes = self._alter(
-            _Changing(request.validate_only, context.now_ms), request.resources, self._change
-        )
+        outcomes = self._alter(request.validate_only, request.resources, self._change)
         rows = [incremental.AlterConfigsResourceResponse(*one) for one in outcomes]
         return incremental.IncrementalAlterConfigsResponse(responses=rows)
 
     def _alter(
         self,
-        changing: _Changing,
+        validate_only: bool,
         resources: Sequence[Resource],
-        change: Callable[[_Changing, Resource], None],
+        change: Callable[[bool, Resource], None],
     ) -> list[_Outcome]:
         """Change each resource; an error of one does not affect the others."""
         counts: dict[tuple[int, str], int] = {}
@@ -249,30 +240,30 @@ class ConfigHandler:
                         "request: name it once.",
                     )
                 _check_keys(resource)
-                change(changing, resource)
+                change(validate_only, resource)
             except KafkaError as error:
                 code, message = error.code, error.message
             rows.append(_Outcome(code, message, *key))
         return rows
 
-    def _replace(self, changing: _Changing, resource: plain.AlterConfigsResource) -> None:
+    def _replace(self, validate_only: bool, resource: plain.AlterConfigsResource) -> None:
         _store(
-            changing,
-            self._target(changing, resource.resource_type, resource.resource_name),
+            validate_only,
+            self._target(resource.resource_type, resource.resource_name),
             {config.name: _value(config) for config in resource.configs},
         )
 
-    def _change(self, changing: _Changing, resource: incremental.AlterConfigsResource) -> None:
+    def _change(self, validate_only: bool, resource: incremental.AlterConfigsResource) -> None:
         if resource.resource_type == BROKER_LOGGER:
             self._check_broker_name(resource.resource_name)
-            _change_levels(resource.configs, validate_only=changing.validate_only)
+            _change_levels(resource.configs, validate_only=validate_only)
             return
-        target = self._target(changing, resource.resource_type, resource.resource_name)
-        _store(changing, target, _changed(target, resource))
+        target = self._target(resource.resource_type, resource.resource_name)
+        _store(validate_only, target, _changed(target, resource))
 
-    def _target(self, changing: _Changing, resource_type: int, name: str) -> _Target:
+    def _target(self, resource_type: int, name: str) -> _Target:
         if resource_type == TOPIC:
-            return self._topic_target(changing, name)
+            return self._topic_target(name)
         if resource_type == CLIENT_METRICS:
             _check_subscription_name(name)
             return _Target(
@@ -313,7 +304,7 @@ class ConfigHandler:
             self._topics.set_broker_configs,
         )
 
-    def _topic_target(self, changing: _Changing, name: str) -> _Target:
+    def _topic_target(self, name: str) -> _Target:
         check_topic_name(name)
         topic = self._topics.metadata.topic(name)
         own = {} if topic is None else topic.configs
@@ -323,14 +314,8 @@ class ConfigHandler:
             Code.INVALID_CONFIG,
             lambda key: topic_setting_value(self._config, own, key),
             lambda configs: self._check_topic_configs(name, configs),
-            lambda configs: self._set_topic_configs(changing, name, configs),
+            lambda configs: self._topics.set_topic_configs(name, configs),
         )
-
-    def _set_topic_configs(self, changing: _Changing, name: str, configs: dict[str, str]) -> None:
-        topics = self._topics
-        topics.set_topic_configs(name, configs)
-        # the earlier flush.messages=1 may have hidden records that are visible now
-        self._progress.on_appended(topics.logs_of(name), changing.now_ms)
 
     def _check_topic_configs(self, name: str, configs: dict[str, str]) -> None:
         """Check the settings, then that the topic exists: Kafka's order of errors.
@@ -405,13 +390,6 @@ class _Target(NamedTuple):
     store: Callable[[dict[str, str]], None]
 
 
-class _Changing(NamedTuple):
-    """A request under way that changes settings."""
-
-    validate_only: bool
-    now_ms: int
-
-
 Resource = TypeVar("Resource", plain.AlterConfigsResource, incremental.AlterConfigsResource)
 AlterableConfig = plain.AlterableConfig | incremental.AlterableConfig
 
@@ -436,9 +414,9 @@ def _check_keys(resource: plain.AlterConfigsResource | incremental.AlterConfigsR
         seen.add(config.name)
 
 
-def _store(changing: _Changing, target: _Target, configs: dict[str, str]) -> None:
+def _store(validate_only: bool, target: _Target, configs: dict[str, str]) -> None:
     target.check(configs)
-    if not changing.validate_only and configs != target.configs:
+    if not validate_only and configs != target.configs:
         target.store(configs)
 
 

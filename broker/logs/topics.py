@@ -83,7 +83,8 @@ class TopicRegistry:
 
     before_creation: the wait before topics of some names are created (`TopicDeletion`). on_created:
     called with the new logs of topics. configuring: the change of all logs' settings that `on_tick`
-    continues, or None.
+    continues, or None. more_readable: logs of which a changed setting shows more records; the host
+    notifies the fetches that wait for them.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class TopicRegistry:
         self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self.configuring: Iterator[None] | None = None
+        self.more_readable: list[Log] = []
         self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
 
     # --- partitions ------------------------------------------------------------------------------
@@ -482,16 +484,20 @@ class TopicRegistry:
                     logs = self._partitions.get(topic.name, [])
                     config = self._log_config(self.metadata.topics.get(topic.name, topic))
                     continue
-                log = logs[index]
-                if log is not None and log.config != config:
-                    log.config = config
+                self._set_config(logs[index], config)
                 index, left = index + 1, left - 1
 
     def _configure(self, topic: Topic) -> None:
         config = self._log_config(topic)
         for log in self._partitions.get(topic.name, ()):
-            if log is not None:
-                log.config = config
+            self._set_config(log, config)
+
+    def _set_config(self, log: Log | None, config: LogConfig) -> None:
+        if log is not None and log.config != config:
+            before = log.high_watermark
+            log.config = config
+            if log.high_watermark > before:  # no record is hidden until it is flushed any more
+                self.more_readable.append(log)
 
     def _log_config(self, topic: Topic) -> LogConfig:
         return topic_log_config(self._config, topic.configs)

@@ -203,7 +203,7 @@ _TOPICS = (
     "config", "new_topics", "requests", "quotas", "access", "topics", "cluster", "deletion",
 )  # fmt: skip
 _CLUSTER = ("topics", "cluster", "addresses", "failover")
-_CONFIGS = ("config", "topics", "cluster", "progress")
+_CONFIGS = ("config", "topics", "cluster")
 _TXN_OFFSETS = (
     "requests", "topics", "transactions", "endings", "transaction_ends", "groups", "group_runtime",
 )  # fmt: skip

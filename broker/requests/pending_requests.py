@@ -328,6 +328,7 @@ class Requests:
         fetch = self._waiting_fetches.pop(ticket, None)
         if fetch is not None:
             self._purgatory.cancel(fetch)
+            fetch.on_closed()
 
 
 def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:

@@ -26,6 +26,9 @@ def _always(_log: Log) -> bool:
     return True
 
 
+def _nothing() -> None: ...
+
+
 class WaitingFetch:
     """One parked fetch. `try_complete(now_ms, out_of_time)` answers it if it can, and returns
     whether it did.
@@ -33,19 +36,21 @@ class WaitingFetch:
     `is_worth_a_try(log)` is called first when that log progresses, and reads this log alone:
     otherwise, when each of a fetch's thousand partitions gets a batch that cannot be read yet, a
     million logs would be read.
+
+    `on_closed()` is called when its connection is closed, so that no other table keeps the fetch.
     """
 
-    __slots__ = ("done", "is_worth_a_try", "logs", "try_complete")
+    __slots__ = ("done", "is_worth_a_try", "logs", "on_closed", "try_complete")
 
     def __init__(
-        self, logs: list[Log], try_complete: TryComplete, is_worth_a_try: IsWorthATry = _always
+        self,
+        logs: list[Log],
+        try_complete: TryComplete,
+        is_worth_a_try: IsWorthATry = _always,
+        on_closed: Callable[[], None] = _nothing,
     ) -> None:
-        self.logs, self.try_complete, self.is_worth_a_try, self.done = (
-            logs,
-            try_complete,
-            is_worth_a_try,
-            False,
-        )
+        self.logs, self.try_complete, self.is_worth_a_try = logs, try_complete, is_worth_a_try
+        self.on_closed, self.done = on_closed, False
 
 
 class Watcher(Protocol):

@@ -105,9 +105,13 @@ class ShareFetch:
         with self._shares.partitions.wakes:
             if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
                 session.waiting[self] = None
-                self._parts.requests.park_fetch(
-                    self._context, WaitingFetch([], self.try_complete), deadline_ms
-                )
+                waiting = WaitingFetch([], self.try_complete, on_closed=self._on_closed)
+                self._parts.requests.park_fetch(self._context, waiting, deadline_ms)
+
+    def _on_closed(self) -> None:
+        """The client has disconnected. A session that began over another connection continues."""
+        if self._session is not None:
+            self._session.waiting.pop(self, None)
 
     def _finish(self) -> None:
         """Answer with the rows."""

@@ -53,6 +53,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 from helpers import our_messages
 from helpers.hard_state import hard_state
+from helpers.stamped import wrongly_current
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
@@ -309,6 +310,7 @@ class GroupHost:
         if self.checks:
             assert hard_state(self.replayed()) == hard_state(self.coordinator)
             check_timers(self.coordinator)
+            assert list(wrongly_current(self.coordinator)) == []
             check_open_transactions(self.coordinator, self.log)
         for part in (result, *result.more):
             for change in part.state_changes:

@@ -37,6 +37,7 @@ from barnabas.storage.log.log import Log
 from helpers.kept_files import wrong_files
 from helpers.leftovers import is_to_enter, parts_of
 from helpers.pictures import short
+from helpers.stamped import wrongly_current
 
 MOST_OBJECTS = 400_000
 
@@ -122,6 +123,7 @@ def strays_of(broker: Any) -> list[str]:
             found.append(f"{way}: an empty row")
     found += deadlines_of_nothing(parts.groups)
     found += lacking_deadlines_of_groups(parts.groups)
+    found += wrongly_current(parts.groups)
     if broker.compaction._under_way is None:
         found += wrong_files(broker)
     found += lacking_deadlines(parts.transactions, parts.endings.by_id)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 from helpers import pictures, strays
+from helpers.waiting_readers import waiting_for_what_is_there
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
@@ -308,7 +309,7 @@ class World:
 
     def observe(self) -> None:
         """After each event: no log's offsets have gone back, but by a power loss; its start then
-        only where the log ends before it.
+        only where the log ends before it. And nobody waits for records that are there.
         """
         broker = self.node.broker
         if broker is None:
@@ -321,6 +322,7 @@ class World:
             ]
             self._logs = [((*key, log.topic_id), log) for key, log in logs]
             self._checked_ends = {key: log.log_end_offset for key, log in self._logs}
+        moved = []
         for key, log in self._logs:
             if self.scenario.clock_steps_ms:
                 self._check_times_of_markers(key, log)
@@ -339,6 +341,10 @@ class World:
                         f"are {now}",
                     )
                 self._watermarks[key] = now
+                moved.append(log)
+        if moved:
+            for kind, where in waiting_for_what_is_there(broker, moved):
+                self.history.incident("stuck", f"a {kind} waits for what {where} has")
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
         """A marker has the time that the clock shows when it is written.

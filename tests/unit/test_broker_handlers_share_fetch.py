@@ -25,7 +25,7 @@ from sim.disk import Refusal
 
 from barnabas.broker.share import share_runtime, share_sessions
 from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import ShareTarget
+from barnabas.broker.share.share_sessions import SessionKey, ShareTarget
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
@@ -317,13 +317,35 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
     assert acquired(one.answer()) == [(0, 0, 1), (0, 0, 1)]
 
 
-def test_a_client_that_hangs_up_while_it_waits_gets_nothing() -> None:
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_client_that_hangs_up_while_it_waits_gets_nothing(is_another: bool) -> None:
+    """Nor one whose session goes on, since it began over another connection."""
     b = queue(0)
     one, other = two(b)
+    if is_another:
+        assert one.take("t") == []
+        one.connection = b.connect()
     one.send_fetch(("t", 0), max_wait_ms=500)
+    assert one.answer() is None
     one.hang_up()
     b.produce("t", (b"a",))
     assert other.take("t") == [(0, 0, 1)]
+    assert not is_another or b.broker.shares.made.sessions.get(SessionKey("g", "one", 1))
+
+
+def test_a_client_that_hangs_up_while_it_acknowledges_gets_nothing() -> None:
+    """Its acknowledgements count; what its fetch would have acquired after them is another's."""
+    b = queue()
+    one, other = two(b)
+    one.take("t", max_records=5, batch_size=1)
+    one.connection = b.connect()
+    b.sync("t-0")
+    b.hold_flushes()
+    one.send_fetch(acknowledged={("t", 0): [(0, 4, ACCEPT)]})
+    assert one.answer() is None
+    one.hang_up()
+    b.release_flushes()
+    assert other.take("t") == [(5, 9, 1)]
 
 
 # --- sessions -------------------------------------------------------------------------------------

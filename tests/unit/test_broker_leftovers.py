@@ -218,6 +218,27 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
     assert places_of(b.broker, is_ticket) == []
 
 
+@pytest.mark.parametrize("is_another", [False, True])
+def test_nothing_is_kept_of_a_share_fetch_whose_client_hangs_up(is_another: bool) -> None:
+    """Nor where its session goes on, since it began over another connection."""
+    b = DiskBroker(**SHARED)
+    b.topic("t")
+    begin_group(b, "g", "t")
+    member = ShareMember(b, "g", "m")
+    assert member.take("t") == []
+    if is_another:
+        member.connection = b.connect()
+    b.broker.requests.next_ticket = TICKETS[0]
+    member.send_fetch(max_wait_ms=10_000)
+    assert member.answer() is None and places_of(b.broker, is_ticket, KEPT_OF_REQUESTS)
+    b.broker.requests.next_ticket = 1
+    member.hang_up()
+    for _ in range(4):
+        b.tick(10_000)
+    assert places_of(b.broker, is_ticket) == []
+    assert len(b.broker.shares.made.sessions) == is_another  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("way", ["forgotten", "ended", "hung up"])
 def test_nothing_is_kept_of_a_share_session_that_has_ended(way: str) -> None:
     """A partition that the session gave up is not kept either, while another member's session has

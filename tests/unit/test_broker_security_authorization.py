@@ -5,8 +5,9 @@ that are allowed in part. Expected codes are those of Apache Kafka 3.9.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security import authorizer as authorizer_module
+from barnabas.broker.security import guards, streams_guards
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     Operation,
@@ -30,6 +32,11 @@ from barnabas.broker.security.authorization import (
 )
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import (
+    consumer_group_describe,
+    share_group_describe,
+    streams_group_describe,
+)
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -677,6 +684,70 @@ def test_a_share_group_with_a_topic_that_may_not_be_seen_is_not_described(host: 
     host.allow(DESCRIBE, TOPIC, "t")
     (row,) = host.call(ANN, ShareGroupDescribeRequest(["g"]), 1).groups
     assert (row.error_code, len(row.members)) == (0, 1)
+
+
+HIDDEN = "hidden"
+
+
+def consumers(where: str) -> Any:
+    made = consumer_group_describe
+    hidden = made.Assignment([made.TopicPartitions(UUID_7, HIDDEN, [0])])
+    member = made.Member(member_id="m", **{where: hidden})
+    return made.DescribedGroup(group_id="g", members=[member])
+
+
+def sharers() -> Any:
+    made = share_group_describe
+    hidden = made.Assignment([made.TopicPartitions(UUID_7, HIDDEN, [0])])
+    return made.DescribedGroup(
+        group_id="g", members=[made.Member(member_id="m", assignment=hidden)]
+    )
+
+
+def streamers(where: str, names: list[Any]) -> Any:
+    made = streams_group_describe
+    subtopology = made.Subtopology("0", **{where: names})
+    return made.DescribedGroup(group_id="g", topology=made.Topology(0, [subtopology]))
+
+
+INFO = streams_group_describe.TopicInfo(HIDDEN)
+# each with the topic in one place alone
+OF_A_HIDDEN_TOPIC: dict[str, tuple[Callable[[Any, Any], None], Any]] = {
+    "a consumer has it": (guards.hide_groups_of_hidden_topics, consumers("assignment")),
+    "a consumer is to get it": (
+        guards.hide_groups_of_hidden_topics,
+        consumers("target_assignment"),
+    ),
+    "a member of a share group has it": (guards.hide_groups_of_hidden_topics, sharers()),
+    **{
+        f"a topology has it in its {where}": (
+            streams_guards.hide_groups_of_hidden_topics,
+            streamers(where, names),
+        )
+        for where, names in (
+            ("source_topics", [HIDDEN]),
+            ("repartition_sink_topics", [HIDDEN]),
+            ("repartition_source_topics", [INFO]),
+            ("state_changelog_topics", [INFO]),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("place", OF_A_HIDDEN_TOPIC)
+def test_a_group_is_not_described_wherever_it_has_a_hidden_topic(place: str) -> None:
+    hide, group = OF_A_HIDDEN_TOPIC[place]
+
+    def described(seen: bool) -> Any:
+        access = SimpleNamespace(sees=lambda operation, kind, name: name != HIDDEN or seen)
+        answer = SimpleNamespace(groups=[group])
+        hide(SimpleNamespace(access=access), answer)
+        return answer.groups[0]
+
+    assert described(seen=True) is group
+    hidden = described(seen=False)
+    assert (hidden.group_id, hidden.error_code) == ("g", DENIED_TOPIC)
+    assert HIDDEN not in repr(hidden)
 
 
 def test_the_coordinator_of_a_share_partition_is_for_brokers(host: Guarded) -> None:

@@ -18,6 +18,10 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.streams import streams_group_records
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
+from barnabas.coordinator.groups.streams.tasks import NONE_HELD, HeldTasks
+from barnabas.coordinator.groups.streams.topology import Subtopology, Topology
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -175,6 +179,51 @@ def test_commits_of_an_earlier_epoch_are_judged_by_partition(
         assert not group.has_had(earlier, "t", T, 0)
     for epoch in (-1, 6):
         assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
+
+
+# the epoch since which a member has a partition, that of its commit, and whether it may
+SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (None, 4, False))
+
+
+@pytest.mark.parametrize(("since", "epoch", "is_taken"), SINCE_AND_EPOCH)
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_member_commits_what_it_has_and_what_it_gives_up(
+    gives_up: bool, since: int | None, epoch: int, is_taken: bool
+) -> None:
+    """In an earlier epoch: the answer to its last heartbeat may come after the commit."""
+    held = {} if since is None else {T: {0: since}}
+    sides = ({}, held) if gives_up else (held, {})
+    group = group_of(m=member("t"))
+    current = CurrentValue(5, 4, MemberState.UNREVOKED_PARTITIONS, *sides)
+    feed(group, records.current_record("g", "m", current))
+    check = group.check_commit("m", epoch, 9, transactional=False)
+    assert group.has_had(check, "t", T, 0) is is_taken
+    assert not group.has_had(check, "t", T, 1) and not group.has_had(check, "t", None, 0)
+
+
+@pytest.mark.parametrize(("since", "epoch", "is_taken"), SINCE_AND_EPOCH)
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_so_does_a_member_of_a_streams_group(
+    gives_up: bool, since: int | None, epoch: int, is_taken: bool
+) -> None:
+    made = streams_group_records
+    held = HeldTasks({} if since is None else {"0": {0: since}}, {}, {})
+    sides = (NONE_HELD, held) if gives_up else (held, NONE_HELD)
+    current = made.CurrentValue(5, 4, made.MemberState.UNREVOKED_TASKS, *sides)
+    value = made.MemberValue(None, None, "", "", 1, 0, "p", None, ())
+    topology = Topology(0, (Subtopology("0", ("t",), (), (), (), (), ()),))
+    group = StreamsGroup()
+    for row in (
+        made.topology_record("g", topology),
+        made.member_record("g", "m", value),
+        made.current_record("g", "m", current),
+    ):
+        key = made.decode_streams_key(row.key)
+        assert key is not None
+        group.replay(key, row.value)
+    check = group.check_commit("m", epoch, 9, transactional=False)
+    assert group.has_had(check, "t", None, 0) is is_taken
+    assert not group.has_had(check, "t", None, 1) and not group.has_had(check, "u", None, 0)
 
 
 def test_older_commits_are_for_classic_members() -> None:

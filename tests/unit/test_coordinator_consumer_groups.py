@@ -739,6 +739,25 @@ def test_a_pattern_that_came_meanwhile_does_not_hold_up_the_others() -> None:
     assert set(consumer.patterns) == {"orders.a", "orders.b"}
 
 
+@pytest.mark.parametrize("ticks", [1, 3])
+def test_a_topic_that_is_made_while_patterns_are_looked_up_is_found_soon(ticks: int) -> None:
+    """In whichever slice: a lookup knows the topics of its beginning alone."""
+    host = new_host()
+    heavy = "([a-z.]?[a-z._]?){500}" * 4
+    m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
+    m.beat()
+    consumer = host.coordinator.group("g").consumer
+    for _ in range(ticks):
+        host.pass_time(2)
+    assert consumer.lookup is not None, "the lookup is under way"
+    host.topics["later"] = 1
+    for _ in range(4):
+        host.pass_time(1_000)
+        m.beat()
+    assert "later" in consumer.patterns[heavy].topics
+    assert m.given["later"] == [0]
+
+
 def test_patterns_are_looked_up_though_a_member_falls_silent_at_that_time() -> None:
     host = new_host()
     silent = Consumer(host, "silent")

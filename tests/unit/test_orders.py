@@ -463,6 +463,7 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
+    "progress.try_fetches",  # of logs of which a changed setting shows more
     "purgatory.on_tick",  # its answers have slices of files, which nothing may delete after it
 ]
 
@@ -482,9 +483,11 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
         "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares", "unwritten",
     )  # fmt: skip
     broker = bare(Broker, **{name: getattr(parts, name) for name in names})
+    parts.topics.more_readable = ["a log"]
     broker.on_tick(NOW_MS)
     assert steps(parts) == TICK
     parts.reset_mock()
+    parts.topics.more_readable = ["a log"]
     broker.on_tick(NOW_MS - 1)  # a millisecond too early
     assert steps(parts) == [
         name

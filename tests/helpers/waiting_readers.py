@@ -1,0 +1,74 @@
+"""The readers that wait although there is what they wait for: what made it readable was not
+reported to them. They would wait for the next append, or until their time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from barnabas.broker.handlers.fetch import _Fetch
+from barnabas.broker.requests.purgatory import WaitingFetch
+from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment_indexes import BuildPutOff
+
+
+def waiting_for_what_is_there(
+    broker: Any, logs: Collection[Log] | None = None
+) -> list[tuple[str, str]]:
+    """(kind of reader, what it waits for) of each. Takes: logs, those that have changed; None: all.
+    A broker that does nothing just now.
+    """
+    purgatory = broker.purgatory
+    if not (purgatory.waiting_count or purgatory.watchers):
+        return []
+    if logs is None:
+        logs = dict.fromkeys((*purgatory._by_log, *purgatory.watchers))
+    found = []
+    for log in logs:
+        if log in broker.topics.more_readable:
+            continue  # the next tick reports it
+        found += [
+            ("fetch", repr(log))
+            for waiting in purgatory._by_log.get(log, ())
+            if not waiting.done and _has_enough(broker, waiting)
+        ]
+        found += [("share fetch", repr(log)) for _ in _shared(broker, log)]
+    return found
+
+
+def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
+    fetch = getattr(waiting.try_complete, "__self__", None)
+    if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
+        return False  # the latter is answered with the next progress of a log
+    try:
+        with broker.logs.cache.putting_off():
+            return fetch.is_enough(*fetch.read())
+    except BuildPutOff:
+        return False
+
+
+def _shared(broker: Any, log: Log) -> Iterator[Any]:
+    """The share fetches that wait for records of a log which may be acquired. One that wants more
+    than a byte, or whose partition is looked at later, may wait on.
+    """
+    shares = broker.shares.made
+    for loaded in broker.purgatory.watchers.get(log, ()):
+        if not isinstance(loaded, LoadedPartition) or not loaded.is_stored:
+            continue
+        if loaded in shares.partitions._woken_later:
+            continue
+        limits = shares.partitions.limits(loaded.key.group_id)
+        for target in loaded.idle:
+            for fetch in target.session.waiting:
+                end_offset = log.last_stable_offset if fetch._is_committed else log.high_watermark
+                if (
+                    fetch._min_bytes == 1
+                    and fetch._request.max_records > 0
+                    and loaded.is_of(log)
+                    and loaded.value.next_offset < end_offset
+                    and loaded.value.may_acquire(limits.record_locks)
+                    and fetch._is_current(target.session)
+                ):
+                    yield fetch
