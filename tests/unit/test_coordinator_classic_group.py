@@ -25,8 +25,8 @@ SUB = {"range": b"sub"}
 
 
 def joined(answer: Any) -> tuple[Any, ...]:
-    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup
-    that went well.
+    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a successful
+    JoinGroup.
     """
     assert (
         answer is not PARKED
@@ -38,7 +38,7 @@ def joined(answer: Any) -> tuple[Any, ...]:
 
 
 def refused(answer: Any) -> tuple[int, str]:
-    """(code, member id) of a JoinGroup that did not, which says nothing else."""
+    """(code, member id) of a refused JoinGroup, whose other fields are empty."""
     assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (
         -1,
         "",
@@ -50,7 +50,7 @@ def refused(answer: Any) -> tuple[int, str]:
 
 
 def synced(answer: Any) -> Any:
-    """The assignment, or the code of an answer that says nothing else."""
+    """The assignment, or the code of an error, whose answer has no other content."""
     if answer is PARKED:
         return PARKED
     if answer.error_code == Code.NONE:
@@ -546,7 +546,7 @@ def test_a_static_member_that_comes_back_wanting_another_protocol_begins_a_rebal
 
 
 def test_a_static_member_that_comes_back_before_the_assignment_begins_a_rebalance():
-    """Else the leader would assign to an id that is gone."""
+    """Otherwise the leader would assign partitions to a member id that no longer exists."""
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
@@ -619,7 +619,7 @@ def test_choosing_a_protocol():
 
 
 def test_the_first_rebalance_waits_for_more_members_as_configured():
-    """KIP-134: each newcomer puts it off once more, within the rebalance timeout."""
+    """KIP-134: each new member delays it again, within the rebalance timeout."""
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=1_000))
     one, two = GroupMember(host, rebalance_ms=2_500), GroupMember(host, rebalance_ms=2_500)
     first = one.join_later()
@@ -714,7 +714,9 @@ def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
 
 
 def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
-    """The process stood still, and with the end of a session comes that of a wait long over."""
+    """While the process was suspended a session ended, and so would the rebalance that this
+    begins.
+    """
     host = GroupHost()
     leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)
     host.now_ms += 60_000
@@ -748,8 +750,8 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that lost its connection joins and syncs again, and has its
-    whole session from then on.
+    """A follower of a stable group that lost its connection syncs again, and its session timeout
+    begins again with that.
     """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
@@ -846,7 +848,7 @@ def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
 
 
 def test_what_the_coordinator_keeps_is_a_copy():
-    """The host zeroes each request's buffer after the call; the metadata must have been copied."""
+    """The host zeroes the buffer of each request after the call, so the metadata must be a copy."""
     host = GroupHost()
     member = GroupMember(host, data=b"precious")
     assert member.join().members[0].metadata == subscription(data=b"precious")
@@ -920,7 +922,7 @@ def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
 
 
 def test_a_leader_that_was_elected_leads_after_a_restart():
-    """Also where a static member that is away comes before it."""
+    """Also where the member before it in the group is a static one that was away."""
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -950,7 +952,7 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
 
 
 def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
-    """It was a consumer group until its last consumer left (group_conversion.py)."""
+    """The group was a consumer group until its last consumer left (group_conversion.py)."""
     member = MemberMetadata("one", None, "client", "/h", 60_000, 60_000, b"s", b"")
     host = GroupHost(partition_count=1)
     value = GroupMetadataValue("consumer", 5, "range", None, 0, (member,))
@@ -1031,7 +1033,9 @@ def test_a_protocol_that_a_member_gave_up_is_no_longer_the_groups():
 
 @pytest.mark.parametrize("session_ms", [6_000, 60_000])
 def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms):
-    """Until its first heartbeat its session is as long as that of its former self, as in Kafka."""
+    """Until its first heartbeat it keeps the session timeout of the member it replaces, as in
+    Kafka.
+    """
     host = GroupHost()
     first = host.join(instance="i", session_ms=6_000).member_id
     host.sync("g", 1, first, {first: b"all"}, instance="i")
@@ -1045,7 +1049,9 @@ def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms)
 
 
 def test_a_static_member_that_comes_back_without_its_assignment_begins_no_rebalance():
-    """Nor does the time for SyncGroup end badly for it: its former self had not asked for it."""
+    """The timeout for SyncGroup does not remove it either, though the member that it replaces had
+    not sent one.
+    """
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -1103,7 +1109,7 @@ def test_a_join_without_protocols_is_refused_by_an_empty_group_too():
     ],
 )
 def test_how_long_the_first_rebalance_waits(delay_ms, rebalance_ms, newcomer, waits_ms):
-    """KIP-134: the delay, once more if somebody came meanwhile, at most the rebalance timeout."""
+    """KIP-134: the delay, again if a member joined meanwhile, at most the rebalance timeout."""
     host = GroupHost(settings=GroupSettings(initial_rebalance_delay_ms=delay_ms))
     one = GroupMember(host, rebalance_ms=rebalance_ms)
     two = GroupMember(host, rebalance_ms=rebalance_ms)
@@ -1169,7 +1175,7 @@ def test_an_elected_leader_leads_on_when_the_former_one_joins_again():
 
 
 def test_a_group_record_may_be_as_large_as_its_topic_allows():
-    """With the head of the batch, and what a record has beside its key and value."""
+    """This includes the batch header and the other fields of a record beside its key and value."""
     value = GroupMetadataValue(
         "consumer", 1, "range", "client-1", 0,
         (MemberMetadata("client-1", None, "client", "/192.0.2.7", 3_000, 10_000, b"s", b"all"),),
@@ -1254,7 +1260,7 @@ def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
 
 
 def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
-    """Its names, and the largest of its metadata: which protocol is chosen is not known yet."""
+    """Its names count, and the largest of its metadata, since the protocol is not chosen yet."""
     for changed in (
         {"client_id": "c" * 300},
         {"protocols": {"range": bytes(100), "sticky": bytes(300)}},
@@ -1294,7 +1300,7 @@ def test_nobody_leaves_the_empty_group(version):
 
 
 def test_of_a_dissolved_group_no_deadline_is_left() -> None:
-    """Consumers take its place: a deadline of before would put one of them out."""
+    """A consumer group takes its place: an old deadline would remove one of the consumers."""
     timers: Timers[TimerKey] = Timers()
     rows = tuple(
         MemberMetadata(name, None, "client", "/host", 60_000, 10_000, b"", b"") for name in "ab"

@@ -1,6 +1,6 @@
 """Results over several partitions, and the partition that a group or transactional id belongs to.
 
-The partition is Apache Kafka's, whose directories are taken over.
+The partition has to be the same as in Apache Kafka, whose directories are taken over.
 
 Source: Utils.abs(id.hashCode()) % partitions, where the lowest int has no absolute value and counts
         as 0; the hash codes are Java's.
@@ -64,7 +64,7 @@ def letter_by_letter(text: str) -> None:
 
 
 def test_the_hash_of_a_long_key_takes_a_fraction_of_what_its_letters_take_one_by_one() -> None:
-    """In CPU time, the best of some attempts each."""
+    """Measured in CPU time, the best of some attempts each."""
     spent = {}
     for hashed in (java_string_hash, letter_by_letter):
         spent[hashed] = float("inf")

@@ -23,7 +23,7 @@ def assign_sticky(
     subtopologies: dict[str, SubtopologyToAssign],
     standby_count: int,
 ) -> dict[str, TaskSet]:
-    """The target assignment of each member, without a break."""
+    """The target assignment of each member, computed without pauses."""
     work = sticky_in_slices(members, subtopologies, standby_count)
     while True:
         try:
@@ -33,7 +33,7 @@ def assign_sticky(
 
 
 def members(*names: str) -> dict[str, MemberToAssign]:
-    """New members, each a process of its own; those of one process share its first letter."""
+    """New members; names with the same first letter belong to one process."""
     return {name: MemberToAssign(name[0], NEW, NEW) for name in names}
 
 

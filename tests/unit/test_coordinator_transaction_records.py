@@ -1,5 +1,5 @@
-"""__transaction_state: what Apache Kafka 3.9 wrote is read as its dump tool reads it, and written
-back byte for byte.
+"""__transaction_state: records of Apache Kafka 3.9 are read as its dump tool reads them, and
+written back byte for byte.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "0000000000000006"
         "02"
         "02"
-        "0002"  # the three tags of Kafka
+        "0002"  # Kafka's three tagged fields
     )
     metadata = TransactionMetadata(
         "id",
