@@ -62,9 +62,9 @@ def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
 
 
 def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
-    """The offset is in sight as soon as the marker is replayed.
+    """The offset is visible as soon as the marker is replayed.
 
-    So the host may answer EndTxn as soon as it has replayed the markers.
+    So the host may answer EndTxn after the replay of the markers.
 
     Source: KAFKA-17507.
     """
@@ -77,7 +77,7 @@ def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
 def test_zombies_are_fenced_by_generation_member_and_instance():
     """Zombies are fenced by generation member and instance.
 
-    KIP-447; the transaction of a client from before it, without member, goes through.
+    KIP-447; an older client, which names no member, may commit in its transaction.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -125,8 +125,8 @@ def test_a_refused_commit_leaves_nothing_pending():
 def test_a_transaction_may_commit_while_the_group_rebalances():
     """A transaction may commit while the group rebalances.
 
-    A plain commit gets REBALANCE_IN_PROGRESS there; the transaction's generation is the present
-    one, so it is no zombie.
+    A plain commit gets REBALANCE_IN_PROGRESS there. The transaction has the current generation, so
+    its client is no zombie.
 
     Source: KIP-447, KAFKA-9365.
     """
@@ -274,7 +274,7 @@ def test_assignments_come_back_exactly_whatever_their_size():
 def test_rebalances_that_overlap_lose_no_member():
     """Rebalances that overlap lose no member.
 
-    Members that keep joining while others do are all in the end in one generation, and no id is
+    Members that join while others join all end in one generation, and no member id becomes
     unknown.
 
     Source: Kafka: GroupMetadataManager.

@@ -33,7 +33,7 @@ def found(history: History) -> list[str]:
 
 
 def acknowledged(*values: bytes) -> History:
-    """One session's records on x, at 0, 1, 2 …, all there."""
+    """Records of one session on x, at offsets 0, 1, 2 …; none is lost."""
     history = History()
     for offset, value in enumerate(values):
         history.write(value, X, session="s").ok(offset, 10 + offset)
@@ -56,13 +56,13 @@ def aborted(history: History) -> None:
     history.final[X] = final([(0, b"a")], [])
 
 
-# --- what has to be reported --------------------------------------------------------------------
+# --- anomalies ----------------------------------------------------------------------------------
 
 
 def test_a_record_of_an_aborted_transaction_is_read() -> None:
     """A record of an aborted transaction is read.
 
-    By a reader on the way and by the last one; a reader of everything may see it.
+    By a reader during the run and by the last one; a reader of uncommitted records may see it.
 
     Source: Jepsen: G1a.
     """
@@ -111,7 +111,7 @@ def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
 def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
     """A record is lost that a reader of committed records saw.
 
-    Where the producer does not know what became of it.
+    The producer does not know the outcome of its write.
 
     Source: Jepsen: lost-write.
     """
@@ -126,7 +126,7 @@ def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
 def test_a_record_is_unseen() -> None:
     """A record is unseen.
 
-    Since the last stable offset never passes it.
+    The last stable offset never passes the record.
 
     Source: Jepsen: unseen.
     """
@@ -150,7 +150,8 @@ def test_a_record_is_there_twice(committed_only: bool) -> None:
 def test_an_offset_holds_two_records() -> None:
     """An offset holds two records.
 
-    Between readers, between a reader and the end, between the promise and the end.
+    Two readers differ, a reader and the final log differ, or an acknowledgement and the final log
+    differ.
 
     Source: Jepsen: inconsistent-offsets.
     """
@@ -219,8 +220,8 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
 def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
     """A record is read before its commit was asked for.
 
-    Precommitted-read; by its own transaction too, which is a reader of committed records like any
-    other.
+    This is precommitted-read, also if its own transaction reads it, which may read only committed
+    records like any other.
 
     Source: Jepsen: precommitted-read.
     """
@@ -243,8 +244,8 @@ def test_two_transactions_that_have_read_each_other(
 ) -> None:
     """Two transactions that have read each other.
 
-    Each reads before it asks for its own commit, so one of them reads before the other's was asked
-    for, whenever that may be.
+    Each reads before it requests its own commit, so one of them reads before the commit of the
+    other was requested.
 
     Source: Jepsen: G1c.
     """
@@ -258,7 +259,7 @@ def test_two_transactions_that_have_read_each_other(
     assert found(history) == ["precommitted-read"]
 
 
-# --- what is no error ---------------------------------------------------------------------------
+# --- correct histories--------------------------------------------------------------------------
 
 
 def test_transactions_that_write_between_each_others_records_are_no_error() -> None:
