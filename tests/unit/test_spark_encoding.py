@@ -1,4 +1,6 @@
-"""Rows to batches: where rows go, when batches come, and what users are shown."""
+"""Rows to batches: the partitions of rows, the time when batches are complete, and users'
+errors.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedRecordBatch]:
-    """In each way; all of them have to agree."""
+    """Encode in each way; all results have to agree."""
     found = []
     for loops in ways():
         encoding_ = encoder(loops_for=lambda _, loops=loops: loops, **settings)
@@ -117,7 +119,7 @@ def test_rows_need_a_topic() -> None:
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
-    # murmur2 of Apache Kafka's own test, & 0x7fffffff, % 100
+    # murmur2 values of Apache Kafka's own test, & 0x7fffffff, % 100
     places = {
         b"21": (-973932308 & 0x7FFFFFFF) % 100,
         b"foobar": (-790332482 & 0x7FFFFFFF) % 100,
@@ -222,7 +224,7 @@ def test_a_null_topic() -> None:
         encoded(rows(value=[b"a", b"b"], topic=["a", None]), topic=None)
 
 
-# --- what records hold
+# --- the content of records
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
     first_records = [batch.record_count for batch in record_batches]
     assert (
         sum(first_records) / len(first_records) > 3
-    )  # the fullest partitions, not whatever is there
+    )  # the fullest partitions are written, not all of them
     record_batches += encoding_.finish()
     assert sum(batch.record_count for batch in record_batches) == 60_000
 

@@ -1,4 +1,4 @@
-"""Stores of the Java client: PEM, PKCS#12 whatever its name and type say; not Java's own."""
+"""Stores of the Java client: PEM, and PKCS#12 of any name and type; JKS is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PASSWORD = "a pässword"
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """own.p12, with a key and its certificate, and trust.jks, PKCS#12 as keytool writes it."""
+    """own.p12 with a key and its certificate, and trust.jks, which is PKCS#12 as keytool writes
+    it.
+    """
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
