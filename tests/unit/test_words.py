@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"\b(nobody|told|tells|stands|anew|whoever)\b", re.IGNORECASE)
-# How many of these words an area may have. Lower a bound when its text has fewer; never raise one.
+# The most of these words in an area. Lower a bound when its text has fewer; never raise one.
 BOUNDS = {
     "CHANGELOG.md": 0,
     "CODE_OF_CONDUCT.md": 0,
@@ -40,7 +40,7 @@ HERE = Path(__file__).name
 
 
 def texts_of(area: str) -> Iterator[tuple[str, str]]:
-    """The name and the text of each source and document of an area, links left out."""
+    """The name and the text of each source and document of an area, without links."""
     if (ROOT / area).is_file():
         yield area, (ROOT / area).read_text("utf-8")
         return
@@ -52,7 +52,7 @@ def texts_of(area: str) -> Iterator[tuple[str, str]]:
 
 
 def counts_of(area: str) -> dict[str, int]:
-    """How many of the words each file of an area has, the most first."""
+    """The number of the words in each file of an area, the highest first."""
     counts = {name: len(WORDS.findall(text)) for name, text in texts_of(area)}
     return dict(sorted(((name, n) for name, n in counts.items() if n), key=lambda item: -item[1]))
 
