@@ -171,7 +171,7 @@ def test_each_request_asks_for_what_apache_kafka_does() -> None:
     } == expected
 
 
-# --- what is allowed in part --------------------------------------------------------------------
+# --- requests allowed in part -------------------------------------------------------------------
 
 ANN, ADMIN = 1, 2
 SUPER = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:admin"}
@@ -259,7 +259,9 @@ def _all_codes(host: Guarded) -> set[int]:
 def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
     host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
 ) -> None:
-    """Also where requests of another user clear the full cache of decisions in between."""
+    """The second case clears the full cache of decisions in between, by requests of another
+    user.
+    """
     monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
     authorizer = host.parts.access.authorizer
     assert authorizer is not None

@@ -1,4 +1,4 @@
-"""Lines of the log about refusals by ACLs: which are written, how many, and what is in them."""
+"""Log lines about refusals by ACLs: their occasions, their number, and their content."""
 
 from __future__ import annotations
 

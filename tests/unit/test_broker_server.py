@@ -201,7 +201,7 @@ class Rim:
         self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
     def restart_with_standby_missing(self) -> Leader:
-        """A server whose answers wait for a standby."""
+        """Replace the server by one whose answers wait for a standby."""
         self.broker.settings |= {
             "barnabas.replication.mode": "sync",
             "barnabas.replication.alone": "false",
@@ -211,7 +211,7 @@ class Rim:
         )
 
     def restart_with_lease(self, keeper: ScriptedKeeper) -> LeasedLeader:
-        """A server that leads by a lease, and has no standby."""
+        """Replace the server by one that leads by a lease, and has no standby."""
         return self._restart_as(
             lambda broker, sock: LeasedLeader(
                 broker.config, broker.logs, broker.cluster, sock, self.loop, cast(Any, keeper)
@@ -560,7 +560,7 @@ def test_the_small_slices_of_many_partitions_go_out_together(
 
 
 def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_path: Path) -> None:
-    """However many small slices its answer has, and however many requests it sends."""
+    """The answer has many small slices, and the client sends many requests."""
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(9000))
     file.append(content)
@@ -838,7 +838,7 @@ def test_a_connection_ends_when_nothing_came_for_so_long(
 
 
 def test_a_client_that_waits_for_its_answer_is_not_idle(rim: Rim) -> None:
-    """For example a client whose JoinGroup waits for the others, or whose fetch waits for data."""
+    """The JoinGroup of a client may wait for other members, or its fetch for data."""
     rim.restart(connections_max_idle_ms=IDLE_MS)
     client = rim.client()
     rim.broker.answer = lambda connection, frame: None
@@ -1083,8 +1083,8 @@ def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
 
 
 def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
-    """Clients that have sent three quarters of a large request, as far as the broker took it; and
-    the rest of each.
+    """Clients that have sent three quarters of a large request, or the part of that which the
+    broker took, each with its unsent rest.
     """
     data = framed(bytes(BIG))
     cut = len(data) * 3 // 4
@@ -1483,7 +1483,9 @@ def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]
 def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
 ) -> None:
-    """Also if the client sends some bytes now and then, and so is not idle."""
+    """The connection is closed even if the client sends some bytes now and then, and so is not
+    idle.
+    """
     rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=30_000)
     if protocol == "SSL":
@@ -1513,7 +1515,7 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
 
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
-    """Also where a quota mutes the client meanwhile; either of the two waits may end first."""
+    """A quota may also mute the client meanwhile; either of the two waits may end first."""
     leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:

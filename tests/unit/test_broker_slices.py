@@ -364,7 +364,7 @@ def test_the_files_of_many_deleted_logs_go_a_few_at_a_time() -> None:
     assert not [name for name in b.disk.list("/data") if name.endswith("-delete")]
 
 
-# --- no room ------------------------------------------------------------------------------------
+# --- a full disk---------------------------------------------------------------------------------
 
 
 def let_it_run_full(b: DiskBroker, monkeypatch: pytest.MonkeyPatch, files: int, error: int) -> None:

@@ -337,7 +337,7 @@ def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
     assert any(log.durability.durable_offset < log.log_end_offset for log in logs)
 
 
-# --- what a deletion that was cut short has left -------------------------------------------------
+# --- the rest of a deletion that was cut short ---------------------------------------------------
 
 DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -77,7 +77,7 @@ def test_records_are_stamped_and_bounded_by_the_wall_clock(core: CoreHost, step_
 
 
 def test_retention_goes_by_the_wall_clock(core: CoreHost) -> None:
-    """As in Apache Kafka: the age of a record is known only by its own time."""
+    """The age of a record is known only by its own time, as in Apache Kafka."""
     (log,) = core.create("t", retention_ms=str(7 * DAY_MS))
     core.call(1, produce("t"), 9)
     core.wall_ahead_ms = 6 * DAY_MS
@@ -169,7 +169,7 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
 
 @pytest.mark.parametrize("end", ["kill", "stop", "lose_power"])
 def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker(end: str) -> None:
-    """Neither in its own session, nor in a later one, nor after a restart."""
+    """Later markers have the right time in its own session, in a later one, and after a restart."""
     b = DiskBroker()
     b.topic("t")
     producer = Producer(b, "txn")

@@ -34,7 +34,7 @@ def many(codec: int) -> bytearray:
 
 
 def asking(*timestamps: int) -> Any:
-    """One timestamp of each partition."""
+    """A request for one timestamp in each partition."""
     rows = [
         ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
         for index, timestamp in enumerate(timestamps)

@@ -344,7 +344,7 @@ def test_a_client_that_hangs_up(peers: Peers) -> None:
 
 
 def test_a_client_that_hangs_up_amid_an_answer_is_one_that_has_gone(peers: Peers) -> None:
-    """By its errno the rim knows that this is not worth a line in the log."""
+    """The rim writes no line in the log for an error with this errno."""
     peers.shake_hands()
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -1,5 +1,5 @@
-"""A topic whose deletion has begun is gone, whatever happens to the broker meanwhile; until then it
-is whole.
+"""A topic whose deletion has begun is deleted in the end, even through kills and power losses;
+before that it is complete.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def test_a_topic_that_is_deleted_before_its_flush_is_due_is_let_be() -> None:
 
 
 def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> None:
-    """Nor after a power loss that comes before the next flush of the tombstones."""
+    """This holds even after a power loss before the next flush of the tombstones."""
     b = prepared()
     b.hold_flushes()
     delete(b)

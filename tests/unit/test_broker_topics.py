@@ -55,7 +55,9 @@ def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
     ],
 )
 def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
-    """KIP-320: FENCED_LEADER_EPOCH behind the leader, UNKNOWN_LEADER_EPOCH ahead of it."""
+    """KIP-320: FENCED_LEADER_EPOCH for an epoch below the leader's, UNKNOWN_LEADER_EPOCH above
+    it.
+    """
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     try:
         registry.fenced_partition("t", 0, epoch)

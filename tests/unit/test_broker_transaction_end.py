@@ -265,7 +265,7 @@ def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptur
 
 
 def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_own() -> None:
-    """Not even where readers see only flushed records."""
+    """Even if readers see only flushed records, no such flush is needed."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
@@ -283,8 +283,7 @@ def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_o
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
-    """For example data of another client over an earlier connection; EndTxn is processed again
-    then.
+    """The data come from another client over an earlier connection; EndTxn is processed again then.
 
     The commit waits for the frame that is being written, and no second flush begins meanwhile.
     """
@@ -349,7 +348,7 @@ def walk_of_a_commit(version: int) -> Walk:
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_a_walk_of_one_commit_is_short(version: int) -> None:
-    """Broker and coordinator decide; protocol and storage do what they are called for.
+    """Broker and coordinator decide; protocol and storage do the work for which they are called.
 
     The bounds are today's figures: a further call, file or change of file on this path has to be
     worth the reader's time. The reason for the number of files: docs/ARCHITECTURE.md, "The files of

@@ -167,7 +167,7 @@ def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
 def test_a_start_without_it_names_no_other_transactions(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of an ordinary session, and one that has ended."""
+    """The broker has a transaction of an ordinary session, and one that has ended."""
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     other.send("t", 1, b"b")
@@ -199,7 +199,7 @@ def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> N
     assert q.write("t", 0, b"b") == 0
 
 
-# --- what was prepared stays --------------------------------------------------------------------
+# --- prepared transactions stay -----------------------------------------------------------------
 
 
 def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
@@ -448,7 +448,7 @@ def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBro
 
 
 def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBroker) -> None:
-    """What is open in an ordinary session may be lost: its producer is fenced then."""
+    """The open transaction of an ordinary session may be lost: its producer is fenced then."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     assert b.broker.transactions.two_phase == {"txn"}
@@ -459,7 +459,7 @@ def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBrok
     assert p.write("t", 0, b"b") == 0 and p.finish(True) == 0
 
 
-# --- who may do what ----------------------------------------------------------------------------
+# --- sessions and epochs-------------------------------------------------------------------------
 
 
 def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
@@ -509,8 +509,8 @@ def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
 
 @ways()
 def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) -> None:
-    """But not after a loss of power: each transactional id without an open transaction gets a new
-    producer id then.
+    """After a loss of power it is refused: each transactional id without an open transaction gets a
+    new producer id then.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -545,7 +545,7 @@ def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
 
 
 def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> None:
-    """Not even by the session that keeps it, which can only end it (KIP-939)."""
+    """Even the session that keeps it can only end it (KIP-939)."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)

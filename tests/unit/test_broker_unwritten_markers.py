@@ -220,7 +220,9 @@ def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
 
 
 def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line() -> None:
-    """It exists, as with Apache Kafka: its records come later, and offsets on it hold."""
+    """The partition exists, as in Apache Kafka: its records come later, and its offsets are
+    valid.
+    """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
     assert p.add("t", 1) == 0

@@ -104,7 +104,7 @@ def test_an_end_that_is_sent_again_is_answered_again(b: DiskBroker, way: str) ->
 
 
 def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker) -> None:
-    """Over any connection: it has the epoch of the transaction before."""
+    """It has the epoch of the transaction before, so it is refused over any connection."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     before = p.epoch
@@ -204,7 +204,7 @@ def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_lev
 
 
 def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
-    """It is never answered CONCURRENT_TRANSACTIONS, however long the disk takes."""
+    """The write never gets CONCURRENT_TRANSACTIONS, even with a slow disk."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     b.hold_flushes()

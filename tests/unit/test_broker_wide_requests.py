@@ -239,9 +239,7 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
 def test_what_is_named_many_times_is_read_once(name: str, shape: Shape) -> None:
-    """From the schemas: an array whose elements are all the same has one element afterwards, at
-    each depth.
-    """
+    """For each array in the schemas, at each depth: equal elements are reduced to one element."""
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
     paths = dict.fromkeys(array_paths(api, version))

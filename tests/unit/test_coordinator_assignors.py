@@ -133,7 +133,7 @@ def test_uniform_with_subscriptions_of_their_own_has_no_topic_without_a_partitio
     assert given == {"a": {U: (0,)}, "b": {T: (0,)}}
 
 
-# --- members that want different topics: who hands on to whom -----------------------------------
+# --- different subscriptions: paths from member to member ----------------------------------------
 
 
 def loads(given: Mapping[str, Assignment]) -> dict[str, int]:

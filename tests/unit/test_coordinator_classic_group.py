@@ -922,7 +922,7 @@ def test_a_group_that_is_as_large_as_allowed_stays_as_it_is_after_a_restart():
 
 
 def test_a_leader_that_was_elected_leads_after_a_restart():
-    """Also where the member before it in the group is a static one that was away."""
+    """It leads even if the member before it in the group is a static one that was away."""
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(
@@ -980,7 +980,9 @@ def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
 
 
 def test_the_record_says_since_when_the_group_is_in_its_state():
-    """By the wall clock, not the steady time; version 2 of the record has the field first."""
+    """The time is of the wall clock, not the steady time; version 2 of the record added the
+    field.
+    """
     host = GroupHost()
     host.wall_ahead_ms = 500_000
     member = GroupMember(host)
@@ -1260,7 +1262,7 @@ def test_who_left_before_it_had_its_assignment_is_not_waited_for_later():
 
 
 def test_of_a_static_member_that_comes_back_all_that_its_record_may_hold_counts():
-    """Its names count, and the largest of its metadata, since the protocol is not chosen yet."""
+    """Its names and the largest of its metadata count, since the protocol is not chosen yet."""
     for changed in (
         {"client_id": "c" * 300},
         {"protocols": {"range": bytes(100), "sticky": bytes(300)}},

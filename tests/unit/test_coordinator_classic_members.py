@@ -421,8 +421,8 @@ def test_with_a_consumer_in_the_group_its_heartbeat_notices_topics() -> None:
 
 
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
-    """Also while the old member is in the group. Only if both use the consumer protocol, the old
-    one has to leave first, as with Apache Kafka 4.3.
+    """It may also join while the old member is in the group. Only if both use the consumer
+    protocol, the old one has to leave first, as with Apache Kafka 4.3.
     """
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
@@ -642,7 +642,7 @@ def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so(
     assert codes == [Code.UNKNOWN_MEMBER_ID, Code.NONE]
 
 
-# --- what a conversion writes and leaves --------------------------------------------------------
+# --- the records of a conversion ---------------------------------------------------------------
 
 
 def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:

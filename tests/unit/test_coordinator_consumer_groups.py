@@ -708,7 +708,7 @@ def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
 
 
 def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
-    """Even if the other patterns in the same look-up match no topic."""
+    """The other pattern in the same look-up matches no topic."""
     host = new_host()
     one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
     two = Consumer(host, "two", "t", subscribed_topic_regex="nothing")
@@ -786,7 +786,7 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
 def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
     restarts: bool,
 ) -> None:
-    """Also through a restart: the partitions that it had to give up are free at once."""
+    """The partitions that it had to give up are free at once, also through a restart."""
     host = new_host()
     one = Consumer(host, "one", "t", instance_id="i", rebalance_timeout_ms=REBALANCE_MS)
     one.beat()

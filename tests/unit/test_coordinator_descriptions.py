@@ -1,4 +1,4 @@
-"""Describing a group of very many members takes slices, and is one consistent answer."""
+"""A group of very many members is described in slices, with one consistent answer."""
 
 from __future__ import annotations
 

@@ -1131,9 +1131,7 @@ def test_a_group_that_is_named_twice_is_deleted_once():
 
 @pytest.mark.parametrize("topic", ["t", "u"])
 def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topic):
-    """Also if no group has offsets of the topic: other requests must not wait for the whole
-    search.
-    """
+    """Other requests must not wait for the whole search, also if no group has such offsets."""
     host = GroupHost(checks=False)
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})

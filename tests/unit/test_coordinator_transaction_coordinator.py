@@ -1056,7 +1056,7 @@ def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: T
 
 
 def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
-    """Also where the record of the decision is not written yet."""
+    """A decided transaction is left even if the record of its decision is not written yet."""
     open_pid, _ = begun(slow, "open")
     begun(slow, "decided")
     slow.decided.add("decided")

@@ -24,7 +24,7 @@ def begun(wall_ms: int) -> TransactionMetadata:
 
 @pytest.mark.parametrize("wall_ms", [100, 99, 0])
 def test_no_two_transactions_of_a_session_begin_at_the_same_time(wall_ms: int) -> None:
-    """Even where the clock stops or steps back."""
+    """The begins differ even if the clock stops or steps back."""
     ended = begun(100).prepared(True, 100).completed(100)
     assert ended.start_ms == 100
     again = ended.with_partitions([PAIR], wall_ms)

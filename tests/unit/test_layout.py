@@ -41,7 +41,7 @@ def test_benchmarks_import_nothing_of_the_tests() -> None:
 
 
 def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
-    """One more file may: the torture test that runs a benchmark under observation."""
+    """The exception is the torture test that runs a benchmark under observation."""
     importing = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
@@ -52,7 +52,7 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
     assert importing == {"tests/torture/scale.py"}
 
 
-# --- what is installed ---------------------------------------------------------------------------
+# --- installed files -----------------------------------------------------------------------------
 
 
 def test_every_package_is_installed_but_for_what_makes_the_messages() -> None:

@@ -104,7 +104,7 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_is_written_after_an_early_sync_is_synced_early_too(fails: bool) -> None:
-    """Also if the sync before failed; only one sync runs at a time."""
+    """A new sync begins even if the one before failed; only one sync runs at a time."""
     begun: list[Callable[[], None]] = []
     synced: list[str] = []
 

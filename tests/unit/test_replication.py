@@ -331,7 +331,7 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
 def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
     held: bytes,
 ) -> None:
-    """For example a discarded segment file, when a former one with that name still exists."""
+    """This happens to a discarded segment file when a former one with that name still exists."""
     leader, copy = new_disk(), new_disk()
     for disk in (leader, copy):
         disk.mkdir("/x/d")
@@ -384,8 +384,8 @@ def test_a_copy_that_has_more_of_a_file_loses_it(
 def test_a_file_that_goes_while_it_is_compared_is_compared_no_more(
     monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
 ) -> None:
-    """For example the flush journal. Otherwise the standby would be lost again and again, or append
-    the rest of the former file to the new one.
+    """The flush journal is such a file. Otherwise the standby would be lost again and again, or
+    append the rest of the former file to the new one.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -423,7 +423,7 @@ def test_an_entry_that_gets_another_name_before_its_turn_is_copied_by_that_name(
 
 
 def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
-    """For example the directory of a topic that was made again while the standby was away."""
+    """This happens to the directory of a topic that was made again while the standby was away."""
     leader, copy = new_disk(), new_disk()
     copy.mkdir("/x/t-0")
     copy.open("/x/t-0/old", create=True).append(b"of the topic before")
@@ -463,8 +463,8 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     ],
 )
 def test_a_copy_writes_to_no_file_that_is_gone(gone: list[Operation]) -> None:
-    """For example files of a log that are made again after a lack of space. Otherwise later data
-    would be in a file without a name.
+    """Files of a log may be made again after a lack of space. Otherwise later data would be in a
+    file without a name.
     """
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -493,7 +493,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
-    """For example the metadata journal, which is rewritten and then appended to."""
+    """The metadata journal is such a file: it is rewritten and then appended to."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -772,7 +772,7 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 
 @pytest.mark.parametrize("event", ["on_start", "on_closed"])
 def test_a_leader_whose_answers_wait_for_no_standby_asks_the_other_node_out(event: str) -> None:
-    """With async, also where the leader may not be alone: that setting is about answers that
+    """With async it does so even if the leader may not be alone: that setting is about answers that
     wait.
     """
     leading, in_sync = new_leased(may_be_alone=False)
@@ -1061,7 +1061,7 @@ def test_a_directory_that_leader_and_standby_lose_power_over_does_not_stop_the_s
 def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
     *, is_restarted: bool
 ) -> None:
-    """Also a partition that an earlier process made, before any standby had connected."""
+    """The partition may have been made by an earlier process, before any standby had connected."""
     pair = Pair()
     pair.leader.topic("t")
     pair.leader.produce("t", (b"a",))

@@ -182,7 +182,7 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 @STEP_BY_STEP
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
-    """Once it is decided a commit always comes to its end.
+    """A decided commit is always completed.
 
     The client does not know the result; a reader of the group's offset waits, and then gets the
     new one.
@@ -232,7 +232,7 @@ def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
 def test_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over_it(
     b: DiskBroker,
 ) -> None:
-    """What a start finds decided it completes however often it is killed over it.
+    """A start completes decided transactions, even if it is killed again and again.
 
     The broker is killed at each step of the recovery on the disk, one step later each time.
 
@@ -274,8 +274,8 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 ) -> None:
     """Without flushes a power loss shows no aborted record.
 
-    The coordinator's log comes back with a decision to commit, and the partition without the abort
-    marker before it.
+    The power loss leaves a decision to commit in the coordinator's log, but not the abort
+    marker of the transaction before in the partition.
 
     Source: redpanda#23656.
     """
@@ -341,7 +341,7 @@ def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
 def test_the_next_transaction_never_meets_the_end_of_the_last(
     durability: str, journal: str
 ) -> None:
-    """The next transaction never meets the end of the last.
+    """The next transaction never fails because of the end of the last one.
 
     Its request is not refused with CONCURRENT_TRANSACTIONS while the markers wait for the disk, but
     waits with them and is then accepted.
@@ -395,7 +395,7 @@ def test_offsets_and_sessions_wait_for_the_markers_too(b: DiskBroker) -> None:
 def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that takes over an open transaction is answered when that has ended.
+    """A session that takes over an open transaction gets its answer when the transaction has ended.
 
     It is answered at once, without a CONCURRENT_TRANSACTIONS in between.
 
@@ -417,7 +417,7 @@ def test_a_session_that_takes_over_an_open_transaction_is_answered_when_that_has
 def test_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(
     b: DiskBroker,
 ) -> None:
-    """A session that comes amid a commit is let in when that has ended.
+    """A session that begins during a commit gets its answer when the commit has ended.
 
     The commit is decided and is not undone.
 

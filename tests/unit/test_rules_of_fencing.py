@@ -125,7 +125,7 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
 
 
 def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
-    """A kill amid the abort at the last epoch is recovered from.
+    """A kill during the abort at the last epoch is recovered from.
 
     The kill comes before each step of the abort in turn; its marker with epoch 32767 is accepted in
     the end.
@@ -161,7 +161,7 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
 def test_a_session_whose_answer_was_lost_in_a_kill_is_given_again(
     b: DiskBroker, epoch: int
 ) -> None:
-    """A session whose answer was lost in a kill is given again.
+    """A session whose answer was lost in a kill is given out again on a retry.
 
     The record has the producer that requested it, so that a retry is recognised.
 
@@ -267,7 +267,7 @@ def test_a_producer_whose_transactional_id_expired_is_not_taken_back_silently() 
 def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A producer out of time gets an error that its version knows.
+    """A producer that timed out gets an error that its version knows.
 
     PRODUCER_FENCED from version 2 on; before, and always for Produce, INVALID_PRODUCER_EPOCH.
 
@@ -293,7 +293,7 @@ def test_a_producer_out_of_time_is_told_so_in_words_that_its_version_knows(
 def test_a_new_epoch_lets_a_producer_out_of_time_go_on(
     b: DiskBroker, version: int, code: int
 ) -> None:
-    """A new epoch lets a producer out of time go on.
+    """A producer that timed out continues with a new epoch.
 
     A client of KIP-588 requests its next epoch and continues; once another session has begun it is
     fenced for good.
@@ -336,5 +336,5 @@ def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     assert b.init(None, timeout_ms=5001)[0] == 0, "without a transactional id it says nothing"
 
 
-# --- crashes amid a transaction -----------------------------------------------------------------
+# --- crashes during a transaction -----------------------------------------------------------------
 # --- the normal path ----------------------------------------------------------------------------

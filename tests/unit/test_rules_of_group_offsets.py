@@ -140,7 +140,7 @@ def test_a_transaction_may_commit_while_the_group_rebalances():
 
 
 def test_what_a_commit_changes_is_what_its_records_say():
-    """What a commit changes is what its records say.
+    """A commit changes only the state that its records contain.
 
     The event itself changes no offset: only its records do, when they are replayed.
 
@@ -171,7 +171,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
 
 @pytest.mark.parametrize("way", ["retention", "a retention time of its own"])
 def test_retention_spares_offsets_that_are_pending(way):
-    """Retention spares offsets that are pending.
+    """Retention keeps pending offsets.
 
     Source: redpanda#31483.
     """
@@ -228,7 +228,7 @@ def test_the_later_record_wins_when_the_transaction_ends(restarts):
 
 
 def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first():
-    """Of two transactions the one that staged later wins whichever ends first.
+    """Of two transactions the one that wrote its offset later wins, whichever ends first.
 
     Source: redpanda#31483.
     """
@@ -242,7 +242,7 @@ def test_of_two_transactions_the_one_that_staged_later_wins_whichever_ends_first
 
 @pytest.mark.parametrize("metadata", ["", "five\0", "ä€😀", "x" * 4096])
 def test_metadata_come_back_exactly(metadata):
-    """Metadata come back exactly.
+    """Metadata are returned unchanged.
 
     Source: Kafka: OffsetCommit, SyncGroup.
     """
@@ -255,7 +255,7 @@ def test_metadata_come_back_exactly(metadata):
 
 
 def test_assignments_come_back_exactly_whatever_their_size():
-    """Assignments come back exactly whatever their size.
+    """Assignments of any size are returned unchanged.
 
     Source: Kafka: OffsetCommit, SyncGroup.
     """

@@ -1,4 +1,4 @@
-"""Anomalies of Jepsen's Kafka tests, shown to our checkers one by one.
+"""Anomalies of Jepsen's Kafka tests, given to our checkers one by one.
 
 | Jepsen's name | the finding of tests/checkers.py for it |
 |---|---|
@@ -109,7 +109,7 @@ def test_a_promised_record_is_lost(missing: int, in_transaction: bool) -> None:
 
 
 def test_a_record_is_lost_that_a_reader_of_committed_records_saw() -> None:
-    """A record is lost that a reader of committed records saw.
+    """A record that a reader of committed records saw is lost.
 
     The producer does not know the outcome of its write.
 
@@ -137,7 +137,7 @@ def test_a_record_is_unseen() -> None:
 
 @pytest.mark.parametrize("committed_only", [False, True])
 def test_a_record_is_there_twice(committed_only: bool) -> None:
-    """A record is there twice.
+    """A record is in the log twice.
 
     Source: Jepsen: duplicate.
     """
@@ -171,7 +171,7 @@ def test_an_offset_holds_two_records() -> None:
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None:
-    """A reader passes by a record.
+    """A reader skips a record.
 
     Source: Jepsen: poll-skip, int-poll-skip.
     """
@@ -190,7 +190,7 @@ def test_a_reader_passes_by_a_record(missing: int, in_transaction: bool) -> None
 
 
 def test_offsets_go_back_in_what_a_reader_is_given() -> None:
-    """Offsets go back in what a reader is given.
+    """A reader gets decreasing offsets.
 
     Source: Jepsen: nonmonotonic-poll.
     """
@@ -203,7 +203,7 @@ def test_offsets_go_back_in_what_a_reader_is_given() -> None:
 def test_a_producers_records_stand_in_another_order_than_it_sent_them(
     in_transaction: bool,
 ) -> None:
-    """A producer's records stand in another order than it sent them.
+    """A producer's records are in another order than it sent them.
 
     Source: Jepsen: nonmonotonic-send, int-nonmonotonic-send.
     """
@@ -218,7 +218,7 @@ def test_a_producers_records_stand_in_another_order_than_it_sent_them(
 
 
 def test_a_record_is_read_before_its_commit_was_asked_for() -> None:
-    """A record is read before its commit was asked for.
+    """A record is read before its commit was requested.
 
     This is precommitted-read, also if its own transaction reads it, which may read only committed
     records like any other.
@@ -287,7 +287,7 @@ def test_transactions_that_write_between_each_others_records_are_no_error() -> N
 def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
     """Gaps between a transaction's own records are no error.
 
-    Plain records, markers and an aborted transaction's records stand between them.
+    Plain records, markers and an aborted transaction's records are between them.
 
     Source: Jepsen: int-send-skip.
     """

@@ -216,7 +216,7 @@ def test_a_delayed_abort_does_not_take_the_next_transactions_records(b: DiskBrok
 def test_a_delayed_end_between_two_writes_does_not_tear_the_next_transaction(
     b: DiskBroker, late: bool, commit: bool
 ) -> None:
-    """A delayed end between two writes does not tear the next transaction.
+    """A delayed end between two writes does not split the next transaction.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -411,7 +411,7 @@ def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
 
 
 def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
-    """Between check and append nothing else is done.
+    """No other work is done between the check and the append.
 
     If the transaction times out in the tick before the batch, the batch is refused; if in the tick
     after it, the batch is aborted with the transaction.

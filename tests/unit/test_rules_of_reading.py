@@ -81,7 +81,7 @@ def test_a_fetch_that_waits_for_more_bytes_lists_what_was_aborted_meanwhile(
 
 
 def test_a_fetch_whose_time_is_up_shows_no_open_data(b: DiskBroker) -> None:
-    """A fetch whose time is up shows no open data.
+    """A fetch whose wait time is over returns no open data.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -239,7 +239,7 @@ def test_the_first_fetch_after_a_start_goes_no_further_than_the_last_one_before(
 
 
 def test_a_start_after_a_power_loss_ends_what_nobody_can_before_it_answers() -> None:
-    """A start after a power loss ends what no client can before it answers.
+    """Before its first answer, a start after a power loss ends transactions that no client can end.
 
     The data of a transaction are on the disk, but its record is not. It is aborted, so that the
     last stable offset advances.

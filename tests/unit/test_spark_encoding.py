@@ -115,7 +115,7 @@ def test_rows_need_a_topic() -> None:
         check_schema([("value", "binary")], None)
 
 
-# --- where rows go
+# --- the partitions of rows
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
@@ -300,7 +300,7 @@ def test_headers_that_begin_late() -> None:
     assert [record.headers for record in records_of(batch.data)] == [(), (("a", b"b"),), ()]
 
 
-# --- when batches come
+# --- complete batches
 
 
 def test_no_rows() -> None:

@@ -429,7 +429,7 @@ def test_times_that_no_column_has_room_for_are_the_latest_there_are(
 def test_a_broker_that_has_a_quota_is_waited_for(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers without the partition, but with a throttle time, and keeps the connection.
+    """The broker answers without the partition, but with a throttle time, and keeps the connection.
     Source: KIP-219.
     """
     whole, slept = broker._fetch, []
@@ -504,8 +504,8 @@ def read_former(broker: FakeBroker, *, strict: bool = True) -> list[str]:
 def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
     fetches: int, fetch_versions: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is made again before each fetch of the range; rows of both topics never come without
-    an error.
+    """The topic is made again before each fetch of the range in turn. Rows of both topics never
+    come without an error.
     """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     says = r"topic 't' was deleted and recreated.*in the range \[0, 6\)"

@@ -291,7 +291,7 @@ def test_a_broker_that_stays_away_is_told(
         stream.latest(start)
 
 
-# --- partitions that come and go
+# --- new and deleted partitions
 
 
 def test_new_partitions_and_topics_begin_at_their_beginning(

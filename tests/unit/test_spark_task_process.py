@@ -91,7 +91,7 @@ def test_nothing_is_kept_of_a_task_that_failed() -> None:
 
 
 def test_a_request_that_is_under_way_ends_with_its_task() -> None:
-    """For example the prefetch of a read that Spark ends early."""
+    """Spark may end a read early, while a prefetch is under way."""
     with FakeCluster({"t": 2}, nodes=1) as cluster:
         for _ in range(2):
             with task_client(options_of(cluster)) as client:

@@ -25,7 +25,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 915_000  # of source code, for an empty directory
+MOST_BYTES_OF_OURS = 915_000  # source code loaded at a start in an empty directory
 NOT_AT_START = (
     # of the standard library: each took 1 % of a start or more, or is imported by one that did
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",

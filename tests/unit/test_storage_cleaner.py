@@ -660,7 +660,7 @@ def test_a_snapshot_from_before_a_marker_that_is_gone_does_not_open_its_transact
 
 
 def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(tmp_path: Path) -> None:
-    """A position passes the gap at the end of what was cleaned.
+    """A position passes the gap at the end of the cleaned part.
 
     Only an empty segment follows, so without the last batch a reader would wait at the gap for
     ever.
@@ -1005,7 +1005,7 @@ def test_a_cleaned_log_opens_again_without_being_read_again(
 
 
 def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
-    """For example in __consumer_offsets: offsets of a group in a transaction, and plain ones."""
+    """The log is like __consumer_offsets: it has offsets of transactions, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
         append_records(log, [(b"group", b"%d" % turn)], NOW_MS, (5, 0))

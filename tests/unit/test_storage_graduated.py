@@ -73,7 +73,7 @@ def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
 
 
 def test_the_mark_of_a_hand_over_that_was_cut_short_goes_last(tmp_path: Path) -> None:
-    """So the next start continues after a kill of this one."""
+    """With the mark the next start continues after a kill of this one."""
     for name in (MARK_NAME, GIVEN_NAME):
         (tmp_path / name).write_bytes(mark_of(BOOTSTRAP))
     disk = RecordingDisk()

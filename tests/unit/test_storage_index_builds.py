@@ -175,7 +175,7 @@ def test_retention_by_time_builds_in_slices_and_deletes_what_is_due(
 def test_a_fetch_waits_for_its_index_no_longer_than_its_connection(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
-    """Also a fetch that would wait for data after its index is built."""
+    """Such a fetch might also wait for data after its index is built."""
     host = opened(as_kafka_left_it, tmp_path)
     request = fetch({"t": {0: 0}}, isolation=1, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
     host.ask(READER, request, 11)

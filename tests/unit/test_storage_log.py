@@ -275,7 +275,7 @@ def test_an_abort_without_data_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_interleaved_transactions_list_what_touches_the_fetch(tmp_path: Path) -> None:
-    """Interleaved transactions list what touches the fetch.
+    """Of interleaved transactions, those that overlap the fetch are listed.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """
@@ -568,7 +568,7 @@ def test_an_aborted_transaction_goes_with_its_segment(tmp_path: Path) -> None:
 
 
 def test_a_producer_whose_batches_are_gone_is_still_known(tmp_path: Path) -> None:
-    """A producer whose batches are gone is still known.
+    """A producer whose batches are deleted is still known.
 
     Source: KAFKA-7298.
     """
@@ -990,7 +990,7 @@ def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: P
 
 
 def test_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
-    """Also if the topic gets no more writes, so that no roll removes them."""
+    """They are deleted even if the topic gets no more writes, so that no roll removes them."""
     log = new_log(tmp_path, segment_bytes=150)[1]
     for number in range(20):
         send(log, pid=1, epoch=0, seq=number)

@@ -151,8 +151,8 @@ def test_a_recovery_point_below_the_oldest_segment_has_all_of_them_read(log: Log
 
 
 def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(log: Log) -> None:
-    """Also after a kill, when all data are trusted. The batch is read again as the end of the
-    log.
+    """The pass begins there even after a kill, when all data are trusted. The batch is read again
+    as the end of the log.
     """
     with file_of(log, 2).open("r+b") as file:
         file.truncate(BATCH_BYTES)

@@ -511,7 +511,9 @@ def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     tmp_path: Path, is_made_again: bool
 ) -> None:
-    """Nor if the next log of its name has no files yet: a start would take it for a copy."""
+    """This matters if the next log of its name has no files yet: a start would take it for a
+    copy.
+    """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b"):
         log.append(batch([value]), now_ms=NOW_MS)

@@ -143,7 +143,7 @@ def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int
 def test_so_many_as_take_a_millisecond_are_packed_at_once_and_each_change_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So the snapshot at a roll has fewer rows left to pack."""
+    """The snapshot at a roll then has fewer rows left to pack."""
     monkeypatch.setattr(producer_rows, "MOST_CHANGED", 3)
     state = some(6)
     state.encode_snapshot()

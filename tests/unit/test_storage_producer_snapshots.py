@@ -49,7 +49,7 @@ def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
 
 
 def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> None:
-    """Also if compaction removed the end of the segment before it."""
+    """It ends there even if compaction removed the end of the segment before."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)

@@ -211,9 +211,7 @@ def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> No
 
 
 def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_transaction() -> None:
-    """Also a transaction that begins with the first record of the log. Source: KIP-890,
-    KIP-1228.
-    """
+    """The transaction may begin with the first record of the log. Source: KIP-890, KIP-1228."""
     state = ProducerStateManager()
     batch(state, epoch=2, transactional=True)
     assert state.first_offset_of_transaction(PID) == 0

@@ -75,7 +75,7 @@ def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
 
 
 def test_a_producer_of_which_no_batch_is_known_gets_its_last_five(tmp_path: Path) -> None:
-    """For example a producer that is known by a marker alone."""
+    """A producer may be known by a marker alone."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     entry.batches = []

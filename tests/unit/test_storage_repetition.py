@@ -44,7 +44,7 @@ TOPICS = {
 def test_the_same_records_are_a_repetition_and_others_are_not(
     tmp_path: Path, restarts: bool, topic: str
 ) -> None:
-    """Also if the topic changes the bytes, and after a restart, when the log is read for it."""
+    """The topic may change the bytes; after a restart the log is read for the comparison."""
     manager, log = new_log(tmp_path, **TOPICS[topic])
     for sequence in range(0, 10, 2):
         assert send(log, b"a%d" % sequence, b"b", seq=sequence) == "written"

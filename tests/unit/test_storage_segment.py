@@ -211,8 +211,8 @@ def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None
 def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
 ) -> None:
-    """Nor to an index that was just built from the log, which would be built again for each
-    reader.
+    """An index that was just built from the log is not blamed either, or each reader would build it
+    again.
     """
     segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
     segment.close_for_appends()
@@ -455,7 +455,7 @@ def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
 
 
 def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
-    """At least the last 128 batches, at most twice as many; none once the segment is closed."""
+    """The segment remembers 128 to 256 batches, and none once it is closed."""
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -492,7 +492,7 @@ def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> Non
 
 
 def test_checksums_are_those_of_the_files(segment: Segment) -> None:
-    """Also of files that grew from earlier content, of rebuilt files, and of missing files."""
+    """This includes files that grew from earlier content, rebuilt files, and missing files."""
 
     def on_disk() -> list[tuple[str, int, int]]:
         rows = []

@@ -137,7 +137,7 @@ def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
 def test_each_limit_is_where_reading_ends_in_its_segment_alone(
     segments: SegmentList, limit: int
 ) -> None:
-    """Also for the first look-up of a limit, and after the look-up of another one."""
+    """The result is the same for the first look-up of a limit, and after one of another limit."""
     ends = [segment.batches.size for segment in segments]
     for number, segment in enumerate(segments):
         for position, header in segment.batches.headers():

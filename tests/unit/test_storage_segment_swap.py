@@ -122,7 +122,7 @@ def manifest_of(log: Log) -> Manifest:
 
 
 def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
-    """A start completes a swap whose log file has that name, and deletes the files of any other."""
+    """A start completes a swap if its log file has that name, and deletes its files otherwise."""
     copy_as(Path(log.directory), 28, ".cleaned")
     disk = on_recording_disk(log)
     swap_in(log, [CLEANED], 0)
@@ -217,7 +217,7 @@ def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
 
 
 def test_the_steps_come_in_their_order(log: Log) -> None:
-    """So a start can tell from the files which steps came before a stop."""
+    """With this order a start sees from the files which steps came before a stop."""
     copy_as(Path(log.directory), 28, ".cleaned")
     (Path(log.directory) / f"{30:020d}.snapshot").write_bytes(b"")
     log.snapshots.offsets.insert(-2, 30)
@@ -391,8 +391,8 @@ def test_files_that_are_no_segments_stay(log: Log) -> None:
 def test_snapshots_up_to_the_next_segment_go_at_a_start(
     log: Log, taken: int, kept: list[int]
 ) -> None:
-    """Also snapshots after the last remaining record; the one at the start of the next segment
-    stays.
+    """Snapshots after the last remaining record are deleted, too; the one at the start of the next
+    segment stays.
     """
     directory = stopped(log)
     copy_as(directory, 3, ".swap")
