@@ -121,7 +121,7 @@ class ScriptedBroker:
 
 
 class ScriptedKeeper:
-    """The lease of node 1, which holds it until the test takes it away."""
+    """The lease of node 1, which has it until the test says otherwise."""
 
     def __init__(self) -> None:
         self.node_id, self.leader_epoch, self.role = 1, 3, Role.LEADING

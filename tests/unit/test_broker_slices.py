@@ -26,7 +26,7 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 MOST_TICKS = 2000
-FILES_OF_A_LOG = 5  # while the log is made
+FILES_OF_A_LOG = 5  # while it is made
 NO_ID = uuid.UUID(int=0)
 
 

@@ -358,9 +358,7 @@ DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
 def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
     topic_id: uuid.UUID | None, is_there_again: bool, goes: bool
 ) -> None:
-    """A directory without a topic id, or off line (None), may belong to the next topic of that
-    name.
-    """
+    """A directory without a topic id, or off line (None), may be of the next topic of that name."""
     removed: list[tuple[str, int]] = []
     log = None if topic_id is None else SimpleNamespace(topic_id=topic_id)
     others = {("u", 0): SimpleNamespace(topic_id=NO_TOPIC_ID)}

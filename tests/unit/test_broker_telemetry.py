@@ -101,7 +101,7 @@ def test_clients_are_remembered_to_a_bound() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     for number in range(1, MOST_INSTANCES + 2):
         telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
-    telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)  # forgotten, if it does not ask again
+    telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)  # forgotten: it does not ask again
     with pytest.raises(KafkaError):
         telemetry.on_get_subscriptions(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
 

@@ -145,7 +145,7 @@ def test_a_topic_that_is_deleted_between_two_parts(
 
 
 def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
-    """The Complete record may be on the disk before the markers: the journal is needed for them."""
+    """The Complete record may be on the disk before the markers: the journal has the decision."""
     b, p = in_parts()
     p.start_end(True)
     b.tick(60_000)  # the journal is rolled, and all of its logs are flushed in their own files

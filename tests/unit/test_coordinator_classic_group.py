@@ -25,8 +25,8 @@ SUB = {"range": b"sub"}
 
 
 def joined(answer: Any) -> tuple[Any, ...]:
-    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a successful
-    JoinGroup.
+    """(generation, protocol, leader, member id, [(member id, instance, metadata)]) of a JoinGroup
+    that went well.
     """
     assert (
         answer is not PARKED
@@ -750,8 +750,8 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that lost its connection syncs again, and its session timeout
-    begins again with that.
+    """A follower of a stable group that lost its connection joins and syncs again, and has its
+    whole session from then on.
     """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
@@ -848,7 +848,7 @@ def test_a_group_that_is_larger_than_is_now_allowed_shrinks_after_a_restart():
 
 
 def test_what_the_coordinator_keeps_is_a_copy():
-    """The host zeroes the buffer of each request after the call, so the metadata must be a copy."""
+    """The host zeroes each request's buffer after the call; the metadata must have been copied."""
     host = GroupHost()
     member = GroupMember(host, data=b"precious")
     assert member.join().members[0].metadata == subscription(data=b"precious")
@@ -952,7 +952,7 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
 
 
 def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
-    """The group was a consumer group until its last consumer left (group_conversion.py)."""
+    """It was a consumer group until its last consumer left (group_conversion.py)."""
     member = MemberMetadata("one", None, "client", "/h", 60_000, 60_000, b"s", b"")
     host = GroupHost(partition_count=1)
     value = GroupMetadataValue("consumer", 5, "range", None, 0, (member,))

@@ -31,7 +31,7 @@ def new_host(
 
 
 def new_member(host: GroupHost, **join: Any) -> GroupMember:
-    """A classic member that has joined but not synced."""
+    """A classic member that has joined, and not synced."""
     member = GroupMember(host, topics=["t"], **join)
     if member.generation < 0:
         member.join()

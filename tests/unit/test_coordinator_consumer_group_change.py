@@ -229,7 +229,7 @@ def test_the_epochs_record_names_the_topics_that_members_want_then() -> None:
 
 def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record() -> None:
     group = Group(t=1)
-    group.group.topics_version = group.topics.version  # of an earlier group of the same name
+    group.group.topics_version = group.topics.version  # of a group of the same name before it
     change = group.change()
     change.set_member("one", member("t"))
     change.raise_epoch_if(False)

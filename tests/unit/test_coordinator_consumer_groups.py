@@ -133,7 +133,7 @@ def test_a_member_that_lists_others_than_it_has_may_have_missed_an_answer() -> N
     kept = host.assigned(again)
     acknowledged = host.consumer_heartbeat("one", one.epoch, owned=kept)
     assert acknowledged.assignment is None
-    two.beat()  # gets two more, but the answer is lost
+    two.beat()  # gets two more, by an answer that is lost
     assert two.count() == 2
     again = host.consumer_heartbeat("two", two.epoch, owned={})
     assert host.assigned(again) == two.given
@@ -218,7 +218,7 @@ def test_in_version_0_the_id_is_given_to_those_alone_who_join() -> None:
 
 
 def test_a_member_that_joins_the_preview_of_3_9_names_a_topic() -> None:
-    """The preview has no patterns yet."""
+    """It has no patterns yet."""
     for is_preview, code in ((True, Code.INVALID_REQUEST), (False, Code.NONE)):
         host = GroupHost(consumer_settings=AT_ONCE._replace(is_preview=is_preview))
         assert host.consumer_heartbeat(subscribed_topic_names=[]).error_code == code

@@ -196,8 +196,8 @@ def test_the_empty_name_is_a_group_to_commits_and_fetches_alone():
 
 @pytest.mark.parametrize("version", [2, 8, 9])
 def test_a_member_of_a_group_that_there_is_not_may_not_commit(version):
-    """In every version the code is that of Apache Kafka 3.9's classic coordinator, after which
-    clients join again.
+    """The code of Apache Kafka 3.9's classic coordinator in every version, after which clients join
+    again.
     """
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="absent", version=version)

@@ -64,7 +64,7 @@ def letter_by_letter(text: str) -> None:
 
 
 def test_the_hash_of_a_long_key_takes_a_fraction_of_what_its_letters_take_one_by_one() -> None:
-    """Measured in CPU time, the best of some attempts each."""
+    """In CPU time, the best of some attempts each."""
     spent = {}
     for hashed in (java_string_hash, letter_by_letter):
         spent[hashed] = float("inf")

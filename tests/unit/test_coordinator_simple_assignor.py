@@ -34,7 +34,7 @@ def counts(assigned: dict[str, Assignment]) -> list[int]:
         (4, 1, [4]),
         (4, 2, [2, 2]),
         (4, 3, [1, 1, 2]),
-        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two members
+        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two
         (1, 3, [1, 1, 1]),
         (3, 9, [1] * 9),
         (2, 3, [1, 1, 2]),

@@ -23,7 +23,7 @@ def assign_sticky(
     subtopologies: dict[str, SubtopologyToAssign],
     standby_count: int,
 ) -> dict[str, TaskSet]:
-    """The target assignment of each member, computed without pauses."""
+    """The target assignment of each member, without a break."""
     work = sticky_in_slices(members, subtopologies, standby_count)
     while True:
         try:

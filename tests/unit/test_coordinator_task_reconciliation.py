@@ -19,7 +19,7 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 def free(active: Any = True, standby: Any = True) -> FreeTasks:
-    """The free tasks in each role: all, none, or some partitions."""
+    """Which tasks are free in each role: all, none, or some partitions."""
     return FreeTasks(
         lambda _, partition: active if isinstance(active, bool) else partition in active,
         lambda _, partition: standby if isinstance(standby, bool) else partition in standby,

@@ -88,7 +88,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("[[:^alpha:][:lower:]]", ["1", "a"], ["A"]),
         (r"\Qa\E{2}", ["aa"], ["a"]),
         (r"a\Q\Eb", ["ab"], []),
-        (r"\Qab", ["ab"], []),  # quoted to the end
+        (r"\Qab", ["ab"], []),  # to the end
         ("a{2,}", ["aa", "aaa"], ["a"]),
         ("a{2}?b", ["aab"], ["ab"]),
         ("a{x}", ["a{x}"], []),

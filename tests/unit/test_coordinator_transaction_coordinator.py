@@ -667,7 +667,7 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
 
 
 def ticks_until_nothing_is_due(host: TxnHost) -> list[int]:
-    """The number of transactions that each tick handles, until none is due."""
+    """How many transactions each tick handles, until none is due."""
     handled = []
     while (due_ms := host.coordinator.next_deadline_ms()) is not None and due_ms <= host.now_ms:
         result = host.coordinator.on_tick(host.event_ms())

@@ -34,7 +34,7 @@ DESCRIBE_IDS_OF_X = Acl(5, "x-", 4, "User:ANONYMOUS", "*", 8, 3)
 
 
 def put(host: CoreHost, names: list[str], state: TransactionState = TransactionState.EMPTY) -> None:
-    """Put these ids into the coordinator, as if their records had been replayed."""
+    """Have the coordinator know these ids, as if their records had been replayed."""
     for number, name in enumerate(names):
         host.broker.transactions._transactions[name] = TransactionMetadata(
             name, 1000 + number, 0, 60_000, state

@@ -110,7 +110,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "0000000000000006"
         "02"
         "02"
-        "0002"  # Kafka's three tagged fields
+        "0002"  # the three tags of Kafka
     )
     metadata = TransactionMetadata(
         "id",

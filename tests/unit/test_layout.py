@@ -261,7 +261,7 @@ def name_of_test(module: str) -> str:
 
 
 def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
-    """`barnabas/cli` has a test for each command instead: `test_cli_*.py`."""
+    """`barnabas/cli` is tested by command instead: `test_cli_*.py`."""
     modules = {
         name
         for folder in (
@@ -316,7 +316,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
 )
 def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) -> None:
-    """A module of a room with a README of its own is named in that README."""
+    """A room with a README of its own is named there."""
     folder = ROOT / package
     readme = (folder / "README.md").read_text()
     named = named_by_room(readme)
@@ -405,7 +405,7 @@ def size_of(function: Function) -> tuple[int, int]:
 
 
 def is_command(function: Function) -> bool:
-    """Whether it is a command of the command line, whose parameters are its options."""
+    """Whether it is a command of the command line: its options are its parameters."""
     return any("click." in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
@@ -482,7 +482,7 @@ def test_a_class_has_one_subject_and_few_lines() -> None:
 
 
 def test_requests_have_types_and_nothing_is_run_from_text() -> None:
-    """A handler, guard or coordinator declares the type of the message that it takes."""
+    """A handler, guard or coordinator names the message that it takes."""
     untyped = re.compile(r"\brequest: Any\b|(?<![\w.])exec\(")
     packages = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
     lines = [

@@ -93,7 +93,7 @@ def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: 
         serve()
         hog()
 
-    serve()  # imports the handler
+    serve()  # loads the handler
     watched.run(serve, serve_long)
     [fault] = watched.faults
     assert "requests: 1, the longest: ApiVersions 0 of " in fault

@@ -1,4 +1,4 @@
-"""The lower bounds of dependencies: each has one, and none admits a known flaw."""
+"""The lower bounds of dependencies: there is one of each, and none admits a known flaw."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "runtime.run",
         "runtime.run",
         "topics.logs_of",
-        "flushes.wait",  # the tombstones, before the deletion is forgotten
+        "flushes.wait",  # for the tombstones, before the deletion is forgotten
     ]
     assert one.parts.cluster.generation == 1
     ((logs, end, now_ms), _) = one.parts.flushes.wait.call_args
@@ -196,7 +196,7 @@ def test_the_steps_of_a_start() -> None:
         "runtime.run_or_keep",
         "recovery.complete_transactions",
         "groups.offsets_beyond_log_end",  # includes those of completed transactions
-        "deletion.end_deletions",  # after the replay, which loads the offsets
+        "deletion.end_deletions",  # after the replay, which has the offsets
         "sync",  # flush records that readers may have seen before the kill
     ]
     assert one.parts.transactions.is_loaded is True
@@ -383,7 +383,7 @@ LOAD = [
                 "journal.forget_older",
                 "disk.fsync_dir",
                 "note_boot",
-                "disk.unlink",  # the mark of the clean stop, at the end of the start
+                "disk.unlink",  # the mark of the clean stop, when the start is done
                 "disk.fsync_dir",  # so that the mark cannot come back
             ],
         ),

@@ -168,7 +168,7 @@ def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
         (with_checksum(bytes(2)), Code.CORRUPT_MESSAGE),
         (with_checksum(b"\0\0" + b"\xff" * 8 + b"more"), Code.CORRUPT_MESSAGE),
     ],
-    ids=count(),  # numbers: the bytes depend on the time, and some are long
+    ids=count(),  # the bytes contain the time of compression, and some are long
 )
 def test_what_is_no_set_of_old_messages(data: bytes, code: Code) -> None:
     with pytest.raises(KafkaError) as refused:

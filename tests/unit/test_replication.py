@@ -239,7 +239,7 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
         disk = SimpleNamespace(most_open_files=lambda: 1024)
         endpoint = leader_endpoint._Endpoint(server, disk, sock, loop)  # type: ignore[arg-type]
         with socket.create_connection(sock.getsockname()):
-            await asyncio.sleep(0.25)  # two ticks of 100 ms
+            await asyncio.sleep(0.25)  # two of its ticks, of 100 ms
         endpoint.close()
         return sock.count
 
@@ -552,7 +552,7 @@ def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
     """If a loss of power brought the note back, the broker's later data would count as a copy's."""
     disk = new_disk()
     note = StandbyNote(disk, "/x")
-    for _ in range(12):  # a loss of power may also keep unflushed data
+    for _ in range(12):  # a loss of power may also keep what was not flushed
         note.write_following(AnswersWait.ALWAYS)
         disk.fsync_dir("/x")
         note.remove()
@@ -888,7 +888,7 @@ def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_c
 def test_a_directory_whose_removal_waits_goes_before_the_one_that_is_made_again(
     made_again: list[Operation],
 ) -> None:
-    """Otherwise the new one has files of the former, and is removed with it in the end."""
+    """Otherwise the new one has files of the former, and goes with it in the end."""
     disk = new_disk()
     disk.mkdir("/x/t-0")
     disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")
@@ -1099,7 +1099,7 @@ def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
     pair.deliver_all()
     pair.leader.produce("t", (b"b",))
     leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
-    made: list[int] = []  # the position of the directory
+    made: list[int] = []  # at which position the directory was
 
     def publish(operation: Operation) -> None:
         leading.publish(operation)
@@ -1245,7 +1245,7 @@ def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
     assert producer.add("t", 0) != Code.NONE
     assert producer.end(commit=True) != Code.NONE
     assert successor.read("t", committed=True) == []
-    assert successor.state("x")[1] > max(unheard)  # not an id that another producer has
+    assert successor.state("x")[1] > max(unheard)  # an id that no other producer has
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
@@ -1281,7 +1281,7 @@ def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() 
 
 
 def test_a_file_that_replaces_another_one_is_sent_when_it_has_its_name() -> None:
-    """Until then the standby has the complete former file."""
+    """Until then the standby has the former one, whole."""
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.mkdir("/data")
     replicated = ReplicatedDisk(disk, "/data")

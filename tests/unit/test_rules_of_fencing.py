@@ -29,11 +29,11 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal each step of a commit waits for a flush
+)  # without the flush journal a commit waits for the disk at each step
 
 
 def at_last_epoch(b: DiskBroker) -> Producer:
-    """A producer in the last session of its producer id."""
+    """A producer in the last session that its id allows."""
     p = Producer(b, "txn")
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.begin_session()

@@ -21,7 +21,7 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # without the flush journal each step of a commit waits for a flush
+)  # without the flush journal a commit waits for the disk at each step
 
 
 # --- fetches that wait --------------------------------------------------------------------------

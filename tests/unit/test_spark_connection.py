@@ -212,7 +212,7 @@ def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
     """Newer brokers may add tagged fields at the end of each struct of a flexible version."""
     answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
     assert answer.endswith(b"\0"), "no tagged fields"
-    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one field: tag 77, three bytes
+    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one: tag 77, three bytes
     with answering(versions, lambda request: answered(request, b"\0" + later)) as port:
         connections = Connections(options_of(port))
         response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))

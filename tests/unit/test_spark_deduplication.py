@@ -183,7 +183,7 @@ def test_every_cell_of_the_table(
 def test_the_option_goes_on_and_the_next_batch_is_in_no_doubt(
     last: CommittedBatch | None, begun: CommittedBatch | None, rows: bool
 ) -> None:
-    """The number is committed with the plan of this checkpoint, with rows or without."""
+    """The number is committed with this checkpoint's plan, with the rows or without."""
     assert decide(last, begun, on_uncertain="write", rows=rows) == Decision(rows, True, T)
     assert decide(last, begun, on_uncertain="skip", rows=rows) == LEFT_OUT
 

@@ -119,7 +119,7 @@ def test_rows_need_a_topic() -> None:
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
-    # murmur2 values of Apache Kafka's own test, & 0x7fffffff, % 100
+    # murmur2 of Apache Kafka's own test, & 0x7fffffff, % 100
     places = {
         b"21": (-973932308 & 0x7FFFFFFF) % 100,
         b"foobar": (-790332482 & 0x7FFFFFFF) % 100,

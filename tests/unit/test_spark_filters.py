@@ -38,7 +38,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Row(NamedTuple):
-    """The columns whose filters narrow a read, and one whose filters do not."""
+    """The columns that filters may narrow, and one that they may not."""
 
     topic: str
     partition: int

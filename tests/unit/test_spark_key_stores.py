@@ -18,9 +18,7 @@ PASSWORD = "a pässword"
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """own.p12 with a key and its certificate, and trust.jks, which is PKCS#12 as keytool writes
-    it.
-    """
+    """own.p12, with a key and its certificate, and trust.jks, PKCS#12 as keytool writes it."""
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization

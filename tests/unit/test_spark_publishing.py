@@ -88,7 +88,7 @@ def publish(
 
 
 def once(kind: Any, code: int) -> Callable[[int, Any], int | None]:
-    """Answer the first request of a kind with an error."""
+    """Disturb the first request of a kind."""
     left = [code]
     return lambda node, request: left.pop() if isinstance(request, kind) and left else None
 

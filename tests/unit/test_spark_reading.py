@@ -127,7 +127,7 @@ def values(
 
 
 def once(code: int, kind: type, after: int = 0) -> Callable[[Any], int | None]:
-    """Answer one request of the kind with an error, the first or a later one."""
+    """Disturb one request of the kind, the first or a later one."""
     seen: list[Any] = []
 
     def disturb(request: Any) -> int | None:
@@ -405,7 +405,7 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBr
 def test_times_that_no_column_has_room_for_are_the_latest_there_are(
     broker: FakeBroker, decoder: str
 ) -> None:
-    """A producer may send any int64 of milliseconds, but the column has microseconds."""
+    """A producer may give any int64 of milliseconds; the column has microseconds."""
     broker.logs["t", 0] = FakeLog(
         [
             batch(0, "a", timestamp=2**63 - 1),

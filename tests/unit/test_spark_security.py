@@ -1,4 +1,4 @@
-"""Options of TLS and SASL; SCRAM is compared with the example of RFC 7677, section 3."""
+"""Options of TLS and SASL; SCRAM against the example of RFC 7677, section 3."""
 
 from __future__ import annotations
 

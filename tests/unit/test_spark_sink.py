@@ -59,7 +59,7 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
 
 
 def test_files_of_earlier_batches_go_with_the_next_one_that_has_any(tmp_path: Path) -> None:
-    """The tasks of a zombie driver wrote files for batch 3, which was committed long ago."""
+    """The tasks of a zombie driver, since killed, wrote files for batch 3, committed long ago."""
     spool = tmp_path / "spool"
     for number in (3, 10, 11):
         spooled(spool, number, "late")

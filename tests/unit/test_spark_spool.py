@@ -70,7 +70,7 @@ def test_a_cut_message_is_refused(cut: int) -> None:
 
 def test_a_message_of_another_release_is_refused() -> None:
     message = bytearray(to_message(BATCHES))
-    message[5] = 2  # the version follows the header's size and the msgpack array mark
+    message[5] = 2  # after the header's size and the msgpack mark of three fields
     with pytest.raises(SpoolError, match=r"version 2.*same release"):
         from_message(bytes(message))
 

@@ -643,7 +643,7 @@ FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 @pytest.fixture
 def recreated_topics(broker: FakeBroker) -> FakeBroker:
-    """A topic that was made again, and is longer now than before."""
+    """A topic that was made again, and is longer by now than it ever was."""
     broker.topic_ids["t"] = SECOND
     return broker
 

@@ -1,4 +1,4 @@
-"""The small files of a log directory in Kafka's format, and the manifest in our own."""
+"""The small files of a log directory, in Kafka's form; and the manifest, in ours."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def cleaned(path: Path, *batches: bytes, **changed: Any) -> CleanResult:
     return clean(OsDisk(), job_over(path, {0: batches}, [[0]], **changed))
 
 
-OLD = record(0, b"k", b"old")  # a later record of its key causes a rewrite of the segment
+OLD = record(0, b"k", b"old")  # with a later record of its key the segment is rewritten
 
 
 # --- the files ----------------------------------------------------------------------------------

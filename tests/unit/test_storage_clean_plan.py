@@ -154,7 +154,7 @@ def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
 def test_without_a_longest_lag_no_segment_is_read_for_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The assessment of a log with many dirty segments does not open them all."""
+    """A look at a log of many dirty segments does not open them all."""
     log = compacted(tmp_path)
 
     def refuse(indexes: SegmentIndexes) -> int:

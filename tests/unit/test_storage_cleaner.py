@@ -426,7 +426,7 @@ def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
     assert 0 in offsets(log) and 1 not in offsets(log)
     assert abort in markers(
         log
-    )  # the empty batch of its producer stays as long as the producer is known
+    )  # the empty batch of its producer is there as long as the producer is known
     assert committed_values(log)[0] == b"v"
 
 
@@ -771,7 +771,7 @@ def test_young_records_wait_for_the_least_lag_and_old_ones_only_for_the_most(
         put(log, b"k", b"v", timestamp=SECOND_MS + time)
     assert assess(log, None, SECOND_MS + 999) is None
     dirt = assess(log, None, SECOND_MS + 1500)
-    assert dirt is not None and dirt.end_offset == 2  # the third one is too young yet
+    assert dirt is not None and dirt.end_offset == 2  # the young third one, and all after it, wait
     assert not is_due(log, dirt)
     log.config = replace(log.config, min_compaction_lag_ms=0, max_compaction_lag_ms=2000)
     dirt = assess(log, None, SECOND_MS + 2000)
@@ -908,8 +908,8 @@ def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> 
 @pytest.mark.parametrize(
     ("at", "wrong"),
     [
-        (0, (1).to_bytes(8)),  # the base offset of the batch before, which has no checksum
-        (8, (10).to_bytes(4)),  # a length below the size of a header
+        (0, (1).to_bytes(8)),  # the offset of the batch before it, which no checksum covers
+        (8, (10).to_bytes(4)),  # a length below that of a header
     ],
 )
 def test_a_batch_that_cannot_follow_stops_the_cleaning(

@@ -386,7 +386,7 @@ AT_FDCWD, STATX_BASIC_STATS, STATX_MNT_ID_UNIQUE = -100, 0x7FF, 0x4000
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, 0, "77"),
         (STATX_BASIC_STATS, 0, "0"),  # a kernel before 6.8
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, -1, "0"),
-        (None, 0, "0"),  # a libc without the function
+        (None, 0, "0"),  # no such function
     ],
 )
 def test_the_mount_is_told_by_the_number_that_is_never_given_again(

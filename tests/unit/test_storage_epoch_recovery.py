@@ -27,9 +27,7 @@ from barnabas.storage.opening.partition_files import PartitionFiles
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Kafka's log, followed by a batch of two records in epoch 3 and one in epoch 7; no
-    manifest.
-    """
+    """Kafka's log, with a batch of two records of epoch 3 and one of 7 after it; no manifest."""
     log = kafka_log(tmp_path)
     for epoch, values in ((3, [b"v", b"v"]), (7, [b"v"])):
         log.begin_leader_epoch(epoch)
@@ -112,7 +110,7 @@ def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(direct
 def test_where_epochs_begin_is_found_among_batches_of_any_number(
     tmp_path: Path, count: int, most_records: int
 ) -> None:
-    """Without the file the epochs in the batches are used."""
+    """Without the file each batch's own epoch is used."""
     for first in range(1, count):
         manager, log = new_log(tmp_path / str(first))
         for number in range(count):

@@ -200,8 +200,8 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
 def test_what_is_below_the_recovery_point_is_not_written_again(
     tmp_path: Path, torn_bytes: int
 ) -> None:
-    """A segment is cleaned only below a stored recovery point, and must not get its old bytes
-    back.
+    """A segment is cleaned only below a recovery point that is written down, and must not be given
+    old bytes.
     """
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
@@ -426,7 +426,7 @@ def test_topics_that_are_gone_or_others_are_not_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "lacks"),
     [
-        ([f"{101:020d}.log", f"{200:020d}.log"], False),  # retention deleted the segment
+        ([f"{101:020d}.log", f"{200:020d}.log"], False),  # retention took it
         ([f"{50:020d}.log", f"{200:020d}.log"], True),
         ([f"{101:020d}.log", "notes-of-an-operator.log", f"{7:020d}.index"], False),
         (["notes-of-an-operator.log", f"{200:020d}.index"], True),
@@ -498,7 +498,7 @@ def test_an_unfinished_end_is_cut_for_good(tmp_path: Path) -> None:
     ]
 
 
-# --- damage, and flushes that did not finish ----------------------------------------------------
+# --- damage, and flushes that were never finished -----------------------------------------------
 
 
 def decisions(count: int) -> list[JournalDecision]:

@@ -44,7 +44,7 @@ def manager(tmp_path: Path) -> LogManager:
 
 
 def consumed(log: Log, isolation: Isolation) -> list[list[object]]:
-    """Offset, timestamp, key, value and headers of each record, in the format of expected.json."""
+    """Offset, timestamp, key, value and headers of each record, in the form of expected.json."""
     found: list[list[object]] = []
     at = log.log_start_offset
     end = log.last_stable_offset if isolation else log.high_watermark

@@ -126,7 +126,7 @@ def test_the_highest_epoch_is_read_as_it_was_written(tmp_path):
     highest.write(17)
     assert highest.read() == 17
     assert HighestEpoch(OsDisk(), str(tmp_path)).read() == 17
-    # the CRC-32C of "17", computed by another implementation
+    # the CRC-32C of "17", by another implementation
     assert (tmp_path / "barnabas-leader-epoch").read_bytes() == b"17 46a4d07c\n" + b"." * 1000
 
 

@@ -113,7 +113,7 @@ def test_the_last_five_batches_are_remembered_after_a_restart(
 ) -> None:
     """The last five batches are remembered after a restart.
 
-    A retried batch gets its first offset again, also a batch from before a stop or a kill.
+    A repeated batch gets its first offset again, also from before a stop or a kill.
 
     Source: KIP-98, KAFKA-5494, redpanda#3039, redpanda#5356.
     """
@@ -598,7 +598,7 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     assert token.end_offset == 4
     paths = [getattr(file, "path", None) for file in token.files]
     assert [segment.batches.path(".log") for segment in log.segments] == paths[:4]
-    assert len(paths) > 4  # the directory, with the names of the new files
+    assert len(paths) > 4  # the directory: the new files' names
     send(log)
     assert log.durability.durable_offset < 4
     log.finish_flush(token)
@@ -704,7 +704,7 @@ def test_without_it_the_end_of_a_flush_is_nothing_to_readers(tmp_path: Path) -> 
 def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstable(
     tmp_path: Path, flush_messages: int, is_decided: bool, has_data: bool
 ) -> None:
-    """The data of the transaction are on the disk, but the marker is not."""
+    """The transaction's data are on the disk, and the marker is not."""
     log = new_log(tmp_path, flush_messages=flush_messages)[1]
     if has_data:
         send(log, pid=1, epoch=0, seq=0, transactional=True)

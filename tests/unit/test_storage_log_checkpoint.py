@@ -61,7 +61,7 @@ def test_a_snapshot_is_written_again_only_where_producers_expired(tmp_path: Path
     assert path.read_bytes() == before
     log._checkpoint.producers_expired = True
     log.checkpoint()
-    assert len(path.read_bytes()) == len(before) - 46  # a producer's row in Kafka's format
+    assert len(path.read_bytes()) == len(before) - 46  # a producer's row in Kafka's layout
 
 
 def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
 def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_damaged(
     tmp_path: Path, suffix: str
 ) -> None:
-    """A power loss may damage all three indexes. A reader of committed records uses the third
-    alone, which is rebuilt then; look-ups by time would skip records that the other two lack.
+    """A power loss may damage all three. A reader of committed records looks at the third alone,
+    which is rebuilt then; look-ups by time would skip the records that the others lack.
     """
     config = LogConfig(segment_bytes=6 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)
@@ -146,7 +146,7 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
 
 
 def written_by(disk: RecordingDisk) -> list[str]:
-    """The suffixes of the files that were written since the last call, in order."""
+    """The endings of the files that were written since the last call, in their order."""
     return [Path(name).suffix or name for step, name in disk.take_steps() if step == "write"]
 
 

@@ -25,7 +25,7 @@ from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 ACTIVE = "00000000000000000031.log"
-LAST_BATCH, SIZE = 1362, 1439  # positions in the active segment, by Kafka's dump tool
+LAST_BATCH, SIZE = 1362, 1439  # of the active segment, as Kafka dumps it
 
 
 def loader_of(
@@ -428,7 +428,7 @@ def set_aside(log: Log) -> dict[str, int]:
 def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
     log: Log, recovery_point: int, gaps_are_lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second batch of the third segment is torn, and the last segment begins after it. That gap
+    """The second batch of the third segment is torn; the last segment begins behind it. That gap
     is not one of compaction.
     """
     manifest = Path(log.directory, MANIFEST_NAME)

@@ -120,7 +120,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert not going[0].exists()
     assert (
         given is not None and len(given.file.pread(given.size, given.position)) == given.size
-    )  # a reader of the deleted file can finish
+    )  # a reader may finish
     assert again.log_end_offset == 0
 
 
@@ -283,7 +283,7 @@ def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
     for segment in log.segments[1:6]:
-        segment.batches.size = 0  # as after compaction
+        segment.batches.size = 0  # as compaction leaves it
     assert log.delete_old_segments(NOW_MS, 2) == 7
     assert log.delete_old_segments(NOW_MS, 2) == 2
 

@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Log:
     return kafka_log(tmp_path)
 
 
-# offset, limit, max_bytes, min_one_batch -> position, size; for batches of txn-0 by Kafka's dump
+# offset, limit, max_bytes, min_one_batch -> position, size; batches of txn-0 as Kafka dumps them
 @pytest.mark.parametrize(
     ("wanted", "place"),
     [
@@ -123,7 +123,7 @@ def test_the_batches_at_the_end_are_found_without_an_index(
 def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This is the case for most readers at the end of a log."""
+    """That is so for most readers at the end of a log."""
     log = new_log(tmp_path)[1]
     log.append(batch(), now_ms=NOW_MS)
     segment, data = log.reader.slice(0, 1, 1000, True)

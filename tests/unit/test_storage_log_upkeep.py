@@ -183,7 +183,7 @@ def upkeep_over(path: Path, logs: list[FakeLog], **config: int) -> LogUpkeep:
 
 @pytest.mark.parametrize(
     ("segments", "at_a_call"),
-    [(0, 1_000), (1, 33), (33, 2)],  # deleting a segment costs as much as 30 logs
+    [(0, 1_000), (1, 33), (33, 2)],  # a segment that goes costs as much as 30 logs
 )
 def test_retention_looks_at_a_part_of_the_logs_at_a_call(
     tmp_path: Path, segments: int, at_a_call: int

@@ -87,7 +87,7 @@ def test_a_high_number_is_a_partition_of_a_topic_that_has_as_many(tmp_path: Path
 def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
     tmp_path: Path, lower: str
 ) -> None:
-    """A partition gets its directory with its first batch, so 15,000 lower ones may have none."""
+    """A partition gets its directory with its first batch: 15,000 lower ones may have none."""
     log_dir = made(tmp_path, lower, "t-15000")
     with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
         PartitionDirectories(log_dir).find(Topics())

@@ -318,8 +318,8 @@ def test_files_are_closed_until_there_is_a_descriptor(
 def test_the_error_is_the_callers_when_others_take_what_files_give_back(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
-    """Each attempt closes one open file for the wanted one, but another program takes its
-    descriptor.
+    """Three descriptors are for files in any case. Each attempt closes one of these files for the
+    wanted one, but others take its descriptor.
     """
     files = new_files(disk, tmp_path, 6)
     for left in (2, 1, 0, 0):

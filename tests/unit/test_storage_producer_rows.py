@@ -84,7 +84,7 @@ def test_a_marker_that_is_packed_at_once_has_ended_its_transaction() -> None:
     state = some(5)
     state.encode_snapshot()
     wrote(state, 0)
-    ended(state, 1)  # the second change, at which both producers are packed
+    ended(state, 1)  # the second change: both are packed here
     assert rows(state.encode_snapshot())[1][-1] == -1
     assert not check(state).open_txns
 
@@ -119,9 +119,7 @@ def test_what_was_read_goes_on_where_the_snapshot_ended() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int) -> None:
-    """Producers begin, write, end transactions and expire, in random order; there are few or
-    many.
-    """
+    """Producers come, write, end transactions and expire, in any order; there are few or many."""
     chance = random.Random(seed)
     state = ProducerStateManager()
     for step in range(60):

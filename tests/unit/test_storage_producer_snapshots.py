@@ -61,8 +61,8 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
 
 
 def test_segments_are_deleted_only_beside_a_snapshot_of_what_they_had(tmp_path: Path) -> None:
-    """A power loss took the snapshot of the roll, the start read the segments instead, and a kill
-    comes before the next checkpoint.
+    """A power loss took the snapshot that the roll wrote, the start read the segments instead, and
+    a kill comes before the next checkpoint.
     """
     manager, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
     for number in range(4):
@@ -119,7 +119,7 @@ def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_of
     searched: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log may have thousands of segments."""
+    """A log may have thousands of them."""
     log.snapshots.offsets = list(kept)
     found = []
     find = Segment.find

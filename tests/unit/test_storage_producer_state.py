@@ -56,8 +56,8 @@ def is_used_again(state: ProducerStateManager, first: int, last: int) -> bool:
 
 
 def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None:
-    """Batch 3 without batches 1 and 2 is out of order. If it counted as a retry of batch 3 of the
-    former epoch, it would be acknowledged and lost.
+    """Batch 3 that comes without 1 and 2 is out of order. If it passed for batch 3 of the former
+    epoch, it would be acknowledged and lost.
     """
     state = ProducerStateManager()
     for sequence in range(4):
@@ -291,7 +291,7 @@ def test_a_repeated_batch_is_known_by_both_its_sequences() -> None:
 
 
 def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed() -> None:
-    """A snapshot has only the last batch of a producer."""
+    """A snapshot has the last batch of a producer only."""
     state = ProducerStateManager()
     batch(state, transactional=False)
     batch(state, sequence=1, transactional=False)
@@ -314,7 +314,7 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
 
 def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
     """A marker of version 2 begins an epoch, in which the first sequence is 0, after a restart too.
-    A producer that is known by a marker alone may have expired before, and may have any sequence.
+    A producer that a marker made known may have expired before: its sequence may be any.
     """
     state = ProducerStateManager()
     batch(state, PID)
@@ -399,7 +399,7 @@ def test_a_marker_fences_the_epochs_before_its_own() -> None:
 
 @pytest.mark.parametrize("by", ["batch", "marker"])
 def test_of_a_new_epoch_all_batches_are_known(by: str) -> None:
-    """The log is not searched for earlier batches, since there are none."""
+    """The log need not be searched for earlier ones: there are none."""
     state = ProducerStateManager()
     batch(state, transactional=False)
     loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)

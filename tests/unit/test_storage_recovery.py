@@ -164,7 +164,7 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
 def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
     tmp_path: Path, policy: str
 ) -> None:
-    """Compaction leaves gaps, too, but not before an empty segment."""
+    """Compaction leaves gaps, too, but none before an empty segment."""
     config = replace(SMALL, cleanup_policy=frozenset({policy}))
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_after_a_clean_stop_no_batch_is_read(
         9,
         9 * 69,
     )
-    log.delete_old_segments(NOW_MS)  # retention by time reads no batch either
+    log.delete_old_segments(NOW_MS)  # retention by time asks for no batch either
 
 
 def test_after_a_checkpoint_only_what_came_later_is_read(
@@ -524,7 +524,7 @@ def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
     point: int | None,
     expected: tuple[int, int],
 ) -> None:
-    """(log start offset, recovery point) of a log of 6 records whose manifest has the start 2."""
+    """(log start offset, recovery point), of a log of 6 records whose manifest has the start 2."""
     manager, log = new_log(tmp_path)
     fill(log, 6)
     log.delete_records_before(2)

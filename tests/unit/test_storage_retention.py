@@ -18,7 +18,7 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
-# the highest timestamps of the four segments, from Kafka's time indexes
+# the highest timestamps of the four segments, as Kafka's time indexes have them
 TIMES = [1700000000004, 1795222689507, 1700000000046, 1795222689718]
 
 

@@ -113,7 +113,7 @@ def test_the_manifest_of_a_roll_waits_for_room(tmp_path: Path) -> None:
 
 
 def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
-    """The file has a part of a batch; the segment is closed, and the next one is valid."""
+    """Part of a batch is in the file; the segment is closed, and the next one is good."""
 
     class HalfFile:
         def __init__(self, file: File) -> None:

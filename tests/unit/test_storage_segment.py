@@ -96,7 +96,7 @@ def changed(segment: Segment, at: int, data: bytes) -> None:
 
 DAMAGE = [
     (MAGIC_AT, b"\1"),
-    (LENGTH_AT, (48).to_bytes(4)),  # shorter than a header
+    (LENGTH_AT, (48).to_bytes(4)),  # less than a header
     (LENGTH_AT, (10_000).to_bytes(4)),  # beyond the end of the file
     (0, (2).to_bytes(8)),  # below the segment's base offset
     (0, (3 + 2**31).to_bytes(8)),  # too far from the base offset
@@ -110,7 +110,7 @@ def test_a_damaged_header_is_found_by_whoever_passes_it(
     segment: Segment, at: int, data: bytes
 ) -> None:
     segment.indexes.rebuild(None)
-    segment.indexes.loaded_offsets = OffsetIndex()  # now each look-up begins at the start
+    segment.indexes.loaded_offsets = OffsetIndex()  # each look-up begins at the start
     assert segment.find(7) == Place(319, 7, 7, 78)
     changed(segment, THIRD + at, data)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
@@ -138,7 +138,7 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
     """
     for damaged, offset in ((False, 5), (True, 200)):
         segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
-        # the batches of 3 and 4 stay; the batch of 5 gets a later offset
+        # batches of 3 and 4 stay; that of 5 gets a later offset
         changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
         if not damaged:
             changed(segment, 238, (7).to_bytes(8))

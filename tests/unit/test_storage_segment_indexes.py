@@ -26,7 +26,7 @@ ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]
 
 
 class WatchedDisk(RecordingDisk):
-    """opened, was_read: the suffixes of the files that were opened, and of those read whole."""
+    """opened, was_read: the endings of the files that were opened, and of those read whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -524,7 +524,7 @@ def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
 def test_what_lies_before_damage_is_found_once_the_index_is_rebuilt(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The build ends with an error, but the indexes cover the batches up to the damage."""
+    """The build ends with an error; the indexes cover the batches up to there."""
     whole = closed_segment(disk, tmp_path)
     log_path = Path(whole.batches.path(".log"))
     Path(whole.batches.path(".index")).unlink()

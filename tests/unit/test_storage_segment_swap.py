@@ -313,7 +313,7 @@ def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: b
 
 
 def test_an_index_that_has_its_name_already_is_kept(log: Log) -> None:
-    """The stop comes between two renames of step 4."""
+    """The stop came between two renames of step 4."""
     directory = stopped(log)
     copy_as(directory, 28, ".swap")
     new_index = b"\0" * 8
@@ -436,7 +436,7 @@ def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> No
 
 
 def damaged(data: bytes) -> list[bytes]:
-    """The data emptied, cut within a batch, and with a changed byte."""
+    """Emptied, cut within a batch, and with a byte changed."""
     changed = bytearray(data)
     changed[-1] ^= 1
     return [b"", data[:-1], data[:30], bytes(changed)]

@@ -379,7 +379,7 @@ class _Topics:
         (("t", 2), 4, False),  # the topic has fewer partitions
         (("u", 1), 4, False),  # the topic was deleted
         (("t", 0), 2, False),  # its directory exists
-        (("t", 0), 4, False),  # the partition is off line
+        (("t", 0), 4, False),  # it is off line
     ],
 )
 def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(

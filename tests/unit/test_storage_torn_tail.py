@@ -1,4 +1,4 @@
-"""A torn end, a hole or damage at a batch of a log that Apache Kafka wrote."""
+"""A torn end, a hole or damage, at a batch of a log that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.storage.opening.torn_tail import (
     lacks_start,
 )
 
-SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, by Kafka's dump tool
+SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, as Kafka dumps it
 
 
 @pytest.fixture

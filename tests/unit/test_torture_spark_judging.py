@@ -40,8 +40,8 @@ def output_row(source: Row, offset: int, topic: str = SINK) -> Row:
 
 
 def story(plan: str = COPIED) -> Story:
-    """Two partitions of ten records each, in batches of five records of each; one attempt at batch
-    1 was aborted.
+    """Two partitions with ten records each, in batches of five of each; one attempt at batch 1 was
+    aborted.
     """
     rows = [input_row(offset, partition) for offset in range(10) for partition in range(2)]
     batches = {

@@ -1,4 +1,4 @@
-"""The sentence about the reason why a partition is stuck, and its values."""
+"""The sentence that says why a partition is stuck, and its values."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"\b(nobody|told|tells|stands|anew|whoever)\b", re.IGNORECASE)
-# The most of these words in an area. Lower a bound when its text has fewer; never raise one.
+# How many of these words an area may have. Lower a bound when its text has fewer; never raise one.
 BOUNDS = {
     "CHANGELOG.md": 0,
     "CODE_OF_CONDUCT.md": 0,
@@ -40,7 +40,7 @@ HERE = Path(__file__).name
 
 
 def texts_of(area: str) -> Iterator[tuple[str, str]]:
-    """The name and the text of each source and document of an area, without links."""
+    """The name and the text of each source and document of an area, links left out."""
     if (ROOT / area).is_file():
         yield area, (ROOT / area).read_text("utf-8")
         return
