@@ -133,7 +133,7 @@ def version(request: pytest.FixtureRequest) -> int:
     return number
 
 
-# --- asking for it ------------------------------------------------------------------------------
+# --- requests for two-phase commit --------------------------------------------------------------
 
 
 def test_it_is_refused_where_it_is_not_enabled() -> None:
@@ -618,7 +618,9 @@ def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
 
 
 def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) -> None:
-    """An operator ends an abandoned transaction so; this needs no right to two-phase commit."""
+    """An operator can end an abandoned transaction in this way, without the right to two-phase
+    commit.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)

@@ -714,8 +714,8 @@ def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
 
 
 def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
-    """While the process was suspended a session ended, and so would the rebalance that this
-    begins.
+    """A session times out while the process is suspended. The rebalance that this begins still gets
+    its full time.
     """
     host = GroupHost()
     leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)

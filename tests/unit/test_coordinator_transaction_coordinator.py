@@ -494,9 +494,7 @@ def test_a_producer_whose_wish_was_cut_off_by_a_crash_is_known_again(
 
 
 def test_a_fenced_producer_cannot_abort_the_transaction_of_the_living_one(host: TxnHost) -> None:
-    """Kafka 3.9 accepts that from any epoch of the current producer id, which has no use for
-    clients.
-    """
+    """Kafka 3.9 accepts that from any epoch of the current id; clients gain nothing by it."""
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
     host.add("txn", pid, living, T0)

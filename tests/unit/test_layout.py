@@ -316,7 +316,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
 )
 def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) -> None:
-    """A room with a README of its own is named there."""
+    """A module of a room with a README of its own is named in that README."""
     folder = ROOT / package
     readme = (folder / "README.md").read_text()
     named = named_by_room(readme)

@@ -1165,7 +1165,7 @@ def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
 
 
 def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
-    """Otherwise answers would wait as long as other clients write without a pause."""
+    """Otherwise answers would wait as long as other clients write without waiting for theirs."""
     leading, _ = new_leading()
     following = follow(leading)
     for at in range(3):

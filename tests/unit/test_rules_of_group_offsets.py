@@ -171,7 +171,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
 
 @pytest.mark.parametrize("way", ["retention", "a retention time of its own"])
 def test_retention_spares_offsets_that_are_pending(way):
-    """Retention spares offsets that are pending.
+    """Retention keeps pending offsets.
 
     Source: redpanda#31483.
     """

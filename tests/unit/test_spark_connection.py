@@ -1,4 +1,4 @@
-"""Connections: the errors for a port without a broker, or with another security protocol."""
+"""Connections: the errors for a port without a broker, or one that expects another protocol."""
 
 from __future__ import annotations
 

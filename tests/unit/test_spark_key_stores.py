@@ -1,4 +1,6 @@
-"""Stores of the Java client: PEM, and PKCS#12 of any name and type; JKS is refused."""
+"""Stores of the Java client: PEM, and PKCS#12 of any name and type; Java's own formats are
+refused.
+"""
 
 from __future__ import annotations
 

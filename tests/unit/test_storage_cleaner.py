@@ -431,7 +431,7 @@ def test_a_marker_stays_while_data_of_its_transaction_are_in_another_segment(
 
 
 def test_a_marker_goes_after_its_data_and_its_horizon(tmp_path: Path) -> None:
-    """A marker goes after its data and its horizon.
+    """A marker is removed after its data and its horizon.
 
     Source: KIP-534, KAFKA-8522.
     """
@@ -592,7 +592,7 @@ def test_a_segment_of_nothing_but_an_empty_batch_has_no_time(tmp_path: Path) -> 
 
 
 def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
-    """After its expiration the empty batch goes.
+    """After the expiration of its producer the empty batch is removed.
 
     Source: KAFKA-5490.
     """

@@ -215,7 +215,7 @@ def modes_of(directory: Path) -> dict[str, int]:
 
 
 def test_files_and_directories_are_their_owners_alone(tmp_path: Path) -> None:
-    """Some hold hashes of passwords, and all of them hold records."""
+    """Some hold verifiers of passwords, and all of them hold records."""
     disk, before = OsDisk(), os.umask(0)
     try:
         disk.open(f"{tmp_path}/file", create=True)

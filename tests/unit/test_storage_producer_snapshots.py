@@ -119,7 +119,7 @@ def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_of
     searched: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log may have thousands of them."""
+    """A log may have thousands of segments."""
     log.snapshots.offsets = list(kept)
     found = []
     find = Segment.find

@@ -314,7 +314,7 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
 
 def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
     """A marker of version 2 begins an epoch, in which the first sequence is 0, after a restart too.
-    A producer that a marker made known may have expired before: its sequence may be any.
+    A producer that is known by a marker alone may have expired before, so any sequence is valid.
     """
     state = ProducerStateManager()
     batch(state, PID)

@@ -381,7 +381,7 @@ GATHERED_SHAPES = {
 @pytest.mark.parametrize("step_ms", [0, 40])
 @pytest.mark.parametrize("shape", GATHERED_SHAPES)
 def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int) -> None:
-    """No record follows that would reveal the error."""
+    """These records are the last of the batch, so no later record shows a shift."""
     count = 140
     fields = GATHERED_SHAPES[shape]
     records = [

@@ -1,4 +1,4 @@
-"""The index files of one segment: writes, reads, trust, and the number of each."""
+"""The index files of one segment: their writes and reads, and the trust in their content."""
 
 from __future__ import annotations
 

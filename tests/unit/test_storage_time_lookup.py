@@ -112,7 +112,7 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
 def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
     tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older ones and emptied ones are not opened; one that cannot be read is logged."""
+    """Older and emptied batches are not opened; an unreadable one is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))
